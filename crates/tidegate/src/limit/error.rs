@@ -1,0 +1,77 @@
+//! Why a limit is not one: what was wrong, where, and what to write instead.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Why a text or a builder does not make a [`Limit`](crate::Limit).
+///
+/// Displays as one line that names what was wrong, where, and a right example.
+///
+/// ```
+/// let error = "1000/s burst fast".parse::<tidegate::Limit>().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "`burst` needs a number of units or a duration, not `fast` \
+///      (at column 14 of `1000/s burst fast`); write for example `1000/s burst 20`"
+/// );
+/// assert_eq!(error.span(), Some(13..17));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitError {
+    what: String,
+    example: &'static str,
+    text: Option<String>,
+    span: Option<Range<usize>>,
+}
+
+/// Longer texts are shown by their beginning: an error is read by people.
+const SHOWN_MAX: usize = 120;
+
+impl LimitError {
+    pub(super) fn new(what: impl Into<String>, example: &'static str) -> Self {
+        Self { what: what.into(), example, text: None, span: None }
+    }
+
+    pub(super) fn at(mut self, text: &str, span: Range<usize>) -> Self {
+        self.text = Some(shown(text));
+        self.span = Some(span);
+        self
+    }
+
+    /// The bytes of the text that are wrong, where the limit was a text.
+    pub fn span(&self) -> Option<Range<usize>> {
+        self.span.clone()
+    }
+
+    /// A text that would have been right.
+    pub fn example(&self) -> &str {
+        self.example
+    }
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)?;
+        if let (Some(text), Some(span)) = (&self.text, &self.span) {
+            write!(f, " (at column {} of `{text}`)", span.start + 1)?;
+        }
+        write!(f, "; write for example `{}`", self.example)
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+/// What a stranger wrote, fit to be shown: bounded and without control characters.
+pub(super) fn shown(text: &str) -> String {
+    let mut out: String = text.chars().take(SHOWN_MAX).flat_map(printable).collect();
+    if text.chars().nth(SHOWN_MAX).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+fn printable(c: char) -> impl Iterator<Item = char> {
+    let escaped = c.is_control().then(|| c.escape_default());
+    let plain = (!c.is_control()).then_some(c);
+    escaped.into_iter().flatten().chain(plain)
+}
