@@ -1,0 +1,125 @@
+//! Token bucket and leaky bucket are one mechanism: the time at which the bucket
+//! will be empty (GCRA).
+//!
+//! A call adds its cost to that time and may start as soon as what is left of it
+//! fits the burst. Refusing is a longest wait of zero; queueing is a longer one,
+//! told to the caller as a wait.
+
+use super::scale::Scale;
+use super::{Answer, Gauge, Grant, Mode, Step};
+use crate::decision::{Outcome, Refused};
+
+/// A bucket in some scale, with what only its kind of limit says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bucket<S> {
+    pub(crate) scale: S,
+    /// A queue promises a constant outflow, so it takes nothing back while others wait.
+    pub(crate) strict: bool,
+}
+
+impl<S: Scale> Bucket<S> {
+    /// The decision, and the state to write if it is taken.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        now_us: u64,
+        tat: S::Tat,
+        cost: u64,
+        mode: Mode,
+    ) -> (Outcome, S::Tat, S::Tat) {
+        let s = self.scale;
+        let now = s.now(now_us);
+        let level = if tat > now { s.minus(tat, now) } else { s.minus(now, now) };
+        if cost == 0 {
+            return (Outcome::Allow { wait_us: 0 }, tat, level);
+        }
+        let may_wait = mode == Mode::Reserve;
+        let cap = if may_wait { s.full() } else { s.burst() };
+        let Some(added) = s.cost(cost).filter(|added| *added <= cap) else {
+            return (Outcome::Deny(Refused::Never), tat, level);
+        };
+        let raised = s.plus(level, added);
+        match s.retry_us(raised, now_us, may_wait) {
+            None => {
+                let next = s.plus(now, raised);
+                (Outcome::Allow { wait_us: s.wait_us(raised, now_us) }, next, raised)
+            }
+            Some(retry_us) => (Outcome::Deny(Refused::Later { retry_us }), tat, level),
+        }
+    }
+
+    /// True if the state is further ahead than any grant could have put it: the
+    /// clock has been ahead and has come back.
+    #[inline]
+    pub(crate) fn is_ahead(&self, now_us: u64, tat: S::Tat) -> bool {
+        let now = self.scale.now(now_us);
+        tat > now && self.scale.minus(tat, now) > self.scale.full()
+    }
+
+    /// The state after the clock has come back: full, so that it drains from now on.
+    pub(crate) fn repaired(&self, now_us: u64, tat: S::Tat) -> S::Tat {
+        if self.is_ahead(now_us, tat) { self.full_at(now_us) } else { tat }
+    }
+
+    fn full_at(&self, now_us: u64) -> S::Tat {
+        self.scale.plus(self.scale.now(now_us), self.scale.full())
+    }
+
+    /// The state after `units` of `grant` come back; `None` if none can.
+    pub(crate) fn give_back(&self, now_us: u64, tat: S::Tat, grant: &Grant, units: u64) -> Option<S::Tat> {
+        let s = self.scale;
+        let is_last = grant.mark == Step::Tat(tat.into());
+        let cost = s.cost(grant.cost)?;
+        let mut back = s.cost(units.min(grant.cost))?;
+        let now = s.now(now_us);
+        if now_us < grant.start_us {
+            // Later reservations have been promised their start on top of this one.
+            return is_last.then(|| s.minus(tat, back));
+        }
+        let waiting = tat > now && s.minus(tat, now) > s.burst();
+        if self.strict && waiting && !is_last {
+            return None;
+        }
+        let drained = s.minus(now, s.now(grant.start_us));
+        let left = if cost > drained { s.minus(cost, drained) } else { return None };
+        back = back.min(left);
+        (tat > back).then(|| s.minus(tat, back))
+    }
+
+    /// The state after `units` more than granted were used: charged in full, up to
+    /// a full bucket.
+    pub(crate) fn owe(&self, now_us: u64, tat: S::Tat, units: u64) -> S::Tat {
+        let s = self.scale;
+        let owed = s.plus(tat.max(s.now(now_us)), s.cost(units).unwrap_or(s.full()));
+        owed.min(self.full_at(now_us)).max(tat)
+    }
+
+    /// Units in use, rounded up.
+    pub(crate) fn used(&self, now_us: u64, tat: S::Tat) -> u64 {
+        let now = self.scale.now(now_us);
+        if tat > now { self.scale.units(self.scale.minus(tat, now)) } else { 0 }
+    }
+
+    /// The state of a key that has used this much.
+    pub(crate) fn with_used(&self, now_us: u64, units: u64) -> S::Tat {
+        let s = self.scale;
+        s.plus(s.now(now_us), s.cost(units).unwrap_or(s.full()))
+    }
+
+    /// Microseconds until the key is as good as unused.
+    pub(crate) fn empty_us(&self, now_us: u64, tat: S::Tat) -> u64 {
+        let now = self.scale.now(now_us);
+        if tat > now { self.scale.empty_us(self.scale.minus(tat, now), now_us) } else { 0 }
+    }
+
+    /// The decision in the general form, for stores that hold any kind of state.
+    pub(crate) fn answer(&self, now_us: u64, tat: S::Tat, cost: u64, mode: Mode, limit: u64) -> Answer {
+        let (outcome, next, level) = self.decide(now_us, tat, cost, mode);
+        let taken = matches!(outcome, Outcome::Allow { .. }) && cost > 0;
+        let gauge = Gauge::Plain {
+            remaining: limit.saturating_sub(self.scale.units(level)),
+            reset_us: self.scale.empty_us(level, now_us),
+        };
+        Answer { outcome, gauge, step: if taken { Step::Tat(next.into()) } else { Step::Keep } }
+    }
+}

@@ -1,0 +1,106 @@
+//! How each limit counts: pure functions of (plan, state, now, cost).
+//!
+//! A [`Plan`] is a limit's numbers made ready, a [`State`] is what one key has used,
+//! and deciding gives an [`Answer`] with the [`Step`] that would take the units. The
+//! step is applied apart, so that several limits are decided first and then written
+//! all or none. Nothing here reads a clock, takes a lock or knows a key.
+
+mod bucket;
+mod plan;
+mod scale;
+mod slices;
+mod slots;
+mod warmup;
+
+pub(crate) use bucket::Bucket;
+pub(crate) use plan::{Plan, State};
+pub(crate) use scale::{Scale, Stepped, Word, word_at};
+pub(crate) use slots::Waiter;
+
+use crate::decision::{Decision, Outcome, Refused};
+use warmup::WarmState;
+
+/// How a caller asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Decide now, without a wait.
+    Check,
+    /// Decide now, and be told a wait up to the limit's.
+    Reserve,
+}
+
+/// What an answer would change, to be applied only if all limits agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Denied, or nothing to take.
+    Keep,
+    /// A bucket's new level, as the time (in its scale) at which it will be empty.
+    Tat(u128),
+    /// A warm-up's new state.
+    Warm(WarmState),
+    /// Units that start in this slice.
+    Slice { slice: u64, units: u64 },
+    /// Places taken.
+    Hold { units: u64 },
+}
+
+/// A decision that has not been written yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) outcome: Outcome,
+    pub(crate) gauge: Gauge,
+    pub(crate) step: Step,
+}
+
+impl Answer {
+    pub(crate) fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allow { .. })
+    }
+
+    pub(crate) fn denied(refused: Refused, gauge: Gauge) -> Self {
+        Self { outcome: Outcome::Deny(refused), gauge, step: Step::Keep }
+    }
+
+    pub(crate) fn decision(&self, limit: u64) -> Decision {
+        Decision { outcome: self.outcome, limit, gauge: self.gauge }
+    }
+}
+
+/// What a permit remembers of one charge, to give it back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) cost: u64,
+    pub(crate) start_us: u64,
+    /// The state right after the charge: equal later means that nobody built on it.
+    pub(crate) mark: Step,
+}
+
+/// How full a key is, in a form that costs nothing to make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Gauge {
+    Plain {
+        remaining: u64,
+        reset_us: u64,
+    },
+    /// A level in the scale of [`Word`], with the scale's numbers.
+    Word {
+        level: u64,
+        word: Word,
+    },
+}
+
+impl Gauge {
+    pub(crate) fn remaining(&self, limit: u64) -> u64 {
+        match self {
+            Self::Plain { remaining, .. } => *remaining,
+            Self::Word { level, word } => limit.saturating_sub(word.units_rounded_up(*level)),
+        }
+    }
+
+    pub(crate) fn reset_us(&self) -> u64 {
+        match self {
+            Self::Plain { reset_us, .. } => *reset_us,
+            Self::Word { level, .. } => Word::us_rounded_up(*level),
+        }
+    }
+}

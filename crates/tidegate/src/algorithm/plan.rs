@@ -1,0 +1,274 @@
+//! A limit's numbers made ready, and the state of one key under any of them.
+
+use super::bucket::Bucket;
+use super::scale::{Scale, Stepped, Wide, Word};
+use super::slices::{SliceState, Slices};
+use super::slots::{SlotState, Slots};
+use super::warmup::{WarmState, WarmUp};
+use super::{Answer, Gauge, Grant, Mode, Step};
+use crate::decision::Refused;
+use crate::limit::{Algorithm, Limit};
+
+/// A limit's numbers, made ready once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    Word(Bucket<Word>),
+    Stepped(Bucket<Stepped>),
+    Wide(Bucket<Wide>),
+    Warm(WarmUp),
+    Slices(Slices),
+    Slots(Slots),
+}
+
+/// What one key has used, under the plan that wrote it.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    /// One word: of [`Plan::Word`], or [`Plan::Stepped`] in its encoded form.
+    Word(u64),
+    Wide(u128),
+    Warm(WarmState),
+    Slices(SliceState),
+    Slots(SlotState),
+}
+
+impl Plan {
+    pub(crate) fn new(limit: &Limit) -> Self {
+        let (amount, period) = (limit.amount(), limit.period_us());
+        let wait_us = limit.wait_us();
+        match *limit.algorithm() {
+            Algorithm::TokenBucket { burst } => {
+                let (cell, drain) = reduced(period, amount);
+                let burst = u128::from(burst) * u128::from(cell);
+                let full = burst + u128::from(wait_us) * u128::from(drain);
+                Self::smooth(cell, drain, burst, full, false)
+            }
+            Algorithm::LeakyBucket { capacity } => {
+                let (cell, drain) = reduced(period, amount);
+                let full = u128::from(capacity) * u128::from(cell);
+                Self::smooth(cell, drain, full, full, false)
+            }
+            Algorithm::LeakyQueue { queue } => {
+                let (cell, drain) = reduced(period, amount);
+                let unit = u128::from(cell);
+                Self::smooth(cell, drain, unit, unit * (u128::from(queue) + 1), true)
+            }
+            Algorithm::Ticked { cap } => Self::stepped(amount, period, cap, wait_us),
+            Algorithm::FixedWindow => Self::stepped(amount, period, amount, wait_us),
+            Algorithm::WarmUp { warmup } => {
+                let (cell, drain) = reduced(period, amount);
+                let warmup_us = u64::try_from(warmup.as_micros()).unwrap_or(u64::MAX);
+                Self::Warm(WarmUp { cell, drain, warmup_us, wait_us })
+            }
+            Algorithm::SlidingWindow { slices } => {
+                Self::Slices(Slices { amount, slice_us: period.div_ceil(slices), span: slices, wait_us })
+            }
+            Algorithm::SlidingLog => Self::Slices(Slices { amount, slice_us: 1, span: period - 1, wait_us }),
+            Algorithm::Concurrency { queue } => Self::Slots(Slots { amount, queue, wait_us }),
+        }
+    }
+
+    fn smooth(cell: u64, drain: u64, burst: u128, full: u128, strict: bool) -> Self {
+        match Word::new(cell, drain, burst, full) {
+            Some(scale) => Self::Word(Bucket { scale, strict }),
+            None => Self::Wide(Bucket { scale: Wide { cell, drain, burst, full }, strict }),
+        }
+    }
+
+    fn stepped(amount: u64, tick_us: u64, cap: u64, wait_us: u64) -> Self {
+        Self::Stepped(Bucket { scale: Stepped { amount, tick_us, cap, wait_us }, strict: false })
+    }
+
+    /// True if the state is one word, and so lives in the flat table.
+    pub(crate) fn is_one_word(&self) -> bool {
+        matches!(self, Self::Word(_) | Self::Stepped(_))
+    }
+
+    /// The state of an unused key.
+    pub(crate) fn fresh(&self) -> State {
+        match self {
+            Self::Word(_) | Self::Stepped(_) => State::Word(0),
+            Self::Wide(_) => State::Wide(0),
+            Self::Warm(warm) => State::Warm(warm.fresh()),
+            Self::Slices(_) => State::Slices(SliceState::default()),
+            Self::Slots(_) => State::Slots(SlotState::default()),
+        }
+    }
+
+    /// Decides. Touches the state only to forget what no longer counts, and to
+    /// repair what a clock that has been ahead left behind.
+    pub(crate) fn answer(&self, now_us: u64, state: &mut State, cost: u64, mode: Mode, limit: u64) -> Answer {
+        self.repair(now_us, state);
+        match (self, state) {
+            (Self::Word(bucket), State::Word(word)) => {
+                let (outcome, next, level) = bucket.decide(now_us, *word, cost, mode);
+                let gauge = Gauge::Word { level, word: bucket.scale };
+                let answer = Answer { outcome, gauge, step: Step::Keep };
+                let taken = answer.is_allowed() && cost > 0;
+                Answer { step: if taken { Step::Tat(next.into()) } else { Step::Keep }, ..answer }
+            }
+            (Self::Stepped(bucket), State::Word(word)) => {
+                bucket.answer(now_us, bucket.scale.tat(*word), cost, mode, limit)
+            }
+            (Self::Wide(bucket), State::Wide(tat)) => bucket.answer(now_us, *tat, cost, mode, limit),
+            (Self::Warm(warm), State::Warm(state)) => warm.answer(now_us, *state, cost, mode),
+            (Self::Slices(slices), State::Slices(state)) => slices.answer(now_us, state, cost, mode),
+            (Self::Slots(slots), State::Slots(state)) => slots.answer(state, cost, mode),
+            // Another plan's state cannot stand here; if it does, nobody gets through.
+            _ => Answer::denied(Refused::Unknown, Gauge::Plain { remaining: 0, reset_us: 0 }),
+        }
+    }
+
+    /// Takes what an answer granted.
+    pub(crate) fn apply(&self, state: &mut State, step: Step) {
+        match (self, state, step) {
+            (Self::Word(_), State::Word(word), Step::Tat(tat)) => *word = narrow(tat),
+            (Self::Stepped(bucket), State::Word(word), Step::Tat(tat)) => {
+                *word = bucket.scale.word(narrow(tat))
+            }
+            (Self::Wide(_), State::Wide(held), Step::Tat(tat)) => *held = tat,
+            (Self::Warm(_), State::Warm(held), Step::Warm(next)) => *held = next,
+            (Self::Slices(_), State::Slices(held), Step::Slice { slice, units }) => {
+                Slices::apply(held, slice, units);
+            }
+            (Self::Slots(_), State::Slots(held), Step::Hold { units }) => Slots::apply(held, units),
+            _ => {}
+        }
+    }
+
+    fn repair(&self, now_us: u64, state: &mut State) {
+        match (self, state) {
+            (Self::Word(bucket), State::Word(word)) => *word = bucket.repaired(now_us, *word),
+            (Self::Stepped(bucket), State::Word(word)) => {
+                let tat = bucket.scale.tat(*word);
+                if bucket.is_ahead(now_us, tat) {
+                    *word = bucket.scale.word(bucket.repaired(now_us, tat));
+                }
+            }
+            (Self::Wide(bucket), State::Wide(tat)) => *tat = bucket.repaired(now_us, *tat),
+            (Self::Warm(warm), State::Warm(state)) => *state = warm.repaired(now_us, *state),
+            _ => {}
+        }
+    }
+
+    /// Gives `units` of a grant back, as far as nobody built on them.
+    pub(crate) fn give_back(&self, now_us: u64, state: &mut State, grant: &Grant, units: u64) {
+        self.repair(now_us, state);
+        match (self, state) {
+            (Self::Word(bucket), State::Word(word)) => {
+                *word = bucket.give_back(now_us, *word, grant, units).unwrap_or(*word);
+            }
+            (Self::Stepped(bucket), State::Word(word)) => {
+                if let Some(tat) = bucket.give_back(now_us, bucket.scale.tat(*word), grant, units) {
+                    *word = bucket.scale.word(tat);
+                }
+            }
+            (Self::Wide(bucket), State::Wide(tat)) => {
+                *tat = bucket.give_back(now_us, *tat, grant, units).unwrap_or(*tat);
+            }
+            (Self::Warm(warm), State::Warm(state)) => {
+                *state = warm.give_back(now_us, *state, grant, units).unwrap_or(*state);
+            }
+            (Self::Slices(slices), State::Slices(state)) => slices.give_back(now_us, state, grant, units),
+            _ => {}
+        }
+    }
+
+    /// Charges units that were used beyond a grant: in full, up to a full key.
+    pub(crate) fn owe(&self, now_us: u64, state: &mut State, units: u64) {
+        self.repair(now_us, state);
+        match (self, state) {
+            (Self::Word(bucket), State::Word(word)) => *word = bucket.owe(now_us, *word, units),
+            (Self::Stepped(bucket), State::Word(word)) => {
+                let tat = bucket.owe(now_us, bucket.scale.tat(*word), units);
+                *word = bucket.scale.word(tat);
+            }
+            (Self::Wide(bucket), State::Wide(tat)) => *tat = bucket.owe(now_us, *tat, units),
+            (Self::Warm(warm), State::Warm(state)) => *state = warm.owe(now_us, *state, units),
+            (Self::Slices(slices), State::Slices(state)) => slices.owe(now_us, state, units),
+            _ => {}
+        }
+    }
+
+    /// Units in use, rounded up: what goes along when the limit changes.
+    fn used(&self, now_us: u64, state: &mut State) -> u64 {
+        self.repair(now_us, state);
+        match (self, state) {
+            (Self::Word(bucket), State::Word(word)) => bucket.used(now_us, *word),
+            (Self::Stepped(bucket), State::Word(word)) => bucket.used(now_us, bucket.scale.tat(*word)),
+            (Self::Wide(bucket), State::Wide(tat)) => bucket.used(now_us, *tat),
+            (Self::Warm(warm), State::Warm(state)) => warm.used(now_us, *state),
+            (Self::Slices(slices), State::Slices(state)) => slices.used(now_us, state),
+            _ => 0,
+        }
+    }
+
+    fn with_used(&self, now_us: u64, units: u64) -> State {
+        match self {
+            Self::Word(bucket) => State::Word(bucket.with_used(now_us, units)),
+            Self::Stepped(bucket) => State::Word(bucket.scale.word(bucket.with_used(now_us, units))),
+            Self::Wide(bucket) => State::Wide(bucket.with_used(now_us, units)),
+            Self::Warm(warm) => State::Warm(warm.with_used(now_us, units)),
+            Self::Slices(slices) => State::Slices(slices.with_used(now_us, units)),
+            Self::Slots(_) => State::Slots(SlotState::default()),
+        }
+    }
+
+    /// The state under this plan of a key that `old` has counted: as many units used
+    /// as before, so nobody gets a fresh burst, and at most a full key, so nobody is
+    /// locked out.
+    pub(crate) fn carried_over(&self, now_us: u64, old: &Plan, state: State) -> State {
+        match (self, state) {
+            (Self::Slots(_), State::Slots(held)) => State::Slots(held),
+            (_, mut state) => match old.used(now_us, &mut state) {
+                0 => self.fresh(),
+                units => self.with_used(now_us, units),
+            },
+        }
+    }
+
+    /// The state of a key of which only is known that it has used something, as of
+    /// a limit that was changed too often to remember: full, never fresh.
+    pub(crate) fn used_up(&self, now_us: u64) -> State {
+        self.with_used(now_us, u64::MAX)
+    }
+
+    /// From when on the key is as good as unused; `u64::MAX` while someone holds a place.
+    pub(crate) fn idle_at_us(&self, now_us: u64, state: &State) -> u64 {
+        let rest_us = match (self, state) {
+            (Self::Word(bucket), State::Word(word)) => bucket.empty_us(now_us, *word),
+            (Self::Stepped(bucket), State::Word(word)) => bucket.empty_us(now_us, bucket.scale.tat(*word)),
+            (Self::Wide(bucket), State::Wide(tat)) => bucket.empty_us(now_us, *tat),
+            (Self::Warm(warm), State::Warm(state)) => warm.empty_us(now_us, *state),
+            (Self::Slices(slices), State::Slices(state)) => slices.empty_us(now_us, state),
+            (_, State::Slots(state)) if !state.is_idle() => return u64::MAX,
+            _ => 0,
+        };
+        now_us.saturating_add(rest_us)
+    }
+
+    /// The longest time that a state can matter without being touched.
+    pub(crate) fn longest_us(&self) -> u64 {
+        match self {
+            Self::Word(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
+            Self::Stepped(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
+            Self::Wide(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
+            Self::Warm(warm) => warm.wait_us + 4 * warm.warmup_us + 3 * warm.cell.div_ceil(warm.drain),
+            Self::Slices(slices) => slices.wait_us + (slices.span + 2) * slices.slice_us,
+            Self::Slots(_) => u64::MAX,
+        }
+    }
+}
+
+/// `period / amount` in lowest terms: ticks a unit, ticks a microsecond.
+fn reduced(period_us: u64, amount: u64) -> (u64, u64) {
+    let (mut a, mut b) = (period_us, amount);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    (period_us / a, amount / a)
+}
+
+/// A TAT that came out of a 64-bit scale.
+fn narrow(tat: u128) -> u64 {
+    u64::try_from(tat).unwrap_or(u64::MAX)
+}

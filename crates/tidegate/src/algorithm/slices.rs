@@ -1,0 +1,160 @@
+//! Sliding window and sliding log are one mechanism: units counted by slice.
+//!
+//! A window of some slices counts the oldest one whole, so that no period holds more
+//! than the amount; a log is the same with slices of a microsecond. Only slices with
+//! units in them are kept. A reservation is counted in the slice where it starts,
+//! which may lie ahead; starts never go back, so who came first starts first.
+
+use super::{Answer, Gauge, Grant, Mode, Step};
+use crate::decision::{Outcome, Refused};
+use std::collections::VecDeque;
+
+/// A sliding window's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slices {
+    pub(crate) amount: u64,
+    pub(crate) slice_us: u64,
+    /// How many slices before a slice still count with it.
+    pub(crate) span: u64,
+    pub(crate) wait_us: u64,
+}
+
+/// What one key has used: units by slice, oldest first, and their sum.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SliceState {
+    counted: VecDeque<Counted>,
+    total: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    slice: u64,
+    units: u64,
+}
+
+impl Slices {
+    pub(crate) fn answer(&self, now_us: u64, state: &mut SliceState, cost: u64, mode: Mode) -> Answer {
+        self.tidy(now_us, state);
+        if cost == 0 {
+            let outcome = Outcome::Allow { wait_us: 0 };
+            return Answer { outcome, gauge: self.gauge(now_us, state), step: Step::Keep };
+        }
+        if cost > self.amount {
+            return Answer::denied(Refused::Never, self.gauge(now_us, state));
+        }
+        let slice = self.earliest(now_us, state, cost);
+        let wait_us = (slice * self.slice_us).saturating_sub(now_us);
+        let longest_us = if mode == Mode::Reserve { self.wait_us } else { 0 };
+        if wait_us > longest_us {
+            let retry_us = wait_us - longest_us;
+            return Answer::denied(Refused::Later { retry_us }, self.gauge(now_us, state));
+        }
+        let gauge = Gauge::Plain {
+            remaining: self.amount.saturating_sub(state.total + cost),
+            reset_us: self.gone_us(slice, now_us),
+        };
+        Answer { outcome: Outcome::Allow { wait_us }, gauge, step: Step::Slice { slice, units: cost } }
+    }
+
+    /// The first slice, not before the last one taken, in which `cost` fits.
+    fn earliest(&self, now_us: u64, state: &SliceState, cost: u64) -> u64 {
+        let mut earliest = self.slice(now_us);
+        if let Some(last) = state.counted.back() {
+            earliest = earliest.max(last.slice);
+        }
+        // What must leave first: entries go in order, each one span after its slice.
+        let mut excess = (state.total + cost).saturating_sub(self.amount);
+        for entry in &state.counted {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(entry.units);
+            earliest = earliest.max(entry.slice + self.span + 1);
+        }
+        earliest
+    }
+
+    pub(crate) fn apply(state: &mut SliceState, slice: u64, units: u64) {
+        state.total += units;
+        match state.counted.back_mut() {
+            Some(last) if last.slice == slice => last.units += units,
+            _ => state.counted.push_back(Counted { slice, units }),
+        }
+    }
+
+    /// Forgets what no longer counts, and brings back what a clock that has been
+    /// ahead put further on than any wait could.
+    fn tidy(&self, now_us: u64, state: &mut SliceState) {
+        let now = self.slice(now_us);
+        let furthest = now + self.wait_us.div_ceil(self.slice_us);
+        let mut ahead = 0;
+        while let Some(last) = state.counted.back().filter(|last| last.slice > furthest) {
+            ahead += last.units;
+            state.counted.pop_back();
+        }
+        if ahead > 0 {
+            state.total -= ahead;
+            Self::apply(state, furthest, ahead);
+        }
+        while let Some(first) = state.counted.front().filter(|first| first.slice + self.span < now) {
+            state.total -= first.units;
+            state.counted.pop_front();
+        }
+    }
+
+    pub(crate) fn give_back(&self, now_us: u64, state: &mut SliceState, grant: &Grant, units: u64) {
+        let Step::Slice { slice, .. } = grant.mark else { return };
+        self.tidy(now_us, state);
+        let Ok(at) = state.counted.binary_search_by_key(&slice, |entry| entry.slice) else { return };
+        let entry = &mut state.counted[at];
+        let back = units.min(grant.cost).min(entry.units);
+        entry.units -= back;
+        if entry.units == 0 {
+            state.counted.remove(at);
+        }
+        state.total -= back;
+    }
+
+    /// Charges what was used beyond the grant, up to a full window.
+    pub(crate) fn owe(&self, now_us: u64, state: &mut SliceState, units: u64) {
+        self.tidy(now_us, state);
+        let owed = units.min(self.amount.saturating_sub(state.total));
+        if owed > 0 {
+            let now = self.slice(now_us);
+            let slice = state.counted.back().map_or(now, |last| last.slice.max(now));
+            Self::apply(state, slice, owed);
+        }
+    }
+
+    pub(crate) fn used(&self, now_us: u64, state: &mut SliceState) -> u64 {
+        self.tidy(now_us, state);
+        state.total
+    }
+
+    pub(crate) fn with_used(&self, now_us: u64, units: u64) -> SliceState {
+        let mut state = SliceState::default();
+        let units = units.min(self.amount);
+        if units > 0 {
+            Self::apply(&mut state, self.slice(now_us), units);
+        }
+        state
+    }
+
+    pub(crate) fn empty_us(&self, now_us: u64, state: &SliceState) -> u64 {
+        state.counted.back().map_or(0, |last| self.gone_us(last.slice, now_us))
+    }
+
+    fn gauge(&self, now_us: u64, state: &SliceState) -> Gauge {
+        let remaining = self.amount.saturating_sub(state.total);
+        Gauge::Plain { remaining, reset_us: self.empty_us(now_us, state) }
+    }
+
+    /// Microseconds until `slice` no longer counts.
+    fn gone_us(&self, slice: u64, now_us: u64) -> u64 {
+        ((slice + self.span + 1) * self.slice_us).saturating_sub(now_us)
+    }
+
+    fn slice(&self, now_us: u64) -> u64 {
+        now_us / self.slice_us
+    }
+}

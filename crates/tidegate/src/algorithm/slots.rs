@@ -1,0 +1,152 @@
+//! Concurrency: units held at the same time, and a bounded queue for more.
+//!
+//! First in, first out: nobody overtakes who waits. A place that comes back is
+//! handed to the first waiters that fit before their tasks even run, so that it
+//! cannot be taken in between; a waiter that has gone away hands it on.
+
+use super::{Answer, Gauge, Mode, Step};
+use crate::decision::{Outcome, Refused};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// A concurrency limit's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slots {
+    pub(crate) amount: u64,
+    pub(crate) queue: u64,
+    pub(crate) wait_us: u64,
+}
+
+/// What one key holds, and who waits for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SlotState {
+    held: u64,
+    queue: VecDeque<Arc<Waiter>>,
+    /// Waiters in the queue that have not gone away.
+    waiting: u64,
+}
+
+/// One who waits for a place.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    units: u64,
+    turn: Mutex<Turn>,
+}
+
+#[derive(Debug)]
+enum Turn {
+    Waiting(Waker),
+    Granted,
+    Gone,
+}
+
+impl Waiter {
+    pub(crate) fn new(units: u64, waker: Waker) -> Arc<Self> {
+        Arc::new(Self { units, turn: Mutex::new(Turn::Waiting(waker)) })
+    }
+
+    /// True once the place is held; otherwise `waker` is woken when it is.
+    pub(crate) fn is_granted(&self, waker: &Waker) -> bool {
+        match &mut *self.lock() {
+            Turn::Granted => true,
+            Turn::Waiting(held) => {
+                held.clone_from(waker);
+                false
+            }
+            Turn::Gone => false,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slots {
+    pub(crate) fn answer(&self, state: &SlotState, cost: u64, mode: Mode) -> Answer {
+        if cost > self.amount {
+            return Answer::denied(Refused::Never, self.gauge(state.held));
+        }
+        if mode == Mode::Check && cost > 0 {
+            return Answer::denied(Refused::NeedsPermit, self.gauge(state.held));
+        }
+        let fits = cost == 0 || (state.waiting == 0 && state.held + cost <= self.amount);
+        if !fits {
+            return Answer::denied(Refused::Unknown, self.gauge(state.held));
+        }
+        let step = if cost == 0 { Step::Keep } else { Step::Hold { units: cost } };
+        Answer { outcome: Outcome::Allow { wait_us: 0 }, gauge: self.gauge(state.held + cost), step }
+    }
+
+    pub(crate) fn apply(state: &mut SlotState, units: u64) {
+        state.held += units;
+    }
+
+    /// Puts a waiter at the end of the queue; false if it is full.
+    pub(crate) fn enqueue(&self, state: &mut SlotState, waiter: &Arc<Waiter>) -> bool {
+        if state.waiting >= self.queue || waiter.units > self.amount {
+            return false;
+        }
+        state.waiting += 1;
+        state.queue.push_back(waiter.clone());
+        true
+    }
+
+    /// Takes `units` back and hands them on; the wakers are for after the lock.
+    pub(crate) fn release(&self, state: &mut SlotState, units: u64) -> Vec<Waker> {
+        state.held = state.held.saturating_sub(units);
+        self.hand_on(state)
+    }
+
+    /// A waiter goes away. If it had been granted its place, the place goes on.
+    pub(crate) fn leave(&self, state: &mut SlotState, waiter: &Waiter) -> Vec<Waker> {
+        let turn = std::mem::replace(&mut *waiter.lock(), Turn::Gone);
+        match turn {
+            Turn::Granted => self.release(state, waiter.units),
+            Turn::Waiting(_) => {
+                state.waiting = state.waiting.saturating_sub(1);
+                // Those who left are skipped when their turn comes; they must not
+                // pile up in front of one who never gets a place either.
+                if state.queue.len() as u64 > 2 * state.waiting + 16 {
+                    state.queue.retain(|w| matches!(*w.lock(), Turn::Waiting(_)));
+                }
+                self.hand_on(state)
+            }
+            Turn::Gone => Vec::new(),
+        }
+    }
+
+    /// Grants what is free to the first in the queue, as far as it fits.
+    pub(crate) fn hand_on(&self, state: &mut SlotState) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while let Some(first) = state.queue.front() {
+            let mut turn = first.lock();
+            match &*turn {
+                Turn::Waiting(_) if state.held + first.units <= self.amount => {
+                    if let Turn::Waiting(waker) = std::mem::replace(&mut *turn, Turn::Granted) {
+                        wakers.push(waker);
+                    }
+                    state.held += first.units;
+                    state.waiting -= 1;
+                }
+                Turn::Waiting(_) => break,
+                Turn::Granted | Turn::Gone => {}
+            }
+            drop(turn);
+            state.queue.pop_front();
+        }
+        wakers
+    }
+
+    fn gauge(&self, held: u64) -> Gauge {
+        Gauge::Plain { remaining: self.amount.saturating_sub(held), reset_us: 0 }
+    }
+}
+
+impl SlotState {
+    /// True if nobody holds or waits: the key is as good as unused.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.held == 0 && self.waiting == 0
+    }
+}

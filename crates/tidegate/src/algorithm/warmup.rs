@@ -1,0 +1,178 @@
+//! Warm-up: Guava's trapezoid with cold factor 3.
+//!
+//! A key that rests stores permits, up to one warm-up's worth; the upper half of
+//! them is sold at a price that rises to three intervals each, so a cold key starts
+//! at a third of its rate. Unlike Guava's, each call pays its own wait: it starts
+//! one price after the start before it. Time at rest pays that price first, and only
+//! what is left of it cools the key.
+
+use super::{Answer, Gauge, Grant, Mode, Step};
+use crate::decision::{Outcome, Refused};
+
+/// A warm-up's numbers, in ticks: a unit takes `cell`, a microsecond has `drain`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WarmUp {
+    pub(crate) cell: u64,
+    pub(crate) drain: u64,
+    pub(crate) warmup_us: u64,
+    pub(crate) wait_us: u64,
+}
+
+/// What one key has used, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WarmState {
+    /// The last start.
+    base: u128,
+    /// Permits in store, as their ticks at the full rate.
+    stored: u128,
+    /// False until the first start: no rest is too short for it.
+    used: bool,
+}
+
+/// A state brought up to now.
+#[derive(Clone, Copy)]
+struct Rested {
+    stored: u128,
+    /// When a call of one unit could start, at the earliest now.
+    first: u128,
+    /// The price of one unit was paid by rest.
+    is_paid: bool,
+}
+
+impl WarmUp {
+    /// An unused key: cold.
+    pub(crate) fn fresh(&self) -> WarmState {
+        WarmState { base: 0, stored: self.cold(), used: false }
+    }
+
+    pub(crate) fn answer(&self, now_us: u64, state: WarmState, cost: u64, mode: Mode) -> Answer {
+        if cost == 0 {
+            let outcome = Outcome::Allow { wait_us: 0 };
+            return Answer { outcome, gauge: self.gauge(now_us, state), step: Step::Keep };
+        }
+        let longest_us = if mode == Mode::Reserve { self.wait_us } else { 0 };
+        let longest = self.ticks(longest_us);
+        let more = u128::from(cost - 1) * u128::from(self.cell);
+        if more > longest {
+            return Answer::denied(Refused::Never, self.gauge(now_us, state));
+        }
+        let now = self.ticks(now_us);
+        let spent = u128::from(cost) * u128::from(self.cell);
+        let rested = self.rest(now, state);
+        let price = self.price(rested.stored, spent);
+        let unit_price = self.price(rested.stored, u128::from(self.cell));
+        let start = rested.first + (price - unit_price);
+        if start - now > longest {
+            let short = start - now - longest;
+            // Rest helps only as far as it pays for one unit; beyond, it cools.
+            let refused = if rested.is_paid || price - unit_price > longest {
+                Refused::Unknown
+            } else {
+                Refused::Later { retry_us: self.us(short) }
+            };
+            return Answer::denied(refused, self.gauge(now_us, state));
+        }
+        let next = WarmState { base: start, stored: rested.stored.saturating_sub(spent), used: true };
+        Answer {
+            outcome: Outcome::Allow { wait_us: self.us(start - now) },
+            gauge: self.gauge(now_us, next),
+            step: Step::Warm(next),
+        }
+    }
+
+    fn rest(&self, now: u128, state: WarmState) -> Rested {
+        let unit_price = self.price(state.stored, u128::from(self.cell));
+        if !state.used {
+            return Rested { stored: self.cold(), first: now, is_paid: true };
+        }
+        let paid = state.base + unit_price;
+        if now >= paid {
+            let stored = (state.stored + (now - paid)).min(self.cold());
+            Rested { stored, first: now, is_paid: true }
+        } else {
+            Rested { stored: state.stored, first: paid, is_paid: false }
+        }
+    }
+
+    /// Ticks that `spent` permits cost out of `stored`: their own length, and for
+    /// those above the half the area under the slope, rounded up.
+    fn price(&self, stored: u128, spent: u128) -> u128 {
+        let upper = self.cold().div_ceil(2);
+        let above = stored.saturating_sub(self.cold() - upper);
+        let dear = spent.min(above);
+        spent + (dear * (2 * above - dear)).div_ceil(upper)
+    }
+
+    /// A clock that has been ahead and came back must not lock anyone out.
+    pub(crate) fn repaired(&self, now_us: u64, mut state: WarmState) -> WarmState {
+        state.base = state.base.min(self.ticks(now_us) + self.furthest());
+        state
+    }
+
+    pub(crate) fn give_back(
+        &self,
+        now_us: u64,
+        state: WarmState,
+        grant: &Grant,
+        units: u64,
+    ) -> Option<WarmState> {
+        let Step::Warm(mark) = grant.mark else { return None };
+        let started_us = now_us.saturating_sub(grant.start_us);
+        let left = (u128::from(grant.cost) * u128::from(self.cell)).saturating_sub(self.ticks(started_us));
+        let back = left.min(u128::from(units.min(grant.cost)) * u128::from(self.cell));
+        // Later starts stand on this one: only the last can be taken back.
+        (state == mark && back > 0).then(|| WarmState {
+            base: state.base.saturating_sub(back),
+            stored: (state.stored + back).min(self.cold()),
+            used: true,
+        })
+    }
+
+    /// Charges what was used beyond the grant: the next start moves on by it.
+    pub(crate) fn owe(&self, now_us: u64, state: WarmState, units: u64) -> WarmState {
+        let now = self.ticks(now_us);
+        let base = if state.used { state.base.max(now) } else { now };
+        let owed = base + u128::from(units) * u128::from(self.cell);
+        WarmState { base: owed.min(now + self.furthest()).max(state.base), used: true, ..state }
+    }
+
+    pub(crate) fn used(&self, now_us: u64, state: WarmState) -> u64 {
+        let first = self.rest(self.ticks(now_us), state).first - self.ticks(now_us);
+        u64::try_from(first.div_ceil(u128::from(self.cell))).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn with_used(&self, now_us: u64, units: u64) -> WarmState {
+        if units == 0 { self.fresh() } else { self.owe(now_us, self.fresh(), units - 1) }
+    }
+
+    pub(crate) fn empty_us(&self, now_us: u64, state: WarmState) -> u64 {
+        if !state.used {
+            return 0;
+        }
+        let price = self.price(state.stored, u128::from(self.cell));
+        let cold_again = state.base + price + (self.cold() - state.stored);
+        self.us(cold_again.saturating_sub(self.ticks(now_us)))
+    }
+
+    fn gauge(&self, now_us: u64, state: WarmState) -> Gauge {
+        let now = self.ticks(now_us);
+        let is_free = self.rest(now, state).first == now;
+        Gauge::Plain { remaining: u64::from(is_free), reset_us: self.empty_us(now_us, state) }
+    }
+
+    fn cold(&self) -> u128 {
+        self.ticks(self.warmup_us)
+    }
+
+    fn furthest(&self) -> u128 {
+        self.ticks(self.wait_us + self.warmup_us)
+    }
+
+    fn ticks(&self, us: u64) -> u128 {
+        u128::from(us) * u128::from(self.drain)
+    }
+
+    fn us(&self, ticks: u128) -> u64 {
+        u64::try_from(ticks.div_ceil(u128::from(self.drain))).unwrap_or(u64::MAX)
+    }
+}

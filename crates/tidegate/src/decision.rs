@@ -1,0 +1,122 @@
+//! The answer to one check.
+//!
+//! What costs a division (units left, time to the reset) is computed when asked:
+//! most callers only ask whether they may go on.
+
+use crate::algorithm::Gauge;
+use std::time::Duration;
+
+/// The answer to one check: allowed now, allowed after a wait, or denied.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a decision that nobody reads limits nothing"]
+pub struct Decision {
+    pub(crate) outcome: Outcome,
+    pub(crate) limit: u64,
+    pub(crate) gauge: Gauge,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Allow { wait_us: u64 },
+    Deny(Refused),
+}
+
+/// [`Denial`] in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Later { retry_us: u64 },
+    Unknown,
+    Never,
+    NeedsPermit,
+    Full,
+}
+
+/// Why a check was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Denial {
+    /// The same call fits after this time, if nobody else comes first.
+    Later(Duration),
+    /// It fits when others give back what they hold; nobody knows when.
+    Unknown,
+    /// It costs more than the limit can ever allow: coming back does not help.
+    Never,
+    /// A concurrency limit was only checked. A place must be held: use `reserve`
+    /// or `acquire` and keep the permit.
+    NeedsPermit,
+    /// The store holds as many keys as it may, and the gate refuses strangers then
+    /// (see [`Overflow`](crate::Overflow)).
+    Full,
+}
+
+impl Decision {
+    /// True if the call may go on, at once or after [`wait`](Self::wait).
+    #[inline]
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allow { .. })
+    }
+
+    /// How long an allowed call has to wait for its start; zero if it may start now
+    /// or is denied.
+    pub fn wait(&self) -> Duration {
+        Duration::from_micros(self.wait_us())
+    }
+
+    /// Why it was denied, if it was.
+    pub fn denial(&self) -> Option<Denial> {
+        match self.outcome {
+            Outcome::Allow { .. } => None,
+            Outcome::Deny(refused) => Some(match refused {
+                Refused::Later { retry_us } => Denial::Later(Duration::from_micros(retry_us)),
+                Refused::Unknown => Denial::Unknown,
+                Refused::Never => Denial::Never,
+                Refused::NeedsPermit => Denial::NeedsPermit,
+                Refused::Full => Denial::Full,
+            }),
+        }
+    }
+
+    /// The time after which a denied call would fit; none if it was allowed, can
+    /// never fit, or nobody knows.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.denial() {
+            Some(Denial::Later(after)) => Some(after),
+            _ => None,
+        }
+    }
+
+    /// Units that can start at once from an unused key.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Units that could still start now.
+    pub fn remaining(&self) -> u64 {
+        self.gauge.remaining(self.limit)
+    }
+
+    /// The time until the key is as good as unused, if nobody comes.
+    pub fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.gauge.reset_us())
+    }
+
+    #[inline]
+    pub(crate) fn wait_us(&self) -> u64 {
+        match self.outcome {
+            Outcome::Allow { wait_us } => wait_us,
+            Outcome::Deny(_) => 0,
+        }
+    }
+}
+
+/// Compares what a caller can see.
+impl PartialEq for Decision {
+    fn eq(&self, other: &Self) -> bool {
+        self.outcome == other.outcome
+            && self.limit == other.limit
+            && self.remaining() == other.remaining()
+            && self.reset_after() == other.reset_after()
+    }
+}
+
+impl Eq for Decision {}
