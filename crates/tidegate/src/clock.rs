@@ -1,0 +1,220 @@
+//! Whose time counts: a fast monotonic clock by default, a manual one for tests
+//! and simulation.
+//!
+//! Nothing else in this crate reads the time. The clock is the store's, never the
+//! caller's.
+
+use crate::timer::Timer;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+/// Microseconds since the clock's own beginning.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Timestamp;
+///
+/// let t = Timestamp::from_micros(5) + Duration::from_micros(2);
+/// assert_eq!(t.as_micros(), 7);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// Thirteen years of microseconds. A clock that says more is taken to say this,
+    /// so that no state outgrows its word.
+    pub const MAX: Self = Self(0x1_8000_0000_0000);
+
+    /// `us` microseconds after the clock's beginning, at most [`Timestamp::MAX`].
+    pub const fn from_micros(us: u64) -> Self {
+        if us < Self::MAX.0 { Self(us) } else { Self::MAX }
+    }
+
+    /// Microseconds since the clock's beginning.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The time from `earlier` to this one; zero if it is not earlier.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self::from_micros(self.0.saturating_add(us))
+    }
+}
+
+/// Where a store takes its time from.
+///
+/// A clock that steps back gives nothing away, and one that jumped forward and
+/// came back locks nobody out for longer than one full drain of the limit.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now. Threads that call it one after the other should not see it
+    /// go back.
+    fn now(&self) -> Timestamp;
+
+    /// The time now, read after everything that this thread has read before. A
+    /// processor may otherwise read its counter early, by nanoseconds.
+    fn now_ordered(&self) -> Timestamp {
+        self.now()
+    }
+
+    /// What wakes those who wait on this clock.
+    fn timer(&self) -> &Timer;
+}
+
+/// The processor's counter, scaled: about 12 ns a reading, never steps back. The
+/// default.
+#[derive(Clone, Debug)]
+pub struct MonotonicClock {
+    counter: quanta::Clock,
+    start: u64,
+}
+
+impl MonotonicClock {
+    /// The process's one monotonic clock; its beginning is the first call.
+    pub fn new() -> Self {
+        static SHARED: LazyLock<MonotonicClock> = LazyLock::new(|| {
+            let counter = quanta::Clock::new();
+            let start = counter.raw();
+            MonotonicClock { counter, start }
+        });
+        SHARED.clone()
+    }
+}
+
+impl Default for MonotonicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for MonotonicClock {
+    #[inline]
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000)
+    }
+
+    fn now_ordered(&self) -> Timestamp {
+        // The system's own reading waits for earlier loads (it fences); ours, made
+        // after it, therefore comes after them too.
+        #[expect(clippy::disallowed_methods, reason = "used as a fence, its value is not")]
+        let _ = std::hint::black_box(std::time::Instant::now());
+        self.now()
+    }
+
+    fn timer(&self) -> &Timer {
+        Timer::of_the_process()
+    }
+}
+
+/// A clock that stands still until told: for tests and simulation.
+///
+/// Clones share the time. Moving it wakes those whose time has come.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Limiter, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let limiter = Limiter::builder().clock(clock.clone()).build();
+/// let gate = limiter.gate("greet", "1 per 10s")?;
+/// assert!(gate.check("ann").is_allowed());
+/// assert_eq!(gate.check("ann").retry_after(), Some(Duration::from_secs(10)));
+/// clock.advance(Duration::from_secs(10));
+/// assert!(gate.check("ann").is_allowed());
+/// # Ok::<(), tidegate::GateError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    shared: Arc<Manual>,
+}
+
+#[derive(Debug, Default)]
+struct Manual {
+    now_us: AtomicU64,
+    timer: Timer,
+}
+
+impl ManualClock {
+    /// Stands at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stands at `now`.
+    pub fn at(now: Timestamp) -> Self {
+        let clock = Self::default();
+        clock.set(now);
+        clock
+    }
+
+    /// Moves forward and wakes those whose time has come.
+    pub fn advance(&self, by: Duration) {
+        self.set(self.now() + by);
+    }
+
+    /// Jumps, also backwards, and wakes those whose time has come.
+    pub fn set(&self, now: Timestamp) {
+        self.shared.now_us.store(now.as_micros(), Ordering::SeqCst);
+        self.shared.timer.fire(now);
+    }
+
+    /// Where it stands.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.shared.now_us.load(Ordering::SeqCst))
+    }
+
+    /// How many are waiting on it.
+    pub fn waiting(&self) -> usize {
+        self.shared.timer.len()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        ManualClock::now(self)
+    }
+
+    fn timer(&self) -> &Timer {
+        &self.shared.timer
+    }
+}
+
+/// The store's clock: the common one without a virtual call, any other behind one.
+#[derive(Clone)]
+pub(crate) enum StoreClock {
+    Monotonic(MonotonicClock),
+    Other(Arc<dyn Clock>),
+}
+
+impl StoreClock {
+    #[inline]
+    pub(crate) fn now(&self) -> Timestamp {
+        match self {
+            Self::Monotonic(clock) => clock.now(),
+            Self::Other(clock) => clock.now(),
+        }
+    }
+
+    pub(crate) fn now_ordered(&self) -> Timestamp {
+        match self {
+            Self::Monotonic(clock) => clock.now_ordered(),
+            Self::Other(clock) => clock.now_ordered(),
+        }
+    }
+
+    pub(crate) fn timer(&self) -> &Timer {
+        match self {
+            Self::Monotonic(clock) => clock.timer(),
+            Self::Other(clock) => clock.timer(),
+        }
+    }
+}

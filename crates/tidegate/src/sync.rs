@@ -1,0 +1,43 @@
+//! The atomics of the lock-free paths: the standard ones, or loom's under its model.
+
+#[cfg(not(loom))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering, fence},
+    thread::yield_now,
+};
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    hint::spin_loop,
+    sync::atomic::{AtomicU64, Ordering, fence},
+    thread::yield_now,
+};
+
+/// Waits for another thread that holds a lock for a few instructions: spins, and
+/// gives the core away when that thread seems to have lost its own.
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    const SPINS: u32 = 64;
+
+    pub(crate) fn new() -> Self {
+        Self(0)
+    }
+
+    pub(crate) fn wait(&mut self) {
+        self.0 += 1;
+        if cfg!(loom) || self.0 > Self::SPINS { yield_now() } else { spin_loop() }
+    }
+}
+
+/// Zeroed atomics that take no memory until touched.
+#[cfg(not(loom))]
+pub(crate) fn zeroed(length: usize) -> Box<[AtomicU64]> {
+    bytemuck::allocation::zeroed_slice_box(length)
+}
+
+#[cfg(loom)]
+pub(crate) fn zeroed(length: usize) -> Box<[AtomicU64]> {
+    (0..length).map(|_| AtomicU64::new(0)).collect()
+}

@@ -1,0 +1,162 @@
+//! An own timer, so that waiting works under any executor or none.
+//!
+//! One thread for the process, started by the first who waits; a waiter costs an
+//! entry in an ordered map, so millions can wait, and one that goes away takes its
+//! entry along. It does not decide anything: it wakes, and the woken look again.
+
+use crate::clock::{Clock, MonotonicClock, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+/// Wakes tasks at their time. Part of a [`Clock`]: a clock of your own holds a
+/// `Timer` and calls [`fire`](Timer::fire) whenever its time moves.
+#[derive(Debug, Default)]
+pub struct Timer {
+    sleepers: Mutex<Sleepers>,
+    earlier: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Sleepers {
+    by_time: BTreeMap<Alarm, Waker>,
+    armed: u64,
+}
+
+/// A place in the timer: the time, and a number that tells equal times apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Alarm {
+    at: Timestamp,
+    number: u64,
+}
+
+/// Woken a chunk at a time, so that a million due at once do not hold the lock.
+const CHUNK: usize = 1_024;
+
+impl Timer {
+    /// A timer that only [`fire`](Self::fire) moves.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Wakes everyone whose time is `now` or earlier; says how many.
+    pub fn fire(&self, now: Timestamp) -> usize {
+        let mut woken = 0;
+        loop {
+            let due = take_due(&mut self.lock(), now);
+            if due.is_empty() {
+                return woken;
+            }
+            woken += due.len();
+            due.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// How many are waiting.
+    pub fn len(&self) -> usize {
+        self.lock().by_time.len()
+    }
+
+    /// True if nobody is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn arm(&self, at: Timestamp, waker: Waker) -> Alarm {
+        let mut sleepers = self.lock();
+        sleepers.armed += 1;
+        let alarm = Alarm { at, number: sleepers.armed };
+        let is_first = sleepers.by_time.first_key_value().is_none_or(|(first, _)| alarm < *first);
+        sleepers.by_time.insert(alarm, waker);
+        if is_first {
+            self.earlier.notify_one();
+        }
+        alarm
+    }
+
+    /// The same alarm for another waker; false if it has gone off already.
+    pub(crate) fn rearm(&self, alarm: Alarm, waker: &Waker) -> bool {
+        match self.lock().by_time.get_mut(&alarm) {
+            Some(held) => {
+                held.clone_from(waker);
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn disarm(&self, alarm: Alarm) {
+        self.lock().by_time.remove(&alarm);
+    }
+
+    /// The timer of the monotonic clock, with its thread.
+    pub(crate) fn of_the_process() -> &'static Timer {
+        static TIMER: LazyLock<&'static Timer> = LazyLock::new(|| {
+            let timer: &'static Timer = Box::leak(Box::default());
+            std::thread::Builder::new()
+                .name("tidegate-timer".into())
+                .spawn(move || timer.run(&MonotonicClock::new()))
+                .expect("the process can start one thread for its timer");
+            timer
+        });
+        &TIMER
+    }
+
+    fn run(&self, clock: &MonotonicClock) -> ! {
+        let mut sleepers = self.lock();
+        loop {
+            let now = clock.now();
+            let due = take_due(&mut sleepers, now);
+            if !due.is_empty() {
+                drop(sleepers);
+                due.into_iter().for_each(Waker::wake);
+                sleepers = self.lock();
+                continue;
+            }
+            let next = sleepers.by_time.first_key_value().map(|(alarm, _)| alarm.at);
+            sleepers = match next {
+                None => self.earlier.wait(sleepers).unwrap_or_else(PoisonError::into_inner),
+                Some(at) => {
+                    let waited = self.earlier.wait_timeout(sleepers, at.since(now));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sleepers> {
+        // A panic in a waker happens outside the lock; the map is whole either way.
+        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn take_due(sleepers: &mut Sleepers, now: Timestamp) -> Vec<Waker> {
+    let mut due = Vec::new();
+    while due.len() < CHUNK {
+        match sleepers.by_time.first_entry() {
+            Some(first) if first.key().at <= now => due.push(first.remove()),
+            _ => break,
+        }
+    }
+    due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wakes_in_order_and_forgets_who_left() {
+        let timer = Timer::new();
+        let waker = Waker::noop();
+        let early = timer.arm(Timestamp::from_micros(1), waker.clone());
+        timer.arm(Timestamp::from_micros(1), waker.clone());
+        timer.arm(Timestamp::from_micros(3), waker.clone());
+        timer.disarm(early);
+        assert!(!timer.rearm(early, waker));
+        assert_eq!(timer.fire(Timestamp::from_micros(2)), 1);
+        assert_eq!(timer.len(), 1);
+        assert_eq!(timer.fire(Timestamp::from_micros(3)), 1);
+        assert!(timer.is_empty());
+    }
+}
