@@ -1,0 +1,101 @@
+//! The numbers of a gate's current limit, read on every decision.
+//!
+//! They change rarely and must be read without a lock and without counting readers,
+//! so they are kept as plain words under a sequence number: whoever reads while they
+//! change reads again. Nothing is ever freed, so nothing can be freed too early.
+
+use crate::algorithm::{Bucket, Plan, Stepped, Word};
+use crate::sync::{AtomicU64, Backoff, Ordering, fence};
+
+const WORDS: usize = 7;
+
+/// One cache line: a sequence number and the words of a plan.
+#[repr(align(64))]
+pub(crate) struct Numbers {
+    sequence: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+/// A plan that decides on one word, or none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fast {
+    pub(crate) version: u16,
+    pub(crate) limit: u64,
+    pub(crate) plan: FastPlan,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FastPlan {
+    Word(Bucket<Word>),
+    Stepped(Bucket<Stepped>),
+    /// The state is more than a word: the long way.
+    None,
+}
+
+const KIND_WORD: u64 = 1;
+const KIND_QUEUE: u64 = 2;
+const KIND_STEPPED: u64 = 3;
+
+impl Numbers {
+    pub(crate) fn new(version: u16, limit: u64, plan: &Plan) -> Self {
+        let words = encode(version, limit, plan).map(AtomicU64::new);
+        Self { sequence: AtomicU64::new(0), words }
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> Fast {
+        let mut backoff = Backoff::new();
+        loop {
+            let before = self.sequence.load(Ordering::Acquire);
+            let words: [u64; WORDS] = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before {
+                return decode(words);
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Only one thread may store at a time; the gate's lock sees to that.
+    pub(crate) fn store(&self, version: u16, limit: u64, plan: &Plan) {
+        let before = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(before + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (held, word) in self.words.iter().zip(encode(version, limit, plan)) {
+            held.store(word, Ordering::Relaxed);
+        }
+        self.sequence.store(before + 2, Ordering::Release);
+    }
+}
+
+fn encode(version: u16, limit: u64, plan: &Plan) -> [u64; WORDS] {
+    let head = |kind: u64| (u64::from(version) << 8) | kind;
+    match plan {
+        Plan::Word(Bucket { scale: w, strict }) => {
+            let kind = if *strict { KIND_QUEUE } else { KIND_WORD };
+            [head(kind), limit, w.cell, w.drain, w.unit, w.burst, w.full]
+        }
+        Plan::Stepped(Bucket { scale: s, .. }) => {
+            [head(KIND_STEPPED), limit, s.amount, s.tick_us, s.cap, s.wait_us, 0]
+        }
+        _ => [head(0), limit, 0, 0, 0, 0, 0],
+    }
+}
+
+#[inline]
+fn decode(words: [u64; WORDS]) -> Fast {
+    let [head, limit, a, b, c, d, e] = words;
+    let kind = head & 0xff;
+    let plan = match kind {
+        KIND_WORD | KIND_QUEUE => {
+            let scale = Word { cell: a, drain: b, unit: c, burst: d, full: e };
+            FastPlan::Word(Bucket { scale, strict: kind == KIND_QUEUE })
+        }
+        KIND_STEPPED => {
+            let scale = Stepped { amount: a, tick_us: b, cap: c, wait_us: d };
+            FastPlan::Stepped(Bucket { scale, strict: false })
+        }
+        _ => FastPlan::None,
+    };
+    Fast { version: (head >> 8) as u16, limit, plan }
+}

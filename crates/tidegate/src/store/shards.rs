@@ -1,0 +1,118 @@
+//! Every state that is not one word, and the few words whose group was full.
+//!
+//! Maps behind locks, chosen by the hash. Each entry says from when on it is as good
+//! as unused; every new entry pays for a look at a few old ones, so idle entries go
+//! in small steps and nothing ever sweeps.
+
+use crate::algorithm::State;
+use hashbrown::HashTable;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Old entries that a new one looks at.
+const STEPS: usize = 4;
+/// The same when there is no room.
+const STEPS_FULL: usize = 32;
+
+pub(crate) struct Shards {
+    shards: Box<[Mutex<Shard>]>,
+    max_entries: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Shard {
+    entries: HashTable<Entry>,
+    /// Hashes of all entries, in the order in which they are looked at.
+    order: VecDeque<u64>,
+    max_entries: usize,
+}
+
+pub(crate) struct Entry {
+    hash: u64,
+    pub(crate) gate: u32,
+    pub(crate) version: u16,
+    pub(crate) idle_at_us: u64,
+    pub(crate) state: State,
+}
+
+impl Shards {
+    pub(crate) fn new(max_keys: usize) -> Self {
+        let shards = (max_keys / 256).next_power_of_two().clamp(1, 256);
+        // Hashes do not fall evenly: six standard deviations above the mean.
+        let mean = max_keys.div_ceil(shards);
+        let max_entries = mean + 6 * mean.isqrt() + 1;
+        let shard = || Mutex::new(Shard { max_entries, ..Shard::default() });
+        Self { shards: (0..shards).map(|_| shard()).collect(), max_entries }
+    }
+
+    /// The shard of a hash. The table inside uses the upper and the lowest bits.
+    pub(crate) fn index(&self, hash: u64) -> usize {
+        (hash >> 40) as usize & (self.shards.len() - 1)
+    }
+
+    pub(crate) fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
+        // States are changed by assignments that do not panic: whole even if poisoned.
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        (0..self.shards.len()).map(|index| self.lock(index).entries.len()).sum()
+    }
+
+    pub(crate) fn max_entries(&self) -> usize {
+        self.max_entries * self.shards.len()
+    }
+
+    pub(crate) fn indexes(&self) -> std::ops::Range<usize> {
+        0..self.shards.len()
+    }
+}
+
+impl Shard {
+    pub(crate) fn get(&mut self, gate: u32, hash: u64) -> Option<&mut Entry> {
+        self.entries.find_mut(hash, |entry| entry.hash == hash && entry.gate == gate)
+    }
+
+    pub(crate) fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.iter_mut()
+    }
+
+    /// Makes room for one more if it can; true if there is some.
+    pub(crate) fn has_room(&mut self, now_us: u64) -> bool {
+        if self.entries.len() >= self.max_entries {
+            self.reclaim(now_us, STEPS_FULL);
+        }
+        self.entries.len() < self.max_entries
+    }
+
+    /// Adds an entry, beyond the cap too: the caller has asked for room, or may not
+    /// be refused.
+    pub(crate) fn insert(
+        &mut self,
+        now_us: u64,
+        gate: u32,
+        hash: u64,
+        version: u16,
+        state: State,
+    ) -> &mut Entry {
+        self.reclaim(now_us, STEPS);
+        self.order.push_back(hash);
+        let entry = Entry { hash, gate, version, idle_at_us: now_us, state };
+        self.entries.insert_unique(hash, entry, |entry| entry.hash).into_mut()
+    }
+
+    fn reclaim(&mut self, now_us: u64, steps: usize) {
+        for _ in 0..steps.min(self.order.len()) {
+            let Some(hash) = self.order.pop_front() else { return };
+            match self.entries.find_entry(hash, |entry| entry.hash == hash) {
+                Ok(found) if found.get().idle_at_us <= now_us => drop(found.remove()),
+                Ok(_) => self.order.push_back(hash),
+                Err(_) => {}
+            }
+        }
+        if self.entries.capacity() > 64 && self.entries.len() < self.entries.capacity() / 8 {
+            self.entries.shrink_to(self.entries.len() * 2, |entry| entry.hash);
+            self.order.shrink_to(self.entries.len() * 2);
+        }
+    }
+}
