@@ -1,0 +1,249 @@
+//! Reserve and wait, under any executor: the future behind `acquire`.
+//!
+//! A rate is reserved at once and then slept for. A place of a concurrency limit is
+//! queued for; when several gates are asked, places are taken in a fixed order first
+//! and the rates last, so that nothing is charged to somebody who gets no place.
+
+use crate::algorithm::{Plan, State, Waiter};
+use crate::clock::Timestamp;
+use crate::decision::Denial;
+use crate::gate::{OwnedAsk, reserve_all};
+use crate::permit::{Charge, Permit};
+use crate::store::with_state;
+use crate::timer::Alarm;
+use crate::verdict::Verdict;
+use smallvec::smallvec;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Waits for its start and then is the [`Verdict`]. Dropped before, it gives back
+/// what it holds, as [`Permit::cancel`] does.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Acquire {
+    asks: Vec<OwnedAsk>,
+    phase: Phase,
+    alarm: Option<Alarm>,
+}
+
+enum Phase {
+    Start,
+    /// Queued for a place.
+    Queued(Queued),
+    /// Everything is held; the start is to come.
+    Reserved {
+        verdict: Verdict,
+        until: Timestamp,
+    },
+    Done,
+}
+
+struct Queued {
+    waiter: Arc<Waiter>,
+    until: Timestamp,
+    /// The ask that is queued for, and those still to come, last first.
+    ask: OwnedAsk,
+    to_come: Vec<OwnedAsk>,
+    /// The places that are held already.
+    held: Vec<Permit>,
+    /// What to say if no place comes.
+    denied: Verdict,
+}
+
+impl Acquire {
+    pub(crate) fn new(asks: Vec<OwnedAsk>) -> Self {
+        Self { asks, phase: Phase::Start, alarm: None }
+    }
+
+    /// Waits on this thread, for code without an executor. Holds the thread all the
+    /// while: in async code, await instead.
+    pub fn blocking(mut self) -> Verdict {
+        struct Unpark(std::thread::Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(verdict) = Pin::new(&mut self).poll(&mut context) {
+                return verdict;
+            }
+            std::thread::park();
+        }
+    }
+
+    fn start(&mut self, waker: &Waker) -> Phase {
+        let verdict = reserve_all(&self.asks);
+        if verdict.is_allowed() {
+            return reserved(verdict);
+        }
+        match self.places_to_queue_for(&verdict) {
+            Some(mut places) => {
+                places.sort_by_key(|ask| std::cmp::Reverse((ask.meter.id, ask.hash)));
+                queue(places, Vec::new(), verdict, waker).unwrap_or_else(done)
+            }
+            None => done(verdict),
+        }
+    }
+
+    /// All places that are asked for, if only places are missing and may be waited for.
+    fn places_to_queue_for(&self, denied: &Verdict) -> Option<Vec<OwnedAsk>> {
+        let mut places: Vec<OwnedAsk> = Vec::new();
+        for (ask, decision) in self.asks.iter().zip(denied.decisions()) {
+            let is_place = matches!(ask.meter.version().plan, Plan::Slots(_));
+            match decision.denial() {
+                Some(Denial::Unknown) if is_place => {}
+                Some(_) => return None,
+                None => {}
+            }
+            if is_place {
+                match places.iter_mut().find(|p| Arc::ptr_eq(&p.meter, &ask.meter) && p.hash == ask.hash) {
+                    Some(same) => same.cost = same.cost.saturating_add(ask.cost),
+                    None => places.push(ask.clone()),
+                }
+            }
+        }
+        Some(places)
+    }
+
+    /// A place has come: the next one, or the rates.
+    fn go_on(&self, mut queued: Queued, waker: &Waker) -> Phase {
+        let place = smallvec![Charge::of_place(&queued.ask)];
+        let now = queued.ask.meter.home.clock.now();
+        queued.held.push(Permit::new(place, now, std::time::Duration::ZERO));
+        if !queued.to_come.is_empty() {
+            return queue(queued.to_come, queued.held, queued.denied, waker).unwrap_or_else(done);
+        }
+        let is_rate = |ask: &&OwnedAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
+        let rates: Vec<OwnedAsk> = self.asks.iter().filter(is_rate).cloned().collect();
+        let verdict = reserve_all(&rates);
+        reserved(verdict.spread(&self.asks, queued.held))
+    }
+}
+
+fn done(verdict: Verdict) -> Phase {
+    Phase::Reserved { verdict, until: Timestamp::default() }
+}
+
+fn reserved(verdict: Verdict) -> Phase {
+    let until = verdict.starts_at();
+    Phase::Reserved { verdict, until }
+}
+
+/// Queues for the last of `places`.
+///
+/// The queue may be full: then the verdict is what it was.
+fn queue(
+    mut places: Vec<OwnedAsk>,
+    held: Vec<Permit>,
+    denied: Verdict,
+    waker: &Waker,
+) -> Result<Phase, Verdict> {
+    let Some(ask) = places.pop() else { return Err(denied) };
+    let waiter = Waiter::new(ask.cost, waker.clone());
+    let queued = with_state(&ask.meter, ask.hash, |version, now_us, state| match (&version.plan, state) {
+        (Plan::Slots(slots), State::Slots(state)) => {
+            let is_queued = slots.enqueue(state, &waiter);
+            let until = Timestamp::from_micros(now_us) + version.limit.wait();
+            // A place may have come back between the question and the queue.
+            is_queued.then(|| (until, slots.hand_on(state)))
+        }
+        _ => None,
+    });
+    let Some((until, wakers)) = queued else { return Err(denied) };
+    wakers.into_iter().for_each(Waker::wake);
+    Ok(Phase::Queued(Queued { waiter, until, ask, to_come: places, held, denied }))
+}
+
+/// Takes a waiter out of its queue, or hands on the place that it was just given.
+fn leave(ask: &OwnedAsk, waiter: &Waiter) {
+    let wakers = with_state(&ask.meter, ask.hash, |version, _, state| match (&version.plan, state) {
+        (Plan::Slots(slots), State::Slots(state)) => slots.leave(state, waiter),
+        _ => Vec::new(),
+    });
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+impl Future for Acquire {
+    type Output = Verdict;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict> {
+        let this = &mut *self;
+        let waker = context.waker();
+        loop {
+            let Some(clock) = this.asks.first().map(|ask| ask.meter.home.clock.clone()) else {
+                this.phase = Phase::Done;
+                return Poll::Ready(reserve_all(&[]));
+            };
+            let until = match std::mem::replace(&mut this.phase, Phase::Done) {
+                Phase::Start => {
+                    this.phase = this.start(waker);
+                    continue;
+                }
+                Phase::Reserved { verdict, until } => {
+                    if clock.now() >= until {
+                        this.disarm();
+                        return Poll::Ready(verdict);
+                    }
+                    this.phase = Phase::Reserved { verdict, until };
+                    until
+                }
+                Phase::Queued(queued) if queued.waiter.is_granted(waker) => {
+                    this.disarm();
+                    this.phase = this.go_on(queued, waker);
+                    continue;
+                }
+                Phase::Queued(queued) => {
+                    if clock.now() >= queued.until {
+                        this.disarm();
+                        leave(&queued.ask, &queued.waiter);
+                        return Poll::Ready(queued.denied);
+                    }
+                    let until = queued.until;
+                    this.phase = Phase::Queued(queued);
+                    until
+                }
+                Phase::Done => panic!("`Acquire` was polled after it was ready"),
+            };
+            let timer = clock.timer();
+            let is_armed = this.alarm.is_some_and(|alarm| timer.rearm(alarm, waker));
+            if !is_armed {
+                this.alarm = Some(timer.arm(until, waker.clone()));
+                // The clock may have passed it before the alarm stood.
+                if clock.now() >= until {
+                    continue;
+                }
+            }
+            return Poll::Pending;
+        }
+    }
+}
+
+impl Acquire {
+    fn disarm(&mut self) {
+        if let (Some(alarm), Some(ask)) = (self.alarm.take(), self.asks.first()) {
+            ask.meter.home.clock.timer().disarm(alarm);
+        }
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        self.disarm();
+        match std::mem::replace(&mut self.phase, Phase::Done) {
+            Phase::Queued(queued) => leave(&queued.ask, &queued.waiter),
+            Phase::Reserved { verdict, .. } => drop(verdict.into_permit().map(Permit::cancel)),
+            Phase::Start | Phase::Done => {}
+        }
+    }
+}
+
+impl std::fmt::Debug for Acquire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<&str> = self.asks.iter().map(|ask| &*ask.meter.name).collect();
+        f.debug_struct("Acquire").field("gates", &names).finish()
+    }
+}

@@ -1,0 +1,62 @@
+//! Exact, fast limits for one process: token and leaky buckets, fixed and sliding
+//! windows, exact logs, warm-up, and concurrency with a bounded queue.
+//!
+//! A [`Limiter`] holds the state, a [`Gate`] is a [`Limit`] in force under a name, and
+//! a [`Decision`] is the answer. A denial is a value, not an error.
+//!
+//! ```
+//! use tidegate::Limiter;
+//!
+//! let limiter = Limiter::new();
+//! let gate = limiter.gate("checkout", "1000/s burst 20")?;
+//!
+//! let decision = gate.check("user:42");
+//! if decision.is_allowed() {
+//!     // serve it; decision.remaining() more may come at once
+//! } else {
+//!     // 429, Retry-After: decision.retry_after()
+//! }
+//! # assert_eq!(decision.remaining(), 19);
+//! # Ok::<(), tidegate::GateError>(())
+//! ```
+//!
+//! - [`Gate::check`] decides now. [`Gate::reserve`] may tell the caller to wait for a
+//!   start, [`Gate::acquire`] waits for it, under any executor or none.
+//! - [`Limiter::check`] and its siblings decide several limits of one request and
+//!   charge all of them or none.
+//! - A [`Permit`] holds a place of a concurrency limit, can be taken back, and can be
+//!   settled at a true cost that is known only afterwards.
+//! - [`Gate::change`] puts another limit in force, live; what keys have used goes along.
+//! - [`Gate::handle`] resolves a fixed key once; [`Gate::check_batch`] overlaps the
+//!   waits for memory of many keys.
+//!
+//! No async runtime, network or database crate is pulled in.
+
+mod limit;
+
+mod gate;
+mod limiter;
+
+mod decision;
+mod permit;
+mod verdict;
+
+mod acquire;
+mod clock;
+mod key;
+mod timer;
+
+mod algorithm;
+mod store;
+mod sync;
+
+pub use acquire::Acquire;
+pub use clock::{Clock, ManualClock, MonotonicClock, Timestamp};
+pub use decision::{Decision, Denial};
+pub use gate::{Gate, GateError, Handle};
+pub use key::Key;
+pub use limit::{Algorithm, Limit, LimitBuilder, LimitError};
+pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
+pub use permit::Permit;
+pub use timer::Timer;
+pub use verdict::{Refusal, Verdict};

@@ -1,0 +1,272 @@
+//! The one type that a user holds.
+
+use crate::acquire::Acquire;
+use crate::clock::{Clock, MonotonicClock, StoreClock};
+use crate::gate::{Gate, GateError, OwnedAsk, reserve_all};
+use crate::limit::{Limit, LimitError};
+use crate::store::{Home, Meter, decide_all};
+use crate::verdict::Verdict;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Keys held unless said otherwise.
+const MAX_KEYS: usize = 1_000_000;
+const NAME_MAX: usize = 64;
+
+/// A store and the gates in it. Cheap to clone; clones are the same limiter.
+///
+/// ```
+/// use tidegate::Limiter;
+///
+/// let limiter = Limiter::new();
+/// let gate = limiter.gate("login", "5 per 1min sliding-log")?;
+/// if gate.check("user:42").is_allowed() {
+///     // let them in
+/// }
+/// # Ok::<(), tidegate::GateError>(())
+/// ```
+#[derive(Clone)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    home: Arc<Home>,
+    gates: RwLock<HashMap<Box<str>, Gate>>,
+    defined: AtomicU32,
+}
+
+/// What happens to a new key when the store holds as many live keys as it may.
+/// Known keys are never affected, and nobody is ever unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overflow {
+    /// All strangers share one allowance of the gate's limit.
+    #[default]
+    Share,
+    /// Strangers are denied ([`Denial::Full`](crate::Denial::Full)).
+    Refuse,
+}
+
+/// What a gate can have besides its limit.
+///
+/// ```
+/// use tidegate::{Limiter, Options, Overflow};
+///
+/// let limiter = Limiter::new();
+/// let options = Options::new().max_keys(10_000).overflow(Overflow::Refuse);
+/// let gate = limiter.gate_with("public", "10/s", options)?;
+/// # Ok::<(), tidegate::GateError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    overflow: Overflow,
+    max_keys: Option<usize>,
+}
+
+impl Options {
+    /// Shares the limiter's tables; strangers beyond the cap share an allowance.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tables of its own for this many keys, so that a flood of keys at this gate
+    /// takes no room from the others.
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = Some(keys);
+        self
+    }
+
+    /// What happens to strangers beyond the cap.
+    pub fn overflow(mut self, overflow: Overflow) -> Self {
+        self.overflow = overflow;
+        self
+    }
+}
+
+/// Collects what a [`Limiter`] is made of.
+#[derive(Default)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct LimiterBuilder {
+    clock: Option<StoreClock>,
+    max_keys: Option<usize>,
+}
+
+impl LimiterBuilder {
+    /// Another clock than the process's monotonic one.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(StoreClock::Other(Arc::new(clock)));
+        self
+    }
+
+    /// Live keys that all gates together hold at least; a million unless said. About
+    /// 33 bytes each are set aside, and taken from the system as they are touched.
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = Some(keys);
+        self
+    }
+
+    /// The limiter.
+    pub fn build(self) -> Limiter {
+        let clock = self.clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
+        let home = Arc::new(Home::new(clock, self.max_keys.unwrap_or(MAX_KEYS)));
+        Limiter { shared: Arc::new(Shared { home, gates: RwLock::default(), defined: AtomicU32::new(0) }) }
+    }
+}
+
+impl Limiter {
+    /// In memory, on the monotonic clock, for a million live keys.
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// With another clock or size.
+    pub fn builder() -> LimiterBuilder {
+        LimiterBuilder::default()
+    }
+
+    /// The gate of this name, defined now if it was not before.
+    ///
+    /// # Errors
+    /// If the text is not a limit, the name not a name, or the name stands for
+    /// another limit already.
+    pub fn gate<L: TryInto<Limit, Error: Into<LimitError>>>(
+        &self,
+        name: &str,
+        limit: L,
+    ) -> Result<Gate, GateError> {
+        self.gate_with(name, limit, Options::new())
+    }
+
+    /// [`gate`](Self::gate) with options, which count when the gate is defined.
+    ///
+    /// # Errors
+    /// As [`gate`](Self::gate).
+    pub fn gate_with<L: TryInto<Limit, Error: Into<LimitError>>>(
+        &self,
+        name: &str,
+        limit: L,
+        options: Options,
+    ) -> Result<Gate, GateError> {
+        let limit = limit.try_into().map_err(Into::into)?;
+        if !is_name(name) {
+            return Err(GateError::Name(crate::Key::new(name).to_string()));
+        }
+        let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gate) = gates.get(name) {
+            let now = gate.limit();
+            return if now == limit {
+                Ok(gate.clone())
+            } else {
+                Err(GateError::Defined { name: name.into(), now, limit })
+            };
+        }
+        let home = match options.max_keys {
+            Some(keys) => Arc::new(Home::new(self.shared.home.clock.clone(), keys)),
+            None => self.shared.home.clone(),
+        };
+        let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
+        let meter = Meter::new(id, name, limit, home, options.overflow == Overflow::Refuse);
+        let gate = Gate { meter: Arc::new(meter) };
+        gates.insert(name.into(), gate.clone());
+        Ok(gate)
+    }
+
+    /// The gates that are defined.
+    pub fn gates(&self) -> Vec<Gate> {
+        self.shared.gates.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Takes a gate out; those who still hold it can go on using it. True if there
+    /// was one.
+    pub fn remove(&self, name: &str) -> bool {
+        self.shared.gates.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
+    }
+
+    /// Decides several checks at one instant, without waits, and charges all of them
+    /// or none.
+    ///
+    /// ```
+    /// use tidegate::{Check, Limiter};
+    ///
+    /// let limiter = Limiter::new();
+    /// let calls = limiter.gate("calls", "10/s")?;
+    /// let tokens = limiter.gate("tokens", "1000/min")?;
+    /// let verdict = limiter.check(&[
+    ///     Check::new(&calls, "user:42"),
+    ///     Check::new(&tokens, "user:42").cost(1200),
+    /// ]);
+    /// assert!(!verdict.is_allowed());
+    /// assert_eq!(verdict.bound_by(), "tokens");
+    /// assert_eq!(calls.peek("user:42").remaining(), 10); // nothing was spent
+    /// # Ok::<(), tidegate::GateError>(())
+    /// ```
+    pub fn check(&self, checks: &[Check<'_>]) -> Verdict {
+        let asks: Vec<_> = checks.iter().map(Check::owned).collect();
+        let borrowed: Vec<_> = asks.iter().map(OwnedAsk::borrow).collect();
+        let (tolds, now) = decide_all(&borrowed, crate::algorithm::Mode::Check);
+        Verdict::new(&asks, tolds.iter().map(|told| told.decision).collect(), smallvec::SmallVec::new(), now)
+    }
+
+    /// Decides several checks at one instant, with waits, and charges all of them or
+    /// none. All start after the longest wait.
+    pub fn reserve(&self, checks: &[Check<'_>]) -> Verdict {
+        reserve_all(&checks.iter().map(Check::owned).collect::<Vec<_>>())
+    }
+
+    /// [`reserve`](Self::reserve), and wait for the start.
+    pub fn acquire(&self, checks: &[Check<'_>]) -> Acquire {
+        Acquire::new(checks.iter().map(Check::owned).collect())
+    }
+
+    /// Keys that are held outside the flat table, and the most that may be: states
+    /// longer than a word, and the few keys whose place in the table was taken.
+    pub fn long_keys(&self) -> (usize, usize) {
+        (self.shared.home.shard_entries(), self.shared.home.shard_entries_max())
+    }
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.gates()).finish()
+    }
+}
+
+/// One question: gate, key, cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'a> {
+    gate: &'a Gate,
+    key: crate::Key<'a>,
+    cost: u64,
+}
+
+impl<'a> Check<'a> {
+    /// Asks `gate` for one unit of `key`.
+    pub fn new<K: AsRef<[u8]> + ?Sized>(gate: &'a Gate, key: &'a K) -> Self {
+        Self { gate, key: crate::Key::new(key), cost: 1 }
+    }
+
+    /// Asks for `cost` units instead.
+    #[must_use]
+    pub fn cost(mut self, cost: u64) -> Self {
+        self.cost = cost;
+        self
+    }
+
+    fn owned(&self) -> OwnedAsk {
+        self.gate.owned(self.gate.meter.hash(self.key.as_bytes()), self.cost)
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
+    !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(is_part)
+}

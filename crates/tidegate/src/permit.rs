@@ -1,0 +1,173 @@
+//! What an allowed caller holds.
+
+use crate::algorithm::{Grant, Plan, State, Step};
+use crate::clock::Timestamp;
+use crate::gate::OwnedAsk;
+use crate::store::{Meter, Told, with_state};
+use smallvec::SmallVec;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an allowed caller holds: the right to start after [`wait`](Self::wait).
+///
+/// Dropping it gives places of a concurrency limit back and leaves everything else
+/// charged. A call that did not happen is taken back with [`cancel`](Self::cancel)
+/// or [`refund`](Self::refund), one that cost something else than asked is put right
+/// with [`settle`](Self::settle).
+///
+/// ```
+/// use tidegate::{Limiter, ManualClock};
+/// # let limiter = Limiter::builder().clock(ManualClock::new()).build();
+/// let tokens = limiter.gate("llm-tokens", "1000/min")?;
+/// let permit = tokens.reserve_cost("user:42", 500).into_permit()?;
+/// // the model used 312 of them
+/// permit.settle(312);
+/// assert_eq!(tokens.peek("user:42").remaining(), 688);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a concurrency limit gives the place back as soon as the permit is dropped"]
+pub struct Permit {
+    charges: SmallVec<[Charge; 1]>,
+    decided: Timestamp,
+    wait: Duration,
+}
+
+/// One charge of a permit.
+pub(crate) struct Charge {
+    meter: Arc<Meter>,
+    hash: u64,
+    grant: Grant,
+    /// Units given back so far.
+    returned: u64,
+}
+
+impl Permit {
+    pub(crate) fn new(mut charges: SmallVec<[Charge; 1]>, decided: Timestamp, wait: Duration) -> Self {
+        // All start together, after the longest wait.
+        let start_us = (decided + wait).as_micros();
+        charges.iter_mut().for_each(|charge| charge.grant.start_us = start_us);
+        Self { charges, decided, wait }
+    }
+
+    /// How long to wait for the start, as of the decision.
+    pub fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// When the call may start, on the store's clock.
+    pub fn starts_at(&self) -> Timestamp {
+        self.decided + self.wait
+    }
+
+    /// Takes the whole charge back, as far as it still counts.
+    ///
+    /// Before the start: everything, if nobody reserved after it; nothing otherwise,
+    /// as later starts were promised on top of it. After the start: at most what has
+    /// not flowed back by itself (`cost − rate·elapsed`); in windows, only while the
+    /// start is still counted. A leaky queue takes nothing back while others wait.
+    pub fn refund(mut self) {
+        self.refund_units(u64::MAX);
+    }
+
+    /// The call does not happen: the same as [`refund`](Self::refund).
+    pub fn cancel(self) {
+        self.refund();
+    }
+
+    /// Takes some units of each charge back.
+    pub fn refund_units(&mut self, units: u64) {
+        self.charges.iter_mut().for_each(|charge| charge.give_back(units));
+    }
+
+    /// The true cost, known afterwards, of every check in the permit.
+    ///
+    /// Less than asked is refunded as by [`refund`](Self::refund). More is debt: it
+    /// is charged in full, without asking, up to a full key. So one call exceeds the
+    /// limit by at most what it did not ask for, and locks its key for at most one
+    /// full drain.
+    pub fn settle(mut self, true_cost: u64) {
+        self.charges.iter_mut().for_each(|charge| charge.settle(true_cost));
+    }
+
+    /// [`settle`](Self::settle) with a true cost for each check, in their order.
+    /// Checks without one keep their charge.
+    pub fn settle_each(mut self, true_costs: &[u64]) {
+        for (charge, cost) in self.charges.iter_mut().zip(true_costs) {
+            charge.settle(*cost);
+        }
+    }
+
+    /// Adds what another permit holds; both start at the later of the two.
+    pub(crate) fn join(mut self, mut other: Self) -> Self {
+        let charges = std::mem::take(&mut self.charges).into_iter().chain(std::mem::take(&mut other.charges));
+        let latest = if self.starts_at() > other.starts_at() { &self } else { &other };
+        Self::new(charges.collect(), latest.decided, latest.wait)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        for charge in self.charges.drain(..) {
+            if let Step::Hold { .. } = charge.grant.mark {
+                release(&charge.meter, charge.hash, charge.grant.cost - charge.returned);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.charges.iter().map(|charge| &*charge.meter.name).collect();
+        f.debug_struct("Permit").field("gates", &names).field("wait", &self.wait).finish()
+    }
+}
+
+impl Charge {
+    pub(crate) fn new(ask: &OwnedAsk, told: &Told, now: Timestamp) -> Self {
+        let grant = Grant { cost: ask.cost, start_us: now.as_micros(), mark: told.mark };
+        Self { meter: ask.meter.clone(), hash: told.hash, grant, returned: 0 }
+    }
+
+    /// A place that was handed over by the queue.
+    pub(crate) fn of_place(ask: &OwnedAsk) -> Self {
+        let mark = Step::Hold { units: ask.cost };
+        let grant = Grant { cost: ask.cost, start_us: 0, mark };
+        Self { meter: ask.meter.clone(), hash: ask.hash, grant, returned: 0 }
+    }
+
+    fn give_back(&mut self, units: u64) {
+        let units = units.min(self.grant.cost - self.returned);
+        if units == 0 {
+            return;
+        }
+        if let Step::Hold { .. } = self.grant.mark {
+            release(&self.meter, self.hash, units);
+        } else {
+            with_state(&self.meter, self.hash, |version, now_us, state| {
+                version.plan.give_back(now_us, state, &self.grant, units);
+            });
+        }
+        self.returned += units;
+    }
+
+    fn settle(&mut self, true_cost: u64) {
+        if let Some(more) = true_cost.checked_sub(self.grant.cost) {
+            if more > 0 && self.grant.mark != (Step::Hold { units: self.grant.cost }) {
+                with_state(&self.meter, self.hash, |version, now_us, state| {
+                    version.plan.owe(now_us, state, more);
+                });
+            }
+        } else {
+            self.give_back((self.grant.cost - true_cost).saturating_sub(self.returned));
+        }
+    }
+}
+
+fn release(meter: &Meter, hash: u64, units: u64) {
+    let wakers = with_state(meter, hash, |version, _, state| match (&version.plan, state) {
+        (Plan::Slots(slots), State::Slots(state)) => slots.release(state, units),
+        _ => Vec::new(),
+    });
+    wakers.into_iter().for_each(std::task::Waker::wake);
+}
