@@ -40,7 +40,7 @@ impl Gate {
     /// Decides now and takes one unit if there is one. Never waits.
     #[inline]
     pub fn check<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Decision {
-        self.check_cost(key, 1)
+        self.meter.check(self.meter.hash(key.as_ref()), 1)
     }
 
     /// Decides now and takes `cost` units if they fit. Never waits. A cost of 0 is
@@ -202,9 +202,12 @@ impl Drop for Pin {
 
 impl Handle {
     /// As [`Gate::check`].
-    #[inline]
+    #[inline(always)]
     pub fn check(&self) -> Decision {
-        self.check_cost(1)
+        match self.pin.spot {
+            Some(spot) => self.pin.gate.meter.check_spot(spot, self.pin.hash, 1),
+            None => self.pin.gate.meter.check_unpinned(self.pin.hash, 1),
+        }
     }
 
     /// As [`Gate::check_cost`].
@@ -212,13 +215,18 @@ impl Handle {
     pub fn check_cost(&self, cost: u64) -> Decision {
         match self.pin.spot {
             Some(spot) => self.pin.gate.meter.check_spot(spot, self.pin.hash, cost),
-            None => self.pin.gate.meter.check(self.pin.hash, cost),
+            None => self.pin.gate.meter.check_unpinned(self.pin.hash, cost),
         }
     }
 
     /// As [`Gate::peek`].
     pub fn peek(&self) -> Decision {
-        self.pin.gate.meter.peek(self.pin.hash, 1)
+        self.peek_cost(1)
+    }
+
+    /// As [`Gate::peek_cost`].
+    pub fn peek_cost(&self, cost: u64) -> Decision {
+        self.pin.gate.meter.peek(self.pin.hash, cost)
     }
 
     /// As [`Gate::reserve`].

@@ -37,9 +37,8 @@ pub struct Permit {
 pub(crate) struct Charge {
     meter: Arc<Meter>,
     hash: u64,
+    /// What is still charged: shrinks as units come back.
     grant: Grant,
-    /// Units given back so far.
-    returned: u64,
 }
 
 impl Permit {
@@ -109,8 +108,8 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         for charge in self.charges.drain(..) {
-            if let Step::Hold { .. } = charge.grant.mark {
-                release(&charge.meter, charge.hash, charge.grant.cost - charge.returned);
+            if charge.is_place() {
+                release(&charge.meter, charge.hash, charge.grant.cost);
             }
         }
     }
@@ -126,41 +125,43 @@ impl fmt::Debug for Permit {
 impl Charge {
     pub(crate) fn new(ask: &OwnedAsk, told: &Told, now: Timestamp) -> Self {
         let grant = Grant { cost: ask.cost, start_us: now.as_micros(), mark: told.mark };
-        Self { meter: ask.meter.clone(), hash: told.hash, grant, returned: 0 }
+        Self { meter: ask.meter.clone(), hash: told.hash, grant }
     }
 
     /// A place that was handed over by the queue.
     pub(crate) fn of_place(ask: &OwnedAsk) -> Self {
         let mark = Step::Hold { units: ask.cost };
         let grant = Grant { cost: ask.cost, start_us: 0, mark };
-        Self { meter: ask.meter.clone(), hash: ask.hash, grant, returned: 0 }
+        Self { meter: ask.meter.clone(), hash: ask.hash, grant }
     }
 
     fn give_back(&mut self, units: u64) {
-        let units = units.min(self.grant.cost - self.returned);
+        let units = units.min(self.grant.cost);
         if units == 0 {
             return;
         }
-        if let Step::Hold { .. } = self.grant.mark {
+        if self.is_place() {
             release(&self.meter, self.hash, units);
         } else {
             with_state(&self.meter, self.hash, |version, now_us, state| {
-                version.plan.give_back(now_us, state, &self.grant, units);
+                version.plan.give_back(now_us, state, &mut self.grant, units);
             });
         }
-        self.returned += units;
+        self.grant.cost -= units;
     }
 
     fn settle(&mut self, true_cost: u64) {
-        if let Some(more) = true_cost.checked_sub(self.grant.cost) {
-            if more > 0 && self.grant.mark != (Step::Hold { units: self.grant.cost }) {
-                with_state(&self.meter, self.hash, |version, now_us, state| {
-                    version.plan.owe(now_us, state, more);
-                });
-            }
-        } else {
-            self.give_back((self.grant.cost - true_cost).saturating_sub(self.returned));
+        if true_cost <= self.grant.cost {
+            self.give_back(self.grant.cost - true_cost);
+        } else if !self.is_place() {
+            with_state(&self.meter, self.hash, |version, now_us, state| {
+                version.plan.owe(now_us, state, true_cost - self.grant.cost);
+            });
         }
+    }
+
+    fn is_place(&self) -> bool {
+        matches!(self.grant.mark, Step::Hold { .. })
     }
 }
 

@@ -34,11 +34,10 @@ impl<S: Scale> Bucket<S> {
             return (Outcome::Allow { wait_us: 0 }, tat, level);
         }
         let may_wait = mode == Mode::Reserve;
-        let cap = if may_wait { s.full() } else { s.burst() };
-        let Some(added) = s.cost(cost).filter(|added| *added <= cap) else {
+        let Some(added) = s.cost(cost).filter(|added| *added <= s.greatest(may_wait)) else {
             return (Outcome::Deny(Refused::Never), tat, level);
         };
-        let raised = s.plus(level, added);
+        let raised = s.raised(level, added);
         match s.retry_us(raised, now_us, may_wait) {
             None => {
                 let next = s.plus(now, raised);
@@ -65,8 +64,15 @@ impl<S: Scale> Bucket<S> {
         self.scale.plus(self.scale.now(now_us), self.scale.full())
     }
 
-    /// The state after `units` of `grant` come back; `None` if none can.
-    pub(crate) fn give_back(&self, now_us: u64, tat: S::Tat, grant: &Grant, units: u64) -> Option<S::Tat> {
+    /// The state after `units` of `grant` come back; `None` if none can. A grant that
+    /// nobody built on stays so.
+    pub(crate) fn give_back(
+        &self,
+        now_us: u64,
+        tat: S::Tat,
+        grant: &mut Grant,
+        units: u64,
+    ) -> Option<S::Tat> {
         let s = self.scale;
         let is_last = grant.mark == Step::Tat(tat.into());
         let cost = s.cost(grant.cost)?;
@@ -74,16 +80,22 @@ impl<S: Scale> Bucket<S> {
         let now = s.now(now_us);
         if now_us < grant.start_us {
             // Later reservations have been promised their start on top of this one.
-            return is_last.then(|| s.minus(tat, back));
+            if !is_last {
+                return None;
+            }
+        } else {
+            let waiting = tat > now && s.minus(tat, now) > s.burst();
+            if self.strict && waiting && !is_last {
+                return None;
+            }
+            let drained = s.minus(now, s.now(grant.start_us));
+            back = back.min(if cost > drained { s.minus(cost, drained) } else { return None });
         }
-        let waiting = tat > now && s.minus(tat, now) > s.burst();
-        if self.strict && waiting && !is_last {
-            return None;
+        let left = if tat >= back { s.minus(tat, back) } else { return None };
+        if is_last {
+            grant.mark = Step::Tat(left.into());
         }
-        let drained = s.minus(now, s.now(grant.start_us));
-        let left = if cost > drained { s.minus(cost, drained) } else { return None };
-        back = back.min(left);
-        (tat > back).then(|| s.minus(tat, back))
+        Some(left)
     }
 
     /// The state after `units` more than granted were used: charged in full, up to

@@ -85,15 +85,23 @@ pub(crate) enum Gauge {
     /// A level in the scale of [`Word`], with the scale's numbers.
     Word {
         level: u64,
-        word: Word,
+        cell: u64,
+        drain: u64,
     },
 }
 
 impl Gauge {
+    #[inline]
+    pub(crate) fn of_word(level: u64, word: Word) -> Self {
+        Self::Word { level, cell: word.cell, drain: word.drain }
+    }
+
     pub(crate) fn remaining(&self, limit: u64) -> u64 {
         match self {
             Self::Plain { remaining, .. } => *remaining,
-            Self::Word { level, word } => limit.saturating_sub(word.units_rounded_up(*level)),
+            Self::Word { level, cell, drain } => {
+                limit.saturating_sub(scale::units_rounded_up(*level, *cell, *drain))
+            }
         }
     }
 

@@ -101,7 +101,7 @@ impl Plan {
         match (self, state) {
             (Self::Word(bucket), State::Word(word)) => {
                 let (outcome, next, level) = bucket.decide(now_us, *word, cost, mode);
-                let gauge = Gauge::Word { level, word: bucket.scale };
+                let gauge = Gauge::of_word(level, bucket.scale);
                 let answer = Answer { outcome, gauge, step: Step::Keep };
                 let taken = answer.is_allowed() && cost > 0;
                 Answer { step: if taken { Step::Tat(next.into()) } else { Step::Keep }, ..answer }
@@ -151,7 +151,7 @@ impl Plan {
     }
 
     /// Gives `units` of a grant back, as far as nobody built on them.
-    pub(crate) fn give_back(&self, now_us: u64, state: &mut State, grant: &Grant, units: u64) {
+    pub(crate) fn give_back(&self, now_us: u64, state: &mut State, grant: &mut Grant, units: u64) {
         self.repair(now_us, state);
         match (self, state) {
             (Self::Word(bucket), State::Word(word)) => {

@@ -26,6 +26,12 @@ pub(crate) fn word_at(now_us: u64) -> u64 {
     now_us << FRACTION_BITS
 }
 
+/// Units in a level that is a word.
+pub(super) fn units_rounded_up(level: u64, cell: u64, drain: u64) -> u64 {
+    let ticks = (level >> FRACTION_BITS) * drain + (level & FRACTION);
+    ticks.div_ceil(cell)
+}
+
 /// What a bucket needs from its unit of account.
 pub(crate) trait Scale: Copy {
     /// A level, or a point in time.
@@ -35,12 +41,22 @@ pub(crate) trait Scale: Copy {
     /// What `units` add; `None` if that is more than [`full`](Self::full).
     fn cost(self, units: u64) -> Option<Self::Tat>;
     fn plus(self, a: Self::Tat, b: Self::Tat) -> Self::Tat;
+    /// The level after a call: usually [`plus`](Self::plus).
+    #[inline]
+    fn raised(self, level: Self::Tat, cost: Self::Tat) -> Self::Tat {
+        self.plus(level, cost)
+    }
     /// `a - b`, for `a >= b`.
     fn minus(self, a: Self::Tat, b: Self::Tat) -> Self::Tat;
     /// The level up to which a call may start.
     fn burst(self) -> Self::Tat;
     /// The level up to which a call may be told to wait.
     fn full(self) -> Self::Tat;
+    /// The greatest cost that can ever be granted.
+    #[inline]
+    fn greatest(self, may_wait: bool) -> Self::Tat {
+        if may_wait { self.full() } else { self.burst() }
+    }
     /// Microseconds from now until `level` has sunk to the burst, rounded up.
     fn wait_us(self, level: Self::Tat, now_us: u64) -> u64;
     /// Microseconds from now until a call that makes `level` would be let through;
@@ -84,11 +100,6 @@ impl Word {
 
     pub(crate) fn us_rounded_up(level: u64) -> u64 {
         (level + FRACTION) >> FRACTION_BITS
-    }
-
-    pub(crate) fn units_rounded_up(self, level: u64) -> u64 {
-        let ticks = (level >> FRACTION_BITS) * self.drain + (level & FRACTION);
-        ticks.div_ceil(self.cell)
     }
 }
 
@@ -150,7 +161,7 @@ impl Scale for Word {
     }
 
     fn units(self, level: u64) -> u64 {
-        self.units_rounded_up(level)
+        units_rounded_up(level, self.cell, self.drain)
     }
 
     fn empty_us(self, level: u64, _now_us: u64) -> u64 {
@@ -227,7 +238,14 @@ pub(crate) struct Stepped {
     pub(crate) wait_us: u64,
 }
 
+/// A window's units start in that window: what does not fit starts whole in the next
+/// one. Saved-up tokens (a cap other than the amount) may come from several ticks.
 impl Stepped {
+    #[inline]
+    fn is_window(self) -> bool {
+        self.cap == self.amount
+    }
+
     /// Bits by which the time in a word is coarser, to make room for the units
     /// within a tick. Less than a tick, as no rate exceeds 1,000 units a microsecond.
     fn coarse_bits(self) -> u32 {
@@ -287,7 +305,22 @@ impl Scale for Stepped {
     }
 
     #[inline]
+    fn raised(self, level: u64, cost: u64) -> u64 {
+        let in_window = level % self.amount;
+        if self.is_window() && in_window + cost > self.amount {
+            return level - in_window + self.amount + cost;
+        }
+        level + cost
+    }
+
+    #[inline]
     fn burst(self) -> u64 {
+        self.cap
+    }
+
+    #[inline]
+    fn greatest(self, _may_wait: bool) -> u64 {
+        // More would start at one instant than the cap promises.
         self.cap
     }
 
@@ -338,7 +371,7 @@ mod tests {
             }
             prop_assert_eq!(wa.cmp(&wb), a.cmp(&b));
             prop_assert_eq!(Word::us_rounded_up(wa), a.div_ceil(drain));
-            prop_assert_eq!(word.units_rounded_up(wa), a.div_ceil(cell));
+            prop_assert_eq!(word.units(wa), a.div_ceil(cell));
         }
 
         #[test]

@@ -102,7 +102,7 @@ impl Slices {
         }
     }
 
-    pub(crate) fn give_back(&self, now_us: u64, state: &mut SliceState, grant: &Grant, units: u64) {
+    pub(crate) fn give_back(&self, now_us: u64, state: &mut SliceState, grant: &mut Grant, units: u64) {
         let Step::Slice { slice, .. } = grant.mark else { return };
         self.tidy(now_us, state);
         let Ok(at) = state.counted.binary_search_by_key(&slice, |entry| entry.slice) else { return };

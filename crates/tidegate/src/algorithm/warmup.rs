@@ -9,6 +9,8 @@
 use super::{Answer, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
 
+const ORIGIN_US: u64 = 1 << 50;
+
 /// A warm-up's numbers, in ticks: a unit takes `cell`, a microsecond has `drain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WarmUp {
@@ -56,7 +58,7 @@ impl WarmUp {
         if more > longest {
             return Answer::denied(Refused::Never, self.gauge(now_us, state));
         }
-        let now = self.ticks(now_us);
+        let now = self.instant(now_us);
         let spent = u128::from(cost) * u128::from(self.cell);
         let rested = self.rest(now, state);
         let price = self.price(rested.stored, spent);
@@ -105,7 +107,7 @@ impl WarmUp {
 
     /// A clock that has been ahead and came back must not lock anyone out.
     pub(crate) fn repaired(&self, now_us: u64, mut state: WarmState) -> WarmState {
-        state.base = state.base.min(self.ticks(now_us) + self.furthest());
+        state.base = state.base.min(self.instant(now_us) + self.furthest());
         state
     }
 
@@ -113,7 +115,7 @@ impl WarmUp {
         &self,
         now_us: u64,
         state: WarmState,
-        grant: &Grant,
+        grant: &mut Grant,
         units: u64,
     ) -> Option<WarmState> {
         let Step::Warm(mark) = grant.mark else { return None };
@@ -121,23 +123,27 @@ impl WarmUp {
         let left = (u128::from(grant.cost) * u128::from(self.cell)).saturating_sub(self.ticks(started_us));
         let back = left.min(u128::from(units.min(grant.cost)) * u128::from(self.cell));
         // Later starts stand on this one: only the last can be taken back.
-        (state == mark && back > 0).then(|| WarmState {
-            base: state.base.saturating_sub(back),
-            stored: (state.stored + back).min(self.cold()),
-            used: true,
-        })
+        if state.base != mark.base || back == 0 {
+            return None;
+        }
+        let next =
+            WarmState { base: state.base - back, stored: (state.stored + back).min(self.cold()), used: true };
+        grant.mark = Step::Warm(next);
+        Some(next)
     }
 
     /// Charges what was used beyond the grant: the next start moves on by it.
     pub(crate) fn owe(&self, now_us: u64, state: WarmState, units: u64) -> WarmState {
-        let now = self.ticks(now_us);
+        let now = self.instant(now_us);
+        let stored = self.rest(now, state).stored;
         let base = if state.used { state.base.max(now) } else { now };
         let owed = base + u128::from(units) * u128::from(self.cell);
-        WarmState { base: owed.min(now + self.furthest()).max(state.base), used: true, ..state }
+        WarmState { base: owed.min(now + self.furthest()).max(state.base), stored, used: true }
     }
 
     pub(crate) fn used(&self, now_us: u64, state: WarmState) -> u64 {
-        let first = self.rest(self.ticks(now_us), state).first - self.ticks(now_us);
+        let now = self.instant(now_us);
+        let first = self.rest(now, state).first - now;
         u64::try_from(first.div_ceil(u128::from(self.cell))).unwrap_or(u64::MAX)
     }
 
@@ -151,11 +157,11 @@ impl WarmUp {
         }
         let price = self.price(state.stored, u128::from(self.cell));
         let cold_again = state.base + price + (self.cold() - state.stored);
-        self.us(cold_again.saturating_sub(self.ticks(now_us)))
+        self.us(cold_again.saturating_sub(self.instant(now_us)))
     }
 
     fn gauge(&self, now_us: u64, state: WarmState) -> Gauge {
-        let now = self.ticks(now_us);
+        let now = self.instant(now_us);
         let is_free = self.rest(now, state).first == now;
         Gauge::Plain { remaining: u64::from(is_free), reset_us: self.empty_us(now_us, state) }
     }
@@ -166,6 +172,12 @@ impl WarmUp {
 
     fn furthest(&self) -> u128 {
         self.ticks(self.wait_us + self.warmup_us)
+    }
+
+    /// A point in time. Starts long after zero, so that a start taken back near the
+    /// clock's beginning has somewhere to go.
+    fn instant(&self, now_us: u64) -> u128 {
+        self.ticks(ORIGIN_US + now_us)
     }
 
     fn ticks(&self, us: u64) -> u128 {

@@ -58,7 +58,8 @@ pub struct Limit {
 
 /// How a [`Limit`] counts. Each states the most that can start in any window of
 /// length W, counted at the start instant (decision + wait) on the store's clock;
-/// [`Limit::worst_case`] computes it, and `tests/worst_case.rs` brute-forces it.
+/// [`Limit::worst_case`] computes it, and `tests/worst_case.rs` brute-forces it. Where
+/// callers can be told to wait, W is a microsecond longer: waits are rounded up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
@@ -184,7 +185,10 @@ impl Limit {
         let window = window.as_micros();
         let (amount, period) = (u128::from(self.amount), u128::from(self.period_us.max(1)));
         let largest = u128::from(largest_cost);
-        let flow = amount.saturating_mul(window) / period;
+        // Told waits are rounded up to whole microseconds, so two starts can be closer
+        // by one than they should.
+        let can_wait = self.wait_us > 0 || matches!(self.algorithm, Algorithm::LeakyQueue { .. });
+        let flow = amount.saturating_mul(window + u128::from(can_wait)) / period;
         let windows = window.div_ceil(period).max(1);
         let units = match self.algorithm {
             Algorithm::TokenBucket { burst: first } | Algorithm::LeakyBucket { capacity: first } => {

@@ -52,7 +52,7 @@ impl Print {
         (self.0 as u16) >> 1
     }
 
-    fn is_key_of(self, hash: u64) -> bool {
+    pub(super) fn is_key_of(self, hash: u64) -> bool {
         self.version() != 0 && self.0 & PRINT == hash << 16
     }
 }
@@ -63,6 +63,15 @@ pub(crate) struct Seen {
     sequence: u64,
     slot: usize,
     pub(crate) word: u64,
+}
+
+/// What a look at a group finds.
+pub(crate) enum Look {
+    Found(Seen),
+    /// Not there, unless it came while looking: the lock tells.
+    Absent,
+    /// Someone writes.
+    Busy,
 }
 
 #[derive(Clone, Copy)]
@@ -119,9 +128,22 @@ impl<'a> Group<'a> {
     /// The state under this print; `None` if it is not there or someone writes.
     #[inline]
     pub(crate) fn read(self, print: Print) -> Option<Seen> {
-        let sequence = self.rested()?;
-        let slot = (0..SLOTS).find(|slot| self.print(*slot) & !PINNED == print.0)?;
-        Some(Seen { sequence, slot, word: self.word(slot).load(Ordering::Relaxed) })
+        match self.look(print) {
+            Look::Found(seen) => Some(seen),
+            Look::Absent | Look::Busy => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn look(self, print: Print) -> Look {
+        let Some(sequence) = self.rested() else { return Look::Busy };
+        match (0..SLOTS).find(|slot| self.print(*slot) & !PINNED == print.0) {
+            Some(slot) => {
+                let word = self.word(slot).load(Ordering::Relaxed);
+                Look::Found(Seen { sequence, slot, word })
+            }
+            None => Look::Absent,
+        }
     }
 
     /// The same for a slot that is known.
@@ -195,6 +217,11 @@ impl LockedGroup<'_> {
         (0..SLOTS).map(|slot| (slot, Print(self.group.print(slot)))).find(|(_, print)| print.is_key_of(hash))
     }
 
+    #[cfg(all(test, loom))]
+    pub(crate) fn prints(&self) -> impl Iterator<Item = Print> {
+        (0..SLOTS).map(|slot| Print(self.group.print(slot)))
+    }
+
     pub(crate) fn word(&self, slot: usize) -> u64 {
         self.group.word(slot).load(Ordering::Relaxed)
     }
@@ -205,15 +232,25 @@ impl LockedGroup<'_> {
         self.group.word(slot).store(word, Ordering::Relaxed);
     }
 
-    /// A slot that may be taken over: its state has passed.
+    /// A slot that may be taken over: an empty one, or else the one whose state has
+    /// passed longest ago.
     pub(crate) fn free_slot(&self, idle_word: u64) -> Option<usize> {
-        (0..SLOTS).find(|slot| self.word(*slot) <= idle_word && self.group.print(*slot) & PINNED == 0)
+        let unpinned = (0..SLOTS).filter(|slot| self.group.print(*slot) & PINNED == 0);
+        unpinned.min_by_key(|slot| self.word(*slot)).filter(|slot| self.word(*slot) <= idle_word)
     }
 
     /// Takes a free slot over for a new key.
     pub(crate) fn claim(&self, slot: usize, print: Print, word: u64) {
         self.group.0[FIRST + 2 * slot].store(0, Ordering::Relaxed);
         self.write(slot, print, word);
+    }
+
+    /// Makes a slot empty; a pinned one only its state.
+    pub(crate) fn clear(&self, slot: usize) {
+        if self.group.print(slot) & PINNED == 0 {
+            self.group.0[FIRST + 2 * slot].store(0, Ordering::Relaxed);
+        }
+        self.group.word(slot).store(0, Ordering::Relaxed);
     }
 
     /// A pinned slot is never taken over.

@@ -1,20 +1,18 @@
 //! One gate's side of the store: its limit's numbers and the short way of a decision.
 
 use super::Home;
-use super::flat::{Group, Print, Seen};
+use super::flat::{Group, Look, Print, Seen};
 use super::numbers::{Fast, FastPlan, Numbers};
 use super::transaction::{Ask, decide_all, with_state};
-use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, State, Stepped, Word};
+use crate::algorithm::{Gauge, Mode, Plan, State, word_at};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome};
 use crate::key::KeyHasher;
 use crate::limit::Limit;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Backoff, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Optimistic rounds before taking the lock.
-const ROUNDS: usize = 8;
 /// Changed limits that are remembered to carry their keys' states over.
 const PAST_MAX: usize = 1_024;
 const VERSION_MAX: u16 = (1 << 15) - 1;
@@ -29,6 +27,8 @@ pub(crate) struct Meter {
     numbers: Numbers,
     version: RwLock<Arc<Version>>,
     past: Mutex<Vec<Past>>,
+    /// One change at a time; those who decide never wait for it.
+    changing: Mutex<()>,
     /// How many handles pin a key.
     pins: Mutex<HashMap<u64, usize>>,
     /// Until then a key may still be where the limit before last had it.
@@ -40,6 +40,13 @@ pub(crate) struct Version {
     pub(crate) number: u16,
     pub(crate) limit: Limit,
     pub(crate) plan: Plan,
+}
+
+impl Version {
+    /// How many changes ago a version was in force.
+    pub(crate) fn age(&self, number: u16) -> u16 {
+        (self.number + VERSION_MAX - number) % VERSION_MAX
+    }
 }
 
 struct Past {
@@ -69,6 +76,7 @@ impl Meter {
             numbers: Numbers::new(1, version.limit.capacity(), &plan),
             version: RwLock::new(Arc::new(version)),
             past: Mutex::default(),
+            changing: Mutex::default(),
             pins: Mutex::default(),
             moving_until_us: AtomicU64::new(0),
         }
@@ -90,70 +98,115 @@ impl Meter {
     /// Decides now, without a wait.
     #[inline]
     pub(crate) fn check(&self, hash: u64, cost: u64) -> Decision {
-        let now = self.home.clock.now();
-        self.check_at(now, hash, cost)
+        self.check_at(self.home.clock.now(), hash, cost)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_at(&self, now: Timestamp, hash: u64, cost: u64) -> Decision {
-        let fast = self.numbers.load();
-        let print = Print::new(hash, fast.version);
         let group = self.home.flat.group(self.home.flat.index(hash));
-        self.short_way(now, &fast, cost, group, || group.read(print))
-            .unwrap_or_else(|| self.long_way(hash, cost))
+        self.short_way(now, hash, cost, group, |print| group.read(print))
+    }
+
+    /// [`check`](Self::check) for a fixed key that has no place of its own.
+    #[inline(never)]
+    pub(crate) fn check_unpinned(&self, hash: u64, cost: u64) -> Decision {
+        self.check(hash, cost)
     }
 
     /// [`check`](Self::check) for a key whose place is known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn check_spot(&self, spot: Spot, hash: u64, cost: u64) -> Decision {
-        let now = self.home.clock.now();
+        let group = self.home.flat.group(spot.group);
+        self.short_way(self.home.clock.now(), hash, cost, group, |print| group.read_slot(spot.slot, print))
+    }
+
+    /// One optimistic look at a smooth bucket's word, for one unit: what nearly every
+    /// check is. Kept so small that it is inlined where it is called.
+    #[inline(always)]
+    fn short_way(
+        &self,
+        now: Timestamp,
+        hash: u64,
+        cost: u64,
+        group: Group<'_>,
+        read: impl Fn(Print) -> Option<Seen>,
+    ) -> Decision {
+        let now_us = now.as_micros();
+        let fast = self.numbers.load();
+        if let FastPlan::Word(bucket) = &fast.plan
+            && cost == 1
+            && let Some(seen) = read(Print::new(hash, fast.version))
+            && !bucket.is_ahead(now_us, seen.word)
+        {
+            let (outcome, word, level) = bucket.decide(now_us, seen.word, 1, Mode::Check);
+            let is_whole = match outcome {
+                Outcome::Allow { .. } => group.replace(seen, word),
+                Outcome::Deny(_) => group.confirms(seen),
+            };
+            if is_whole {
+                return Decision { outcome, limit: fast.limit, gauge: Gauge::of_word(level, bucket.scale) };
+            }
+        }
+        self.middle_way(now_us, hash, cost)
+    }
+
+    /// The same for any cost and both kinds of words, looking until nobody else
+    /// writes, and with a slot for a new key.
+    #[inline(never)]
+    fn middle_way(&self, now_us: u64, hash: u64, cost: u64) -> Decision {
         let fast = self.numbers.load();
         let print = Print::new(hash, fast.version);
-        let group = self.home.flat.group(spot.group);
-        self.short_way(now, &fast, cost, group, || group.read_slot(spot.slot, print))
-            .unwrap_or_else(|| self.long_way(hash, cost))
+        let group = self.home.flat.group(self.home.flat.index(hash));
+        let mut backoff = Backoff::new();
+        loop {
+            match group.look(print) {
+                Look::Found(seen) => {
+                    let Some((outcome, word, gauge)) = fast.plan.decide(now_us, seen.word, cost, fast.limit)
+                    else {
+                        return self.long_way(hash, cost);
+                    };
+                    let is_whole = match outcome {
+                        Outcome::Allow { .. } if word != seen.word => group.replace(seen, word),
+                        _ => group.confirms(seen),
+                    };
+                    if is_whole {
+                        return Decision { outcome, limit: fast.limit, gauge };
+                    }
+                }
+                Look::Busy => {}
+                Look::Absent => break,
+            }
+            backoff.wait();
+        }
+        self.new_key(now_us, &fast, hash, cost).unwrap_or_else(|| self.long_way(hash, cost))
+    }
+
+    /// The common case of a key that is not there: its group has a free slot and no
+    /// key of it is anywhere else.
+    fn new_key(&self, now_us: u64, fast: &Fast, hash: u64, cost: u64) -> Option<Decision> {
+        let (outcome, word, gauge) = fast.plan.decide(now_us, 0, cost, fast.limit)?;
+        let group = self.home.flat.group(self.home.flat.index(hash)).lock();
+        if group.is_spilled() || self.is_moving(now_us) || group.find(hash).is_some() {
+            return None;
+        }
+        let slot = group.free_slot(word_at(now_us))?;
+        if word != 0 {
+            group.claim(slot, Print::new(hash, fast.version), word);
+        }
+        Some(Decision { outcome, limit: fast.limit, gauge })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn long_way(&self, hash: u64, cost: u64) -> Decision {
+        let (answers, _) = decide_all(&[Ask { meter: self, hash, cost }], Mode::Check);
+        answers[0].decision
     }
 
     /// Asks for the cache lines of a key.
     #[inline]
     pub(crate) fn touch(&self, hash: u64) -> u64 {
         self.home.flat.touch(self.home.flat.index(hash))
-    }
-
-    #[inline]
-    fn short_way(
-        &self,
-        now: Timestamp,
-        fast: &Fast,
-        cost: u64,
-        group: Group<'_>,
-        read: impl Fn() -> Option<Seen>,
-    ) -> Option<Decision> {
-        let now_us = now.as_micros();
-        for _ in 0..ROUNDS {
-            let seen = read()?;
-            let (outcome, word, gauge) = match &fast.plan {
-                FastPlan::Word(bucket) => word_decision(bucket, now_us, seen.word, cost)?,
-                FastPlan::Stepped(bucket) => stepped_decision(bucket, now_us, seen.word, cost, fast.limit)?,
-                FastPlan::None => return None,
-            };
-            let is_whole = match outcome {
-                Outcome::Allow { .. } if word != seen.word => group.replace(seen, word),
-                _ => group.confirms(seen),
-            };
-            if is_whole {
-                return Some(Decision { outcome, limit: fast.limit, gauge });
-            }
-        }
-        None
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn long_way(&self, hash: u64, cost: u64) -> Decision {
-        let ask = Ask { meter: self, hash, cost };
-        let (answers, _) = decide_all(&[ask], Mode::Check);
-        answers[0].decision
     }
 
     /// What [`check`](Self::check) would say, with the state as it is.
@@ -191,7 +244,7 @@ impl Meter {
         let slot = match group.find(hash) {
             Some((slot, _)) => slot,
             None => {
-                let slot = group.free_slot(crate::algorithm::word_at(now_us))?;
+                let slot = group.free_slot(word_at(now_us))?;
                 group.claim(slot, Print::new(hash, version.number), 0);
                 slot
             }
@@ -215,29 +268,32 @@ impl Meter {
     /// Another limit from now on. Keys are carried over when they are next touched.
     pub(crate) fn change(&self, limit: Limit) {
         let plan = Plan::new(&limit);
-        let mut version = self.version.write().unwrap_or_else(PoisonError::into_inner);
-        if version.limit == limit {
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.version();
+        if old.limit == limit {
             return;
         }
         let now_us = self.home.clock.now().as_micros();
-        let until_us = now_us.saturating_add(version.plan.longest_us());
-        {
-            let mut past = self.past();
-            past.retain(|p| p.until_us > now_us);
-            if past.len() == PAST_MAX {
-                past.remove(0);
-            }
-            past.push(Past { number: version.number, plan: version.plan, until_us });
-        }
-        if plan.is_one_word() != version.plan.is_one_word() {
+        let until_us = now_us.saturating_add(old.plan.longest_us());
+        self.remember(now_us, Past { number: old.number, plan: old.plan, until_us });
+        if plan.is_one_word() != old.plan.is_one_word() {
             self.moving_until_us.fetch_max(until_us, Ordering::AcqRel);
         }
-        let number = if version.number == VERSION_MAX { 1 } else { version.number + 1 };
-        let next = Version { number, limit, plan };
-        self.numbers.store(number, next.limit.capacity(), &plan);
-        *version = Arc::new(next);
-        drop(version);
+        let number = if old.number == VERSION_MAX { 1 } else { old.number + 1 };
+        self.numbers.store(number, limit.capacity(), &plan);
+        let next = Arc::new(Version { number, limit, plan });
+        *self.version.write().unwrap_or_else(PoisonError::into_inner) = next;
+        drop(changing);
         self.hand_on_places();
+    }
+
+    fn remember(&self, now_us: u64, version: Past) {
+        let mut past = self.past();
+        past.retain(|p| p.until_us > now_us);
+        if past.len() == PAST_MAX {
+            past.remove(0);
+        }
+        past.push(version);
     }
 
     /// More places may be free under a changed limit: those who wait must hear of it.
@@ -283,34 +339,4 @@ impl Meter {
     pub(crate) fn overflow_hash(&self) -> u64 {
         self.hasher.hash(b"\xff strangers beyond the cap")
     }
-}
-
-#[inline]
-fn word_decision(bucket: &Bucket<Word>, now_us: u64, word: u64, cost: u64) -> Option<(Outcome, u64, Gauge)> {
-    if bucket.is_ahead(now_us, word) {
-        return None;
-    }
-    let (outcome, next, level) = bucket.decide(now_us, word, cost, Mode::Check);
-    Some((outcome, next, Gauge::Word { level, word: bucket.scale }))
-}
-
-#[inline]
-fn stepped_decision(
-    bucket: &Bucket<Stepped>,
-    now_us: u64,
-    word: u64,
-    cost: u64,
-    limit: u64,
-) -> Option<(Outcome, u64, Gauge)> {
-    let tat = bucket.scale.tat(word);
-    if bucket.is_ahead(now_us, tat) {
-        return None;
-    }
-    let (outcome, next, level) = bucket.decide(now_us, tat, cost, Mode::Check);
-    let gauge = Gauge::Plain {
-        remaining: limit.saturating_sub(level),
-        reset_us: bucket.scale.empty_us(level, now_us),
-    };
-    let next = if next == tat { word } else { bucket.scale.word(next) };
-    Some((outcome, next, gauge))
 }

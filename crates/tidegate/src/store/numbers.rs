@@ -4,7 +4,8 @@
 //! so they are kept as plain words under a sequence number: whoever reads while they
 //! change reads again. Nothing is ever freed, so nothing can be freed too early.
 
-use crate::algorithm::{Bucket, Plan, Stepped, Word};
+use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, Stepped, Word};
+use crate::decision::Outcome;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence};
 
 const WORDS: usize = 7;
@@ -32,6 +33,37 @@ pub(crate) enum FastPlan {
     None,
 }
 
+impl FastPlan {
+    /// The decision without a wait, and the word to write; `None` if it takes the
+    /// long way.
+    pub(crate) fn decide(
+        &self,
+        now_us: u64,
+        word: u64,
+        cost: u64,
+        limit: u64,
+    ) -> Option<(Outcome, u64, Gauge)> {
+        match self {
+            Self::Word(bucket) if !bucket.is_ahead(now_us, word) => {
+                let (outcome, next, level) = bucket.decide(now_us, word, cost, Mode::Check);
+                Some((outcome, next, Gauge::of_word(level, bucket.scale)))
+            }
+            Self::Stepped(bucket) => {
+                let tat = bucket.scale.tat(word);
+                if bucket.is_ahead(now_us, tat) {
+                    return None;
+                }
+                let (outcome, next, level) = bucket.decide(now_us, tat, cost, Mode::Check);
+                let remaining = limit.saturating_sub(level);
+                let gauge = Gauge::Plain { remaining, reset_us: bucket.scale.empty_us(level, now_us) };
+                let next = if next == tat { word } else { bucket.scale.word(next) };
+                Some((outcome, next, gauge))
+            }
+            Self::Word(_) | Self::None => None,
+        }
+    }
+}
+
 const KIND_WORD: u64 = 1;
 const KIND_QUEUE: u64 = 2;
 const KIND_STEPPED: u64 = 3;
@@ -44,15 +76,26 @@ impl Numbers {
 
     #[inline]
     pub(crate) fn load(&self) -> Fast {
+        self.read().unwrap_or_else(|| self.load_again())
+    }
+
+    #[inline]
+    fn read(&self) -> Option<Fast> {
+        let before = self.sequence.load(Ordering::Acquire);
+        let words: [u64; WORDS] = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let is_whole = before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before;
+        is_whole.then(|| decode(words))
+    }
+
+    #[cold]
+    fn load_again(&self) -> Fast {
         let mut backoff = Backoff::new();
         loop {
-            let before = self.sequence.load(Ordering::Acquire);
-            let words: [u64; WORDS] = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
-            fence(Ordering::Acquire);
-            if before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before {
-                return decode(words);
-            }
             backoff.wait();
+            if let Some(fast) = self.read() {
+                return fast;
+            }
         }
     }
 

@@ -136,8 +136,9 @@ struct Place<'a> {
 /// Everything that a request touches, locked.
 struct Locked<'a> {
     places: SmallVec<[Place<'a>; 2]>,
-    groups: SmallVec<[LockedGroup<'a>; 2]>,
+    // Dropped in this order: whoever has the group next must not find its shard taken.
     shards: SmallVec<[MutexGuard<'a, Shard>; 2]>,
+    groups: SmallVec<[LockedGroup<'a>; 2]>,
     now: Timestamp,
 }
 
@@ -208,9 +209,11 @@ impl<'a> Locked<'a> {
             Some(group) if is_alone && p.version.plan.is_one_word() => {
                 let group = &self.groups[group];
                 let now_us = p.ask.meter.home.clock.now().as_micros();
-                let has_slot = group.find(p.ask.hash).is_some();
+                let is_current = |(_, print): &(usize, Print)| print.version() == p.version.number;
+                let has_slot = group.find(p.ask.hash).filter(is_current).is_some();
+                let was_changed = group.find(p.ask.hash).is_some() && !has_slot;
                 let spills = group.is_spilled() || p.ask.meter.is_moving(now_us);
-                !has_slot && (spills || group.free_slot(word_at(now_us)).is_none())
+                was_changed || !has_slot && (spills || group.free_slot(word_at(now_us)).is_none())
             }
             _ => true,
         };
@@ -260,19 +263,19 @@ impl<'a> Locked<'a> {
         let now_us = self.now.as_micros();
         let place = &self.places[index];
         let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
-        if let Some(group) = place.group.map(|at| &self.groups[at])
-            && let Some((slot, print)) = group.find(hash)
-            // A slot of this version whose states are not words was given up.
-            && (version.plan.is_one_word() || print.version() != version.number)
-        {
-            let word = group.word(slot);
+        let slot = place.group.and_then(|at| self.groups[at].find(hash));
+        let entry = place.shard.and_then(|at| self.shards[at].get(meter.id, hash));
+        // After several changes both can be there: the later one counts.
+        let age = |number: u16| version.age(number);
+        let slot =
+            slot.filter(|(_, print)| entry.as_ref().is_none_or(|e| age(print.version()) < age(e.version)));
+        if let (Some((slot, print)), Some(group)) = (slot, place.group) {
+            let word = self.groups[group].word(slot);
             let is_idle = word <= word_at(now_us);
             let state = meter.carried_over(now_us, version, print.version(), State::Word(word), is_idle);
             return (state, Spot::Slot(slot));
         }
-        if let Some(shard) = place.shard.map(|at| &mut self.shards[at])
-            && let Some(entry) = shard.get(meter.id, hash)
-        {
+        if let Some(entry) = entry {
             let state = std::mem::replace(&mut entry.state, State::Word(0));
             let is_idle = entry.idle_at_us <= now_us;
             let state = meter.carried_over(now_us, version, entry.version, state, is_idle);
@@ -299,18 +302,23 @@ impl<'a> Locked<'a> {
                     }
                     group.set_spilled();
                 }
-                Spot::Entry => group.set_spilled(),
+                Spot::Entry => {
+                    group.set_spilled();
+                    if let Some((slot, _)) = group.find(hash) {
+                        group.clear(slot);
+                    }
+                }
             }
         }
         if let (Some(group), Spot::Slot(slot)) = (group, spot) {
-            // The limit's states are no longer words: the slot is given up, and says so
-            // by the version that it carries.
-            group.write(slot, Print::new(hash, version.number), 0);
+            // The limit's states are no longer words: the slot is given up.
+            group.clear(slot);
         }
         let Some(shard) = place.shard.map(|at| &mut self.shards[at]) else { return };
         let entry = match spot {
-            Spot::Entry => shard.get(meter.id, hash),
-            _ if idle_at_us <= now_us => return,
+            Spot::Nowhere if idle_at_us <= now_us => return,
+            // There can be one already, of a version before the slot's.
+            _ if shard.get(meter.id, hash).is_some() => shard.get(meter.id, hash),
             _ => Some(shard.insert(now_us, meter.id, hash, version.number, State::Word(0))),
         };
         if let Some(entry) = entry {
