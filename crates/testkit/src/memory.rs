@@ -1,0 +1,206 @@
+//! The library with its memory store, as subjects of the suite.
+
+use crate::together::{Ask, Outcome, Together};
+use crate::{Denied, Mode, Seen, Subject};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tidegate::{
+    Check, Decision, Denial, Gate, Handle, Limit, Limiter, ManualClock, Permit, Timestamp, Verdict,
+};
+
+/// How a key is named to the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By its bytes, at every call.
+    Key,
+    /// By a handle, resolved once.
+    Handle,
+    /// Now so, now so: both must mean the same allowance.
+    Both,
+}
+
+/// One gate of a limiter with a manual clock.
+pub struct Memory {
+    clock: ManualClock,
+    gate: Gate,
+    way: Way,
+    calls: usize,
+    handles: BTreeMap<Vec<u8>, Handle>,
+    permits: Vec<Option<Permit>>,
+}
+
+impl Memory {
+    /// A fresh limiter.
+    ///
+    /// # Panics
+    /// Where the library refuses a sound limit.
+    pub fn new(limit: &Limit, way: Way) -> Self {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
+        let gate = limiter.gate("suite", limit.clone()).expect("a sound limit makes a gate");
+        Self { clock, gate, way, calls: 0, handles: BTreeMap::new(), permits: Vec::new() }
+    }
+
+    /// A function that makes them, for the suite.
+    pub fn make(way: Way) -> impl Fn(&Limit) -> Box<dyn Subject> {
+        move |limit| Box::new(Self::new(limit, way))
+    }
+
+    /// The gate that it drives.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Sets its clock.
+    pub fn at(&self, now_us: u64) {
+        self.clock.set(Timestamp::from_micros(now_us));
+    }
+
+    fn by_handle(&mut self, key: &[u8]) -> Option<Handle> {
+        self.calls += 1;
+        let is_by_handle = match self.way {
+            Way::Key => false,
+            Way::Handle => true,
+            Way::Both => self.calls.is_multiple_of(3),
+        };
+        let gate = &self.gate;
+        is_by_handle.then(|| self.handles.entry(key.to_vec()).or_insert_with(|| gate.handle(key)).clone())
+    }
+
+    fn permit(&mut self, now_us: u64, grant: usize) -> Option<Permit> {
+        self.at(now_us);
+        self.permits.get_mut(grant)?.take()
+    }
+}
+
+impl Subject for Memory {
+    fn decide(&mut self, now_us: u64, key: &[u8], cost: u64, mode: Mode) -> Seen {
+        self.at(now_us);
+        let verdict = match (mode, self.by_handle(key)) {
+            (Mode::Check, None) => return shown(&self.gate.check_cost(key, cost)),
+            (Mode::Check, Some(handle)) => return shown(&handle.check_cost(cost)),
+            (Mode::Peek, None) => return shown(&self.gate.peek_cost(key, cost)),
+            (Mode::Peek, Some(handle)) if cost == 1 => return shown(&handle.peek()),
+            (Mode::Peek, Some(handle)) => return shown(&handle.gate().peek_cost(key, cost)),
+            (Mode::Reserve, None) => self.gate.reserve_cost(key, cost),
+            (Mode::Reserve, Some(handle)) => handle.reserve_cost(cost),
+        };
+        let seen = of_verdict(&verdict);
+        if let Ok(permit) = verdict.into_permit() {
+            self.permits.push(Some(permit));
+        }
+        seen
+    }
+
+    fn refund(&mut self, now_us: u64, grant: usize, units: u64) {
+        self.at(now_us);
+        if let Some(Some(permit)) = self.permits.get_mut(grant) {
+            permit.refund_units(units);
+        }
+    }
+
+    fn settle(&mut self, now_us: u64, grant: usize, cost: u64) {
+        if let Some(permit) = self.permit(now_us, grant) {
+            permit.settle(cost);
+        }
+    }
+
+    fn cancel(&mut self, now_us: u64, grant: usize) {
+        if let Some(permit) = self.permit(now_us, grant) {
+            permit.cancel();
+        }
+    }
+
+    fn release(&mut self, now_us: u64, grant: usize) {
+        drop(self.permit(now_us, grant));
+    }
+
+    fn reset(&mut self, now_us: u64, key: &[u8]) {
+        self.at(now_us);
+        self.gate.reset(key);
+    }
+
+    fn change(&mut self, now_us: u64, limit: &Limit) {
+        self.at(now_us);
+        self.gate.change(limit.clone()).expect("a sound limit can be changed to");
+    }
+}
+
+/// Several gates of one limiter.
+pub struct Gates {
+    clock: ManualClock,
+    limiter: Limiter,
+    gates: Vec<Gate>,
+}
+
+impl Gates {
+    /// A fresh limiter with a gate a limit.
+    ///
+    /// # Panics
+    /// Where the library refuses a sound limit.
+    pub fn new(limits: &[Limit]) -> Self {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
+        let gate = |(nth, limit): (usize, &Limit)| {
+            limiter.gate(&format!("gate-{nth}"), limit.clone()).expect("a sound limit makes a gate")
+        };
+        let gates = limits.iter().enumerate().map(gate).collect();
+        Self { clock, limiter, gates }
+    }
+}
+
+impl Together for Gates {
+    fn decide(&mut self, now_us: u64, asks: &[Ask], mode: Mode) -> Outcome {
+        self.clock.set(Timestamp::from_micros(now_us));
+        let checks: Vec<Check> =
+            asks.iter().map(|ask| Check::new(&self.gates[ask.limit], &ask.key).cost(ask.cost)).collect();
+        let verdict = match mode {
+            Mode::Reserve => self.limiter.reserve(&checks),
+            Mode::Check | Mode::Peek => self.limiter.check(&checks),
+        };
+        Outcome { allowed: verdict.is_allowed(), wait_us: micros(verdict.wait()) }
+    }
+
+    fn peek(&mut self, now_us: u64, limit: usize, key: &[u8]) -> Seen {
+        self.clock.set(Timestamp::from_micros(now_us));
+        shown(&self.gates[limit].peek(key))
+    }
+}
+
+/// A decision in the suite's words.
+///
+/// # Panics
+/// On a denial that the suite does not know.
+pub fn shown(decision: &Decision) -> Seen {
+    Seen {
+        allowed: decision.is_allowed(),
+        wait_us: micros(decision.wait()),
+        denial: decision.denial().map(|denial| match denial {
+            Denial::Later(after) => Denied::Later(micros(after)),
+            Denial::Unknown => Denied::Unknown,
+            Denial::Never => Denied::Never,
+            Denial::NeedsPermit => Denied::NeedsPermit,
+            Denial::Full => Denied::Full,
+            other => panic!("the suite does not know {other:?}"),
+        }),
+        remaining: decision.remaining(),
+        limit: decision.limit(),
+        reset_us: micros(decision.reset_after()),
+    }
+}
+
+/// A verdict on one limit in the suite's words.
+///
+/// # Panics
+/// Where the verdict and its one decision do not agree.
+pub fn of_verdict(verdict: &Verdict) -> Seen {
+    let seen = shown(verdict.decision());
+    assert_eq!(verdict.is_allowed(), seen.allowed, "a verdict is its decision's");
+    assert_eq!(micros(verdict.wait()), seen.wait_us, "a verdict waits as its decision does");
+    seen
+}
+
+fn micros(duration: Duration) -> u64 {
+    assert_eq!(duration.subsec_nanos() % 1_000, 0, "a decision's times are whole microseconds");
+    u64::try_from(duration.as_micros()).expect("a decision's times fit")
+}

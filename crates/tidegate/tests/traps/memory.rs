@@ -1,0 +1,66 @@
+//! Traps of memory: keys that are forgotten before their window, or never.
+
+use crate::{FIVE_A_SECOND, gate_at_zero, micros, seconds};
+use tidegate::{Limiter, ManualClock, Options, Overflow};
+
+#[test]
+fn idle_keys_make_room_for_new_ones() {
+    for limit in FIVE_A_SECOND {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder().clock(clock.clone()).build();
+        let options = Options::new().max_keys(1_000).overflow(Overflow::Refuse);
+        let gate = limiter.gate_with("small", limit, options).unwrap();
+        for round in 0..20 {
+            for key in 0..1_000 {
+                let decision = gate.check_cost(&format!("{round} {key}"), 5);
+                assert!(decision.is_allowed(), "`{limit}`: key {key} of round {round} got {decision:?}");
+            }
+            // As long as a full drain, so that all of this round are as good as new.
+            clock.advance(seconds(2) + micros(200_000));
+        }
+    }
+}
+
+#[test]
+fn a_key_is_not_forgotten_before_its_window_ends() {
+    for limit in FIVE_A_SECOND {
+        let (clock, gate) = gate_at_zero(limit);
+        clock.advance(seconds(7));
+        assert!(gate.check_cost("ada", 5).is_allowed());
+        for stranger in 0..900 {
+            let _ = gate.check(&format!("stranger {stranger}"));
+        }
+        clock.advance(micros(199_000));
+        assert!(!gate.check("ada").is_allowed() || limit.contains("every"), "{limit}");
+    }
+}
+
+#[test]
+fn a_flood_of_strangers_frees_no_limited_key() {
+    for overflow in [Overflow::Share, Overflow::Refuse] {
+        for limit in FIVE_A_SECOND {
+            let clock = ManualClock::new();
+            let limiter = Limiter::builder().clock(clock.clone()).build();
+            let options = Options::new().max_keys(500).overflow(overflow);
+            let gate = limiter.gate_with("small", limit, options).unwrap();
+            assert!(gate.check_cost("ada", 5).is_allowed());
+            let strangers = || (0..6_000).map(|n| gate.check_cost(&format!("stranger {n}"), 5));
+            let allowed = strangers().filter(tidegate::Decision::is_allowed).count();
+            // The table is a little larger than asked for, never many times as large.
+            assert!((499..2_000).contains(&allowed), "`{limit}`: {allowed} strangers found a place");
+            assert!(!gate.check("ada").is_allowed(), "`{limit}`: the flood freed a limited key");
+            assert_eq!(strangers().filter(tidegate::Decision::is_allowed).count(), 0, "{limit}");
+        }
+    }
+}
+
+#[test]
+fn a_denied_stranger_takes_no_memory() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock).max_keys(1_000).build();
+    let gate = limiter.gate("log", "5 per 1s sliding-log").unwrap();
+    for stranger in 0..10_000 {
+        assert!(!gate.check_cost(&format!("stranger {stranger}"), 6).is_allowed());
+    }
+    assert_eq!(limiter.long_keys().0, 0);
+}
