@@ -14,20 +14,26 @@ pub(crate) use loom::{
     thread::yield_now,
 };
 
-/// Waits for another thread that holds a lock for a few instructions: spins, and
-/// gives the core away when that thread seems to have lost its own.
+/// Waits for another thread that holds a lock for a few instructions: twice as long
+/// each time, so that it gets its work done, and then gives the core away, because
+/// that thread seems to have lost its own.
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    const SPINS: u32 = 64;
+    /// About half a microsecond: a dozen decisions of the other thread.
+    const FIRST: u32 = 16;
+    const DOUBLINGS: u32 = 4;
 
     pub(crate) fn new() -> Self {
         Self(0)
     }
 
     pub(crate) fn wait(&mut self) {
+        if cfg!(loom) || self.0 > Self::DOUBLINGS {
+            return yield_now();
+        }
+        (0..Self::FIRST << self.0).for_each(|_| spin_loop());
         self.0 += 1;
-        if cfg!(loom) || self.0 > Self::SPINS { yield_now() } else { spin_loop() }
     }
 }
 

@@ -146,7 +146,17 @@ impl Meter {
             if is_whole {
                 return Decision { outcome, limit: fast.limit, gauge: Gauge::of_word(level, bucket.scale) };
             }
+            return self.contended_way(now_us, hash, cost);
         }
+        self.middle_way(now_us, hash, cost)
+    }
+
+    /// Someone else writes the same group right now: let them, instead of taking the
+    /// cache line away from each other.
+    #[cold]
+    #[inline(never)]
+    fn contended_way(&self, now_us: u64, hash: u64, cost: u64) -> Decision {
+        Backoff::new().wait();
         self.middle_way(now_us, hash, cost)
     }
 
