@@ -83,7 +83,7 @@ impl Acquire {
         match self.places_to_queue_for(&verdict) {
             Some(mut places) => {
                 places.sort_by_key(|ask| std::cmp::Reverse((ask.meter.id, ask.hash)));
-                queue(places, Vec::new(), verdict, waker).unwrap_or_else(done)
+                queue(places, Vec::new(), verdict, waker)
             }
             None => done(verdict),
         }
@@ -115,7 +115,7 @@ impl Acquire {
         let now = queued.ask.meter.home.clock.now();
         queued.held.push(Permit::new(place, now, std::time::Duration::ZERO));
         if !queued.to_come.is_empty() {
-            return queue(queued.to_come, queued.held, queued.denied, waker).unwrap_or_else(done);
+            return queue(queued.to_come, queued.held, queued.denied, waker);
         }
         let is_rate = |ask: &&OwnedAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
         let rates: Vec<OwnedAsk> = self.asks.iter().filter(is_rate).cloned().collect();
@@ -136,13 +136,8 @@ fn reserved(verdict: Verdict) -> Phase {
 /// Queues for the last of `places`.
 ///
 /// The queue may be full: then the verdict is what it was.
-fn queue(
-    mut places: Vec<OwnedAsk>,
-    held: Vec<Permit>,
-    denied: Verdict,
-    waker: &Waker,
-) -> Result<Phase, Verdict> {
-    let Some(ask) = places.pop() else { return Err(denied) };
+fn queue(mut places: Vec<OwnedAsk>, held: Vec<Permit>, denied: Verdict, waker: &Waker) -> Phase {
+    let Some(ask) = places.pop() else { return done(denied) };
     let waiter = Waiter::new(ask.cost, waker.clone());
     let queued = with_state(&ask.meter, ask.hash, |version, now_us, state| match (&version.plan, state) {
         (Plan::Slots(slots), State::Slots(state)) => {
@@ -153,9 +148,9 @@ fn queue(
         }
         _ => None,
     });
-    let Some((until, wakers)) = queued else { return Err(denied) };
+    let Some((until, wakers)) = queued else { return done(denied) };
     wakers.into_iter().for_each(Waker::wake);
-    Ok(Phase::Queued(Queued { waiter, until, ask, to_come: places, held, denied }))
+    Phase::Queued(Queued { waiter, until, ask, to_come: places, held, denied })
 }
 
 /// Takes a waiter out of its queue, or hands on the place that it was just given.

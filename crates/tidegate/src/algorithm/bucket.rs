@@ -18,7 +18,7 @@ pub(crate) struct Bucket<S> {
 }
 
 impl<S: Scale> Bucket<S> {
-    /// The decision, and the state to write if it is taken.
+    /// The decision, the state to write if it is taken, and the level then.
     #[inline]
     pub(crate) fn decide(
         &self,
@@ -27,32 +27,53 @@ impl<S: Scale> Bucket<S> {
         cost: u64,
         mode: Mode,
     ) -> (Outcome, S::Tat, S::Tat) {
-        let s = self.scale;
-        let now = s.now(now_us);
-        let level = if tat > now { s.minus(tat, now) } else { s.minus(now, now) };
+        let level = self.level(now_us, tat);
+        let may_wait = mode == Mode::Reserve;
+        let Some(added) = self.scale.cost(cost).filter(|added| *added <= self.scale.greatest(may_wait))
+        else {
+            return (Outcome::Deny(Refused::Never), tat, level);
+        };
         if cost == 0 {
             return (Outcome::Allow { wait_us: 0 }, tat, level);
         }
-        let may_wait = mode == Mode::Reserve;
-        let Some(added) = s.cost(cost).filter(|added| *added <= s.greatest(may_wait)) else {
-            return (Outcome::Deny(Refused::Never), tat, level);
-        };
-        let raised = s.raised(level, added);
-        match s.retry_us(raised, now_us, may_wait) {
-            None => {
-                let next = s.plus(now, raised);
-                (Outcome::Allow { wait_us: s.wait_us(raised, now_us) }, next, raised)
+        match self.raise(now_us, level, added, may_wait) {
+            Ok((wait_us, raised)) => {
+                let next = self.scale.after(self.scale.now(now_us), raised);
+                (Outcome::Allow { wait_us }, next, raised)
             }
-            Some(retry_us) => (Outcome::Deny(Refused::Later { retry_us }), tat, level),
+            Err(retry_us) => (Outcome::Deny(Refused::Later { retry_us }), tat, level),
         }
+    }
+
+    /// The wait and the level after a call that adds `added`, or the time after which
+    /// it would fit.
+    #[inline]
+    pub(crate) fn raise(
+        &self,
+        now_us: u64,
+        level: S::Tat,
+        added: S::Tat,
+        may_wait: bool,
+    ) -> Result<(u64, S::Tat), u64> {
+        let raised = self.scale.raised(level, added);
+        match self.scale.retry_us(raised, now_us, may_wait) {
+            None => Ok((self.scale.wait_us(raised, now_us), raised)),
+            Some(retry_us) => Err(retry_us),
+        }
+    }
+
+    /// How full the bucket is now.
+    #[inline]
+    pub(crate) fn level(&self, now_us: u64, tat: S::Tat) -> S::Tat {
+        let now = self.scale.now(now_us);
+        self.scale.minus(tat.max(now), now)
     }
 
     /// True if the state is further ahead than any grant could have put it: the
     /// clock has been ahead and has come back.
     #[inline]
     pub(crate) fn is_ahead(&self, now_us: u64, tat: S::Tat) -> bool {
-        let now = self.scale.now(now_us);
-        tat > now && self.scale.minus(tat, now) > self.scale.full()
+        self.level(now_us, tat) > self.scale.full()
     }
 
     /// The state after the clock has come back: full, so that it drains from now on.
@@ -61,7 +82,7 @@ impl<S: Scale> Bucket<S> {
     }
 
     fn full_at(&self, now_us: u64) -> S::Tat {
-        self.scale.plus(self.scale.now(now_us), self.scale.full())
+        self.scale.after(self.scale.now(now_us), self.scale.full())
     }
 
     /// The state after `units` of `grant` come back; `None` if none can. A grant that
@@ -84,8 +105,8 @@ impl<S: Scale> Bucket<S> {
                 return None;
             }
         } else {
-            let waiting = tat > now && s.minus(tat, now) > s.burst();
-            if self.strict && waiting && !is_last {
+            let is_waited_for = self.level(now_us, tat) > s.burst();
+            if self.strict && is_waited_for && !is_last {
                 return None;
             }
             let drained = s.minus(now, s.now(grant.start_us));
@@ -108,8 +129,7 @@ impl<S: Scale> Bucket<S> {
 
     /// Units in use, rounded up.
     pub(crate) fn used(&self, now_us: u64, tat: S::Tat) -> u64 {
-        let now = self.scale.now(now_us);
-        if tat > now { self.scale.units(self.scale.minus(tat, now)) } else { 0 }
+        self.scale.units(self.level(now_us, tat))
     }
 
     /// The state of a key that has used this much.
@@ -120,8 +140,7 @@ impl<S: Scale> Bucket<S> {
 
     /// Microseconds until the key is as good as unused.
     pub(crate) fn empty_us(&self, now_us: u64, tat: S::Tat) -> u64 {
-        let now = self.scale.now(now_us);
-        if tat > now { self.scale.empty_us(self.scale.minus(tat, now), now_us) } else { 0 }
+        self.scale.empty_us(self.level(now_us, tat), now_us)
     }
 
     /// The decision in the general form, for stores that hold any kind of state.

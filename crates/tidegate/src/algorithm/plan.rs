@@ -123,7 +123,7 @@ impl Plan {
         match (self, state, step) {
             (Self::Word(_), State::Word(word), Step::Tat(tat)) => *word = narrow(tat),
             (Self::Stepped(bucket), State::Word(word), Step::Tat(tat)) => {
-                *word = bucket.scale.word(narrow(tat))
+                *word = bucket.scale.word(narrow(tat));
             }
             (Self::Wide(_), State::Wide(held), Step::Tat(tat)) => *held = tat,
             (Self::Warm(_), State::Warm(held), Step::Warm(next)) => *held = next,

@@ -41,6 +41,11 @@ pub(crate) trait Scale: Copy {
     /// What `units` add; `None` if that is more than [`full`](Self::full).
     fn cost(self, units: u64) -> Option<Self::Tat>;
     fn plus(self, a: Self::Tat, b: Self::Tat) -> Self::Tat;
+    /// The time at which `level`, as of now, will be empty.
+    #[inline]
+    fn after(self, now: Self::Tat, level: Self::Tat) -> Self::Tat {
+        self.plus(now, level)
+    }
     /// The level after a call: usually [`plus`](Self::plus).
     #[inline]
     fn raised(self, level: Self::Tat, cost: Self::Tat) -> Self::Tat {
@@ -131,6 +136,12 @@ impl Scale for Word {
         let fraction = (a & FRACTION) + (b & FRACTION);
         // The fractions count to `drain`, the bits to 2^14: carry by hand.
         if fraction >= self.drain { sum + (FRACTION + 1) - self.drain } else { sum }
+    }
+
+    #[inline]
+    fn after(self, now: u64, level: u64) -> u64 {
+        // The clock shows whole microseconds: nothing to carry.
+        now + level
     }
 
     #[inline]

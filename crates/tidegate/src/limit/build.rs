@@ -68,7 +68,7 @@ enum Span {
 impl From<Duration> for Span {
     fn from(duration: Duration) -> Self {
         match u64::try_from(duration.as_micros()) {
-            Ok(us) if us <= LONGEST_US && duration.subsec_nanos() % 1_000 == 0 => Self::Us(us),
+            Ok(us) if us <= LONGEST_US && duration.subsec_nanos().is_multiple_of(1_000) => Self::Us(us),
             _ => Self::Unfit(duration),
         }
     }

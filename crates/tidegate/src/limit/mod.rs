@@ -4,6 +4,7 @@
 //! Nothing here counts anything; the counting is in [`algorithm`](crate::algorithm).
 
 mod build;
+mod doubles;
 mod duration;
 mod error;
 mod parse;

@@ -28,7 +28,7 @@ impl fmt::Display for Limit {
             Algorithm::LeakyQueue { queue } => write!(f, " queue {queue}")?,
             Algorithm::FixedWindow => write!(f, " fixed-window")?,
             Algorithm::SlidingWindow { slices } if slices == 10.min(self.period_us) => {
-                write!(f, " sliding-window")?
+                write!(f, " sliding-window")?;
             }
             Algorithm::SlidingWindow { slices } => write!(f, " sliding-window slices {slices}")?,
             Algorithm::SlidingLog => write!(f, " sliding-log")?,

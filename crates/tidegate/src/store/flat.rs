@@ -117,12 +117,13 @@ impl Flat {
 impl<'a> Group<'a> {
     #[inline]
     fn print(self, slot: usize) -> u64 {
-        self.0[FIRST + 2 * slot].load(Ordering::Relaxed)
+        self.0[(FIRST + 2 * slot) % GROUP_WORDS].load(Ordering::Relaxed)
     }
 
     #[inline]
     fn word(self, slot: usize) -> &'a AtomicU64 {
-        &self.0[FIRST + 1 + 2 * slot]
+        // A slot is less than SLOTS; the remainder only spares the bounds check.
+        &self.0[(FIRST + 1 + 2 * slot) % GROUP_WORDS]
     }
 
     /// The state under this print; `None` if it is not there or someone writes.

@@ -2,11 +2,11 @@
 
 use super::Home;
 use super::flat::{Group, Look, Print, Seen};
-use super::numbers::{Fast, FastPlan, Numbers};
+use super::numbers::{Fast, Numbers};
 use super::transaction::{Ask, decide_all, with_state};
-use crate::algorithm::{Gauge, Mode, Plan, State, word_at};
+use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, State, word_at};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Outcome};
+use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
 use crate::limit::Limit;
 use crate::sync::{AtomicU64, Backoff, Ordering};
@@ -132,21 +132,28 @@ impl Meter {
         read: impl Fn(Print) -> Option<Seen>,
     ) -> Decision {
         let now_us = now.as_micros();
-        let fast = self.numbers.load();
-        if let FastPlan::Word(bucket) = &fast.plan
+        if let Some(smooth) = self.numbers.smooth()
             && cost == 1
-            && let Some(seen) = read(Print::new(hash, fast.version))
-            && !bucket.is_ahead(now_us, seen.word)
+            && let Some(seen) = read(Print::new(hash, smooth.version))
         {
-            let (outcome, word, level) = bucket.decide(now_us, seen.word, 1, Mode::Check);
-            let is_whole = match outcome {
-                Outcome::Allow { .. } => group.replace(seen, word),
-                Outcome::Deny(_) => group.confirms(seen),
-            };
-            if is_whole {
-                return Decision { outcome, limit: fast.limit, gauge: Gauge::of_word(level, bucket.scale) };
+            let bucket = Bucket { scale: smooth.word, strict: false };
+            let level = bucket.level(now_us, seen.word);
+            if level <= smooth.word.full {
+                let (outcome, level, is_whole) = match bucket.raise(now_us, level, smooth.word.unit, false) {
+                    Ok((wait_us, level)) => {
+                        let word = smooth.word.after(word_at(now_us), level);
+                        (Outcome::Allow { wait_us }, level, group.replace(seen, word))
+                    }
+                    Err(retry_us) => {
+                        (Outcome::Deny(Refused::Later { retry_us }), level, group.confirms(seen))
+                    }
+                };
+                if is_whole {
+                    let gauge = Gauge::of_word(level, smooth.word);
+                    return Decision { outcome, limit: smooth.limit, gauge };
+                }
+                return self.contended_way(now_us, hash, cost);
             }
-            return self.contended_way(now_us, hash, cost);
         }
         self.middle_way(now_us, hash, cost)
     }

@@ -17,6 +17,13 @@ pub(crate) struct Numbers {
     words: [AtomicU64; WORDS],
 }
 
+/// What a check for one unit of a smooth bucket needs.
+pub(crate) struct Smooth {
+    pub(crate) version: u16,
+    pub(crate) limit: u64,
+    pub(crate) word: Word,
+}
+
 /// A plan that decides on one word, or none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fast {
@@ -64,9 +71,16 @@ impl FastPlan {
     }
 }
 
+/// The head of the words: what kind of plan, whether it is strict, its version.
+const KIND: u64 = 0x7f;
 const KIND_WORD: u64 = 1;
-const KIND_QUEUE: u64 = 2;
-const KIND_STEPPED: u64 = 3;
+const KIND_STEPPED: u64 = 2;
+const STRICT: u64 = 0x80;
+
+#[inline]
+fn version(head: u64) -> u16 {
+    (head >> 8) as u16
+}
 
 impl Numbers {
     pub(crate) fn new(version: u16, limit: u64, plan: &Plan) -> Self {
@@ -74,29 +88,30 @@ impl Numbers {
         Self { sequence: AtomicU64::new(0), words }
     }
 
-    #[inline]
     pub(crate) fn load(&self) -> Fast {
-        self.read().unwrap_or_else(|| self.load_again())
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(words) = self.read() {
+                return decode(words);
+            }
+            backoff.wait();
+        }
+    }
+
+    /// The numbers of a smooth bucket of one word, without waiting for a change.
+    #[inline]
+    pub(crate) fn smooth(&self) -> Option<Smooth> {
+        let [head, limit, cell, drain, unit, burst, full] = self.read()?;
+        let word = Word { cell, drain, unit, burst, full };
+        (head & KIND == KIND_WORD).then_some(Smooth { version: version(head), limit, word })
     }
 
     #[inline]
-    fn read(&self) -> Option<Fast> {
+    fn read(&self) -> Option<[u64; WORDS]> {
         let before = self.sequence.load(Ordering::Acquire);
         let words: [u64; WORDS] = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        let is_whole = before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before;
-        is_whole.then(|| decode(words))
-    }
-
-    #[cold]
-    fn load_again(&self) -> Fast {
-        let mut backoff = Backoff::new();
-        loop {
-            backoff.wait();
-            if let Some(fast) = self.read() {
-                return fast;
-            }
-        }
+        (before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before).then_some(words)
     }
 
     /// Only one thread may store at a time; the gate's lock sees to that.
@@ -115,8 +130,8 @@ fn encode(version: u16, limit: u64, plan: &Plan) -> [u64; WORDS] {
     let head = |kind: u64| (u64::from(version) << 8) | kind;
     match plan {
         Plan::Word(Bucket { scale: w, strict }) => {
-            let kind = if *strict { KIND_QUEUE } else { KIND_WORD };
-            [head(kind), limit, w.cell, w.drain, w.unit, w.burst, w.full]
+            let strict = if *strict { STRICT } else { 0 };
+            [head(KIND_WORD | strict), limit, w.cell, w.drain, w.unit, w.burst, w.full]
         }
         Plan::Stepped(Bucket { scale: s, .. }) => {
             [head(KIND_STEPPED), limit, s.amount, s.tick_us, s.cap, s.wait_us, 0]
@@ -125,14 +140,12 @@ fn encode(version: u16, limit: u64, plan: &Plan) -> [u64; WORDS] {
     }
 }
 
-#[inline]
 fn decode(words: [u64; WORDS]) -> Fast {
     let [head, limit, a, b, c, d, e] = words;
-    let kind = head & 0xff;
-    let plan = match kind {
-        KIND_WORD | KIND_QUEUE => {
+    let plan = match head & KIND {
+        KIND_WORD => {
             let scale = Word { cell: a, drain: b, unit: c, burst: d, full: e };
-            FastPlan::Word(Bucket { scale, strict: kind == KIND_QUEUE })
+            FastPlan::Word(Bucket { scale, strict: head & STRICT != 0 })
         }
         KIND_STEPPED => {
             let scale = Stepped { amount: a, tick_us: b, cap: c, wait_us: d };
@@ -140,5 +153,5 @@ fn decode(words: [u64; WORDS]) -> Fast {
         }
         _ => FastPlan::None,
     };
-    Fast { version: (head >> 8) as u16, limit, plan }
+    Fast { version: version(head), limit, plan }
 }

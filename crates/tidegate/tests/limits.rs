@@ -1,0 +1,141 @@
+//! Limits as text: what is right parses and comes back the same, what is wrong says
+//! what, where, and what to write instead, and nothing panics.
+
+use proptest::prelude::*;
+use tidegate::Limit;
+
+fn error(text: &str) -> String {
+    match text.parse::<Limit>() {
+        Ok(limit) => panic!("`{text}` parsed as `{limit}`"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn limit(text: &str) -> Limit {
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_form_parses_and_shows_itself_the_same() {
+    for text in [
+        "1000/s",
+        "100/min burst 20",
+        "5 per 10s sliding-log",
+        "leaky 50/s queue 100",
+        "leaky 50/s capacity 100",
+        "10 concurrent queue 50 wait 2s",
+        "10 concurrent",
+        "20 every 1s cap 100",
+        "100/s warmup 30s",
+        "100/s warmup 30s wait 2s",
+        "1/day",
+        "10000000/s",
+        "3 per 7us wait 1s500ms",
+        "5 per 10s fixed-window",
+        "5 per 10s sliding-window slices 20",
+        "5 per 10s sliding-window wait 1h30min",
+        "1/week burst 2",
+    ] {
+        assert_eq!(limit(text).to_string(), text);
+    }
+}
+
+#[test]
+fn other_ways_to_write_the_same_limit_mean_the_same() {
+    for (text, same) in [
+        ("1000/s burst 1s wait 1s", "1000/s wait 1s"),
+        ("1_000 / second", "1000/s"),
+        ("1000 per 1s token-bucket", "1000/s"),
+        ("50/s leaky queue 100", "leaky 50/s queue 100"),
+        ("sliding-log 5/10s", "5 per 10s sliding-log"),
+        ("  5  per  0.5min ", "5 per 30s"),
+        ("100/s burst 1.5s", "100/s burst 150"),
+        ("60/m", "60/min"),
+        ("20 every 1s", "20 every 1s cap 20"),
+    ] {
+        assert_eq!(limit(text), limit(same), "{text}");
+    }
+}
+
+#[test]
+fn a_wrong_text_says_what_and_where_and_shows_a_right_one() {
+    for (text, what, column) in [
+        ("", "there is no amount", 1),
+        ("fast", "`fast` is not a word of a limit", 1),
+        ("0/s", "a limit allows at least 1", 1),
+        ("1000", "after the amount comes `/s`", 5),
+        ("1000/", "`/` needs a period", 6),
+        ("1000/fortnight", "`fortnight` is not a duration", 6),
+        ("1000/s burst", "`burst` needs a number of units or a duration", 13),
+        ("1000/s burst 0", "`burst` is 1 to", 8),
+        ("1000/s burst 5 burst 6", "`burst` stands there twice", 16),
+        ("1000/s 500/s", "`500` is a second amount", 8),
+        ("5 per 10s sliding-log fixed-window", "`fixed-window` is a second algorithm", 23),
+        ("5 per 10s sliding-log burst 3", "`burst` does not go with a sliding log", 23),
+        ("leaky 50/s", "a leaky bucket needs `capacity`", 1),
+        ("leaky 50/s queue 5 capacity 5", "not both", 12),
+        ("10 concurrent queue 50", "needs the longest `wait`", 15),
+        ("10 concurrent wait 1s", "needs a bounded `queue`", 15),
+        ("100/s warmup 0s", "a warm-up lasts at least", 7),
+        ("100/s wait 5", "has no unit", 12),
+        ("100/s wait 5.0000001s", "finer than a microsecond", 12),
+        ("99999999999999999999/s", "too large", 1),
+        ("2000000000000/s", "more than 1,000,000,000,000", 1),
+        ("1000000000000/s", "more than 1,000,000,000 a second", 1),
+        ("1/day burst 1000000", "more than ten years", 7),
+        ("1 per 0s", "a period lasts at least", 7),
+        ("1 per 5000weeks", "longer than ten years", 7),
+        ("5 per 10s sliding-window slices 0", "1 to 1000 slices", 26),
+        ("2000000/s sliding-log", "at most 1000000", 1),
+    ] {
+        let error = error(text);
+        assert!(error.contains(what), "`{text}`: {error}");
+        assert!(error.contains(&format!("(at column {column} of ")), "`{text}`: {error}");
+        let example = error.rsplit_once("write for example `").expect("an example").1;
+        limit(example.trim_end_matches('`'));
+    }
+}
+
+#[test]
+fn a_hostile_text_is_shown_bounded_and_without_control_characters() {
+    let error = error(&format!("1000/s {}\0\u{7}", "x".repeat(100)));
+    assert!(!error.contains(['\0', '\u{7}']) && error.len() < 600, "{error}");
+    let error = self::error(&"9".repeat(10_000_000));
+    assert!(error.contains("at most 256 bytes") && error.len() < 400, "{error}");
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn serde_reads_and_writes_the_text() {
+    let json = serde_json::to_string(&limit("100/min burst 20")).unwrap();
+    assert_eq!(json, "\"100/min burst 20\"");
+    assert_eq!(serde_json::from_str::<Limit>(&json).unwrap(), limit("100/min burst 20"));
+    let error = serde_json::from_str::<Limit>("\"100/fortnight\"").unwrap_err().to_string();
+    assert!(error.contains("column 5"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics_and_what_parses_comes_back(text in "\\PC{0,40}") {
+        if let Ok(limit) = text.parse::<Limit>() {
+            prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+        }
+    }
+
+    #[test]
+    fn words_of_limits_in_any_order_neither_panic_nor_change(
+        words in prop::collection::vec(prop::sample::select(vec![
+            "1", "1000", "/", "per", "every", "s", "10s", "1us", "3650d", "burst", "wait", "warmup", "cap", "queue",
+            "capacity", "slices", "leaky", "fixed-window", "sliding-window", "sliding-log", "concurrent", "0",
+            "18446744073709551615", "1000000000000",
+        ]), 0..9),
+    ) {
+        let text = words.join(" ");
+        if let Ok(limit) = text.parse::<Limit>() {
+            prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit.clone()), "{}", limit);
+            // Whatever parses can be put in force and asked.
+            let gate = tidegate::Limiter::builder().max_keys(8).build().gate("any", limit).unwrap();
+            let _ = (gate.check("k"), gate.reserve_cost("k", 3), gate.peek_cost("k", u64::MAX));
+        }
+    }
+}
