@@ -60,3 +60,12 @@ pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
 pub use permit::Permit;
 pub use timer::Timer;
 pub use verdict::{Refusal, Verdict};
+
+/// The examples of the README and the guide are tests.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/limits.md")]
+    struct Limits;
+}
