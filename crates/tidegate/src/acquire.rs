@@ -76,7 +76,7 @@ impl Acquire {
     }
 
     fn start(&mut self, waker: &Waker) -> Phase {
-        let verdict = reserve_all(&self.asks);
+        let verdict = reserve_all(&mut self.asks);
         if verdict.is_allowed() {
             return reserved(verdict);
         }
@@ -118,8 +118,8 @@ impl Acquire {
             return queue(queued.to_come, queued.held, queued.denied, waker);
         }
         let is_rate = |ask: &&OwnedAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
-        let rates: Vec<OwnedAsk> = self.asks.iter().filter(is_rate).cloned().collect();
-        let verdict = reserve_all(&rates);
+        let mut rates: Vec<OwnedAsk> = self.asks.iter().filter(is_rate).cloned().collect();
+        let verdict = reserve_all(&mut rates);
         reserved(verdict.spread(&self.asks, queued.held))
     }
 }
@@ -171,7 +171,7 @@ impl Future for Acquire {
         loop {
             let Some(clock) = this.asks.first().map(|ask| ask.meter.home.clock.clone()) else {
                 this.phase = Phase::Done;
-                return Poll::Ready(reserve_all(&[]));
+                return Poll::Ready(reserve_all(&mut []));
             };
             let until = match std::mem::replace(&mut this.phase, Phase::Done) {
                 Phase::Start => {

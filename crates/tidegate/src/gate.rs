@@ -7,6 +7,7 @@ use crate::limit::{Algorithm, Limit, LimitError};
 use crate::permit::Charge;
 use crate::store::{Ask, Meter, Spot, decide_all};
 use crate::verdict::Verdict;
+use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
@@ -107,7 +108,7 @@ impl Gate {
 
     /// [`reserve`](Self::reserve) for `cost` units.
     pub fn reserve_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
-        reserve_all(&[self.owned(self.meter.hash(key.as_ref()), cost)])
+        reserve_all(&mut [self.owned(self.meter.hash(key.as_ref()), cost)])
     }
 
     /// Reserves one unit and waits for its start, under any executor. A future that
@@ -236,7 +237,7 @@ impl Handle {
 
     /// As [`Gate::reserve_cost`].
     pub fn reserve_cost(&self, cost: u64) -> Verdict {
-        reserve_all(&[self.pin.gate.owned(self.pin.hash, cost)])
+        reserve_all(&mut [self.pin.gate.owned(self.pin.hash, cost)])
     }
 
     /// As [`Gate::acquire`].
@@ -281,11 +282,16 @@ impl OwnedAsk {
 }
 
 /// Decides all questions together, with waits; an allowed verdict holds the permit.
-pub(crate) fn reserve_all(asks: &[OwnedAsk]) -> Verdict {
-    let borrowed: smallvec::SmallVec<[Ask<'_>; 2]> = asks.iter().map(OwnedAsk::borrow).collect();
+/// A key for which there was no room is the strangers' one from then on.
+pub(crate) fn reserve_all(asks: &mut [OwnedAsk]) -> Verdict {
+    let borrowed: SmallVec<[Ask<'_>; 2]> = asks.iter().map(OwnedAsk::borrow).collect();
     let (tolds, now) = decide_all(&borrowed, Mode::Reserve);
-    let charges = asks.iter().zip(&tolds).map(|(ask, told)| Charge::new(ask, told, now));
-    Verdict::new(asks, tolds.iter().map(|told| told.decision).collect(), charges.collect(), now)
+    drop(borrowed);
+    for (ask, told) in asks.iter_mut().zip(&tolds) {
+        ask.hash = told.hash;
+    }
+    let charges = asks.iter().zip(&tolds).map(|(ask, told)| Charge::new(ask, told, now)).collect();
+    Verdict::new(asks, tolds.iter().map(|told| told.decision).collect(), charges, now)
 }
 
 /// Why a gate cannot be defined or changed.

@@ -213,7 +213,7 @@ impl Limiter {
     /// Decides several checks at one instant, with waits, and charges all of them or
     /// none. All start after the longest wait.
     pub fn reserve(&self, checks: &[Check<'_>]) -> Verdict {
-        reserve_all(&checks.iter().map(Check::owned).collect::<Vec<_>>())
+        reserve_all(&mut checks.iter().map(Check::owned).collect::<Vec<_>>())
     }
 
     /// [`reserve`](Self::reserve), and wait for the start.

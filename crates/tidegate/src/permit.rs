@@ -125,7 +125,7 @@ impl fmt::Debug for Permit {
 impl Charge {
     pub(crate) fn new(ask: &OwnedAsk, told: &Told, now: Timestamp) -> Self {
         let grant = Grant { cost: ask.cost, start_us: now.as_micros(), mark: told.mark };
-        Self { meter: ask.meter.clone(), hash: told.hash, grant }
+        Self { meter: ask.meter.clone(), hash: ask.hash, grant }
     }
 
     /// A place that was handed over by the queue.

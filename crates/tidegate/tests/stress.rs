@@ -71,6 +71,23 @@ fn below_the_cap_nobody_meets_the_overflow_policy() {
 }
 
 #[test]
+fn strangers_beyond_the_cap_share_places_and_the_queue_for_them() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock).max_keys(1).build();
+    let gate = limiter.gate("gate", "1 concurrent queue 5 wait 10s").unwrap();
+    let (_, most) = limiter.long_keys();
+    let mut held: Vec<_> =
+        (0..most as u64).map(|i| gate.reserve(&i.to_le_bytes()).into_permit().expect("a place each")).collect();
+    held.push(gate.reserve("first stranger").into_permit().expect("the strangers' place"));
+    let mut waiting = gate.acquire("second stranger");
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(Pin::new(&mut waiting).poll(&mut context).is_pending(), "it is taken");
+    held.pop();
+    assert!(Pin::new(&mut waiting).poll(&mut context).is_ready());
+    assert!(limiter.long_keys().0 <= most + 1, "one more, for all strangers");
+}
+
+#[test]
 fn any_bytes_are_a_key_and_any_number_a_cost() {
     let limiter = Limiter::new();
     let gate = limiter.gate("gate", "2/h wait 1h").unwrap();
