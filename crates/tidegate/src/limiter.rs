@@ -4,7 +4,7 @@ use crate::acquire::Acquire;
 use crate::clock::{Clock, MonotonicClock, StoreClock};
 use crate::gate::{Gate, GateError, OwnedAsk, reserve_all};
 use crate::limit::{Limit, LimitError};
-use crate::store::{Home, Meter, decide_all};
+use crate::store::{Home, Meter, Pages, decide_all};
 use crate::verdict::Verdict;
 use std::collections::HashMap;
 use std::fmt;
@@ -102,7 +102,8 @@ impl LimiterBuilder {
     }
 
     /// Live keys that all gates together hold at least; a million unless said. About
-    /// 33 bytes each are set aside, and taken from the system as they are touched.
+    /// 36 bytes each are set aside, and taken from the system as they are touched: in
+    /// huge pages if a number is said here and the system has them.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = Some(keys);
         self
@@ -111,7 +112,10 @@ impl LimiterBuilder {
     /// The limiter.
     pub fn build(self) -> Limiter {
         let clock = self.clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
-        let home = Arc::new(Home::new(clock, self.max_keys.unwrap_or(MAX_KEYS)));
+        let home = Arc::new(match self.max_keys {
+            Some(keys) => Home::new(clock, keys, Pages::Huge),
+            None => Home::new(clock, MAX_KEYS, Pages::AsTouched),
+        });
         Limiter { shared: Arc::new(Shared { home, gates: RwLock::default(), defined: AtomicU32::new(0) }) }
     }
 }
@@ -164,7 +168,7 @@ impl Limiter {
             };
         }
         let home = match options.max_keys {
-            Some(keys) => Arc::new(Home::new(self.shared.home.clock.clone(), keys)),
+            Some(keys) => Arc::new(Home::new(self.shared.home.clock.clone(), keys, Pages::Huge)),
             None => self.shared.home.clone(),
         };
         let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);

@@ -76,8 +76,9 @@ fn strangers_beyond_the_cap_share_places_and_the_queue_for_them() {
     let limiter = Limiter::builder().clock(clock).max_keys(1).build();
     let gate = limiter.gate("gate", "1 concurrent queue 5 wait 10s").unwrap();
     let (_, most) = limiter.long_keys();
-    let mut held: Vec<_> =
-        (0..most as u64).map(|i| gate.reserve(&i.to_le_bytes()).into_permit().expect("a place each")).collect();
+    let mut held: Vec<_> = (0..most as u64)
+        .map(|i| gate.reserve(&i.to_le_bytes()).into_permit().expect("a place each"))
+        .collect();
     held.push(gate.reserve("first stranger").into_permit().expect("the strangers' place"));
     let mut waiting = gate.acquire("second stranger");
     let mut context = Context::from_waker(Waker::noop());

@@ -16,6 +16,7 @@
 //! is simply taken over: there is no sweeper. The table never grows and never moves;
 //! a key that finds its group full of live ones spills into the [`Shards`](super::shards).
 
+use super::pages::{Pages, advise};
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, zeroed};
 
 const GROUP_WORDS: usize = 16;
@@ -78,14 +79,11 @@ pub(crate) enum Look {
 pub(crate) struct Group<'a>(&'a [AtomicU64; GROUP_WORDS]);
 
 impl Flat {
-    pub(crate) fn new(max_keys: usize) -> Self {
+    pub(crate) fn new(max_keys: usize, pages: Pages) -> Self {
         let groups = (max_keys.saturating_mul(100) / LOAD_PERCENT).div_ceil(SLOTS).max(1);
-        Self::with_groups(groups)
-    }
-
-    pub(crate) fn with_groups(groups: usize) -> Self {
         let line_words = 2 * GROUP_WORDS;
         let words = zeroed(groups * GROUP_WORDS + line_words);
+        advise(&words, pages);
         // Allocated as plain words, because only those come zeroed without being
         // touched; the first group starts at the first pair of lines within.
         let past = (words.as_ptr() as usize / size_of::<AtomicU64>()) % GROUP_WORDS;

@@ -8,7 +8,7 @@
 use super::flat::{Print, SLOTS};
 use super::meter::Meter;
 use super::numbers::{FastPlan, Numbers};
-use super::{Ask, Home, decide_all};
+use super::{Ask, Home, Pages, decide_all};
 use crate::algorithm::{Mode, Plan, word_at};
 use crate::clock::{ManualClock, StoreClock, Timestamp};
 use crate::decision::Outcome;
@@ -21,7 +21,7 @@ const NOW_US: u64 = 1_000;
 
 fn meter(limit: &str) -> Arc<Meter> {
     let clock = ManualClock::at(Timestamp::from_micros(NOW_US));
-    let home = Home::new(StoreClock::Other(Arc::new(clock)), 1);
+    let home = Home::new(StoreClock::Other(Arc::new(clock)), 1, Pages::AsTouched);
     Arc::new(Meter::new(0, "meter", limit.parse().expect("a limit"), Arc::new(home), false))
 }
 

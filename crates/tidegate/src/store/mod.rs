@@ -10,10 +10,12 @@ mod flat;
 mod loom_tests;
 mod meter;
 mod numbers;
+mod pages;
 mod shards;
 mod transaction;
 
 pub(crate) use meter::{Meter, Spot};
+pub(crate) use pages::Pages;
 pub(crate) use transaction::{Ask, Told, decide_all, with_state};
 
 use crate::clock::StoreClock;
@@ -28,8 +30,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    pub(crate) fn new(clock: StoreClock, max_keys: usize) -> Self {
-        Self { clock, flat: Flat::new(max_keys), shards: Shards::new(max_keys) }
+    pub(crate) fn new(clock: StoreClock, max_keys: usize, pages: Pages) -> Self {
+        Self { clock, flat: Flat::new(max_keys, pages), shards: Shards::new(max_keys) }
     }
 
     /// Entries outside the flat table.
