@@ -4,15 +4,14 @@
 //! queued for; when several gates are asked, places are taken in a fixed order first
 //! and the rates last, so that nothing is charged to somebody who gets no place.
 
-use crate::algorithm::{Plan, State, Waiter};
+use crate::algorithm::{Mode, Plan, State, Waiter};
+use crate::ask::{OwnedAsk, decide};
 use crate::clock::Timestamp;
 use crate::decision::Denial;
-use crate::gate::{OwnedAsk, reserve_all};
 use crate::permit::{Charge, Permit};
 use crate::store::with_state;
 use crate::timer::Alarm;
 use crate::verdict::Verdict;
-use smallvec::smallvec;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -76,7 +75,7 @@ impl Acquire {
     }
 
     fn start(&mut self, waker: &Waker) -> Phase {
-        let verdict = reserve_all(&mut self.asks);
+        let verdict = decide(&mut self.asks, Mode::Reserve);
         if verdict.is_allowed() {
             return reserved(verdict);
         }
@@ -100,7 +99,7 @@ impl Acquire {
                 None => {}
             }
             if is_place {
-                match places.iter_mut().find(|p| Arc::ptr_eq(&p.meter, &ask.meter) && p.hash == ask.hash) {
+                match places.iter_mut().find(|p| p.is_same_key(ask)) {
                     Some(same) => same.cost = same.cost.saturating_add(ask.cost),
                     None => places.push(ask.clone()),
                 }
@@ -111,7 +110,9 @@ impl Acquire {
 
     /// A place has come: the next one, or the rates.
     fn go_on(&self, mut queued: Queued, waker: &Waker) -> Phase {
-        let place = smallvec![Charge::of_place(&queued.ask)];
+        // Several checks of one key were queued for as one.
+        let place =
+            self.asks.iter().filter(|ask| ask.is_same_key(&queued.ask)).map(Charge::of_place).collect();
         let now = queued.ask.meter.home.clock.now();
         queued.held.push(Permit::new(place, now, std::time::Duration::ZERO));
         if !queued.to_come.is_empty() {
@@ -119,7 +120,7 @@ impl Acquire {
         }
         let is_rate = |ask: &&OwnedAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
         let mut rates: Vec<OwnedAsk> = self.asks.iter().filter(is_rate).cloned().collect();
-        let verdict = reserve_all(&mut rates);
+        let verdict = decide(&mut rates, Mode::Reserve);
         reserved(verdict.spread(&self.asks, queued.held))
     }
 }
@@ -171,7 +172,7 @@ impl Future for Acquire {
         loop {
             let Some(clock) = this.asks.first().map(|ask| ask.meter.home.clock.clone()) else {
                 this.phase = Phase::Done;
-                return Poll::Ready(reserve_all(&mut []));
+                return Poll::Ready(decide(&mut [], Mode::Reserve));
             };
             let until = match std::mem::replace(&mut this.phase, Phase::Done) {
                 Phase::Start => {

@@ -54,7 +54,8 @@ impl std::ops::Add<Duration> for Timestamp {
 /// Where a store takes its time from.
 ///
 /// A clock that steps back gives nothing away, and one that jumped forward and
-/// came back locks nobody out for longer than one full drain of the limit.
+/// came back locks nobody out for longer than one full drain of the limit. (Keys that
+/// only came while it was ahead hold their room until it gets there again.)
 pub trait Clock: Send + Sync + 'static {
     /// The time now. Threads that call it one after the other should not see it
     /// go back.
@@ -209,6 +210,15 @@ impl StoreClock {
         match self {
             Self::Monotonic(clock) => clock.now(),
             Self::Other(clock) => clock.now(),
+        }
+    }
+
+    /// True if both show the same time.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Monotonic(_), Self::Monotonic(_)) => true,
+            (Self::Other(one), Self::Other(other)) => Arc::ptr_eq(one, other),
+            _ => false,
         }
     }
 

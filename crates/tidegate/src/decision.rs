@@ -37,7 +37,8 @@ pub(crate) enum Refused {
 pub enum Denial {
     /// The same call fits after this time, if nobody else comes first.
     Later(Duration),
-    /// It fits when others give back what they hold; nobody knows when.
+    /// It fits when others give back what they hold, or when others have warmed a cold
+    /// key up; nobody knows when.
     Unknown,
     /// It costs more than the limit can ever allow: coming back does not help.
     Never,

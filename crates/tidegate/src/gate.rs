@@ -2,12 +2,11 @@
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
+use crate::ask::{OwnedAsk, decide};
 use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit, LimitError};
-use crate::permit::Charge;
-use crate::store::{Ask, Meter, Spot, decide_all};
+use crate::store::{Meter, Spot};
 use crate::verdict::Verdict;
-use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,7 +50,7 @@ impl Gate {
         self.meter.check(self.meter.hash(key.as_ref()), cost)
     }
 
-    /// [`check`](Self::check) for many keys at once, in order, at one instant. The
+    /// [`check`](Self::check) for many keys, in order, each 64 at one instant. The
     /// waits for memory overlap, which for millions of keys is several times faster
     /// than one by one.
     ///
@@ -91,7 +90,8 @@ impl Gate {
     }
 
     /// Takes one unit now or, within the limit's `wait`, later: the permit says when
-    /// the call may start, and the caller waits for it.
+    /// the call may start, and the caller waits for it. A concurrency limit gives a
+    /// place now or not at all; its queue is [`acquire`](Self::acquire)'s.
     ///
     /// ```
     /// # let limiter = tidegate::Limiter::new();
@@ -108,7 +108,7 @@ impl Gate {
 
     /// [`reserve`](Self::reserve) for `cost` units.
     pub fn reserve_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
-        reserve_all(&mut [self.owned(self.meter.hash(key.as_ref()), cost)])
+        decide(&mut [self.owned(self.meter.hash(key.as_ref()), cost)], Mode::Reserve)
     }
 
     /// Reserves one unit and waits for its start, under any executor. A future that
@@ -123,7 +123,8 @@ impl Gate {
     }
 
     /// Forgets what a key has used. Places of a concurrency limit that are held stay
-    /// held.
+    /// held. A permit from before must not be refunded afterwards: what it would give
+    /// back is forgotten already.
     pub fn reset<K: AsRef<[u8]> + ?Sized>(&self, key: &K) {
         self.meter.reset(self.meter.hash(key.as_ref()));
     }
@@ -164,7 +165,7 @@ impl Gate {
     }
 
     pub(crate) fn owned(&self, hash: u64, cost: u64) -> OwnedAsk {
-        OwnedAsk { meter: self.meter.clone(), hash, cost }
+        OwnedAsk { meter: self.meter.clone(), hash, cost, index: 0 }
     }
 }
 
@@ -237,7 +238,7 @@ impl Handle {
 
     /// As [`Gate::reserve_cost`].
     pub fn reserve_cost(&self, cost: u64) -> Verdict {
-        reserve_all(&mut [self.pin.gate.owned(self.pin.hash, cost)])
+        decide(&mut [self.pin.gate.owned(self.pin.hash, cost)], Mode::Reserve)
     }
 
     /// As [`Gate::acquire`].
@@ -265,33 +266,6 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Handle({:?})", self.pin.gate)
     }
-}
-
-/// One question that outlives the call that asked it.
-#[derive(Clone)]
-pub(crate) struct OwnedAsk {
-    pub(crate) meter: Arc<Meter>,
-    pub(crate) hash: u64,
-    pub(crate) cost: u64,
-}
-
-impl OwnedAsk {
-    pub(crate) fn borrow(&self) -> Ask<'_> {
-        Ask { meter: &self.meter, hash: self.hash, cost: self.cost }
-    }
-}
-
-/// Decides all questions together, with waits; an allowed verdict holds the permit.
-/// A key for which there was no room is the strangers' one from then on.
-pub(crate) fn reserve_all(asks: &mut [OwnedAsk]) -> Verdict {
-    let borrowed: SmallVec<[Ask<'_>; 2]> = asks.iter().map(OwnedAsk::borrow).collect();
-    let (tolds, now) = decide_all(&borrowed, Mode::Reserve);
-    drop(borrowed);
-    for (ask, told) in asks.iter_mut().zip(&tolds) {
-        ask.hash = told.hash;
-    }
-    let charges = asks.iter().zip(&tolds).map(|(ask, told)| Charge::new(ask, told, now)).collect();
-    Verdict::new(asks, tolds.iter().map(|told| told.decision).collect(), charges, now)
 }
 
 /// Why a gate cannot be defined or changed.

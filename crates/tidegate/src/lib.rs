@@ -42,6 +42,7 @@ mod permit;
 mod verdict;
 
 mod acquire;
+mod ask;
 mod clock;
 mod key;
 mod timer;

@@ -1,10 +1,12 @@
 //! The one type that a user holds.
 
 use crate::acquire::Acquire;
+use crate::algorithm::Mode;
+use crate::ask::{OwnedAsk, decide};
 use crate::clock::{Clock, MonotonicClock, StoreClock};
-use crate::gate::{Gate, GateError, OwnedAsk, reserve_all};
+use crate::gate::{Gate, GateError};
 use crate::limit::{Limit, LimitError};
-use crate::store::{Home, Meter, Pages, decide_all};
+use crate::store::{Home, Meter, Pages};
 use crate::verdict::Verdict;
 use std::collections::HashMap;
 use std::fmt;
@@ -135,7 +137,7 @@ impl Limiter {
     ///
     /// # Errors
     /// If the text is not a limit, the name not a name, or the name stands for
-    /// another limit already.
+    /// another limit already (in force, and when it was defined).
     pub fn gate<L: TryInto<Limit, Error: Into<LimitError>>>(
         &self,
         name: &str,
@@ -161,7 +163,9 @@ impl Limiter {
         let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(gate) = gates.get(name) {
             let now = gate.limit();
-            return if now == limit {
+            // The limit that it was defined with names it too: code that ships a limit
+            // must go on finding its gate after an operator has changed it.
+            return if now == limit || *gate.meter.defined == limit {
                 Ok(gate.clone())
             } else {
                 Err(GateError::Defined { name: name.into(), now, limit })
@@ -176,6 +180,11 @@ impl Limiter {
         let gate = Gate { meter: Arc::new(meter) };
         gates.insert(name.into(), gate.clone());
         Ok(gate)
+    }
+
+    /// The gate of this name, if it is defined.
+    pub fn get(&self, name: &str) -> Option<Gate> {
+        self.shared.gates.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
     /// The gates that are defined.
@@ -208,25 +217,23 @@ impl Limiter {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn check(&self, checks: &[Check<'_>]) -> Verdict {
-        let asks: Vec<_> = checks.iter().map(Check::owned).collect();
-        let borrowed: Vec<_> = asks.iter().map(OwnedAsk::borrow).collect();
-        let (tolds, now) = decide_all(&borrowed, crate::algorithm::Mode::Check);
-        Verdict::new(&asks, tolds.iter().map(|told| told.decision).collect(), smallvec::SmallVec::new(), now)
+        decide(&mut owned(checks), Mode::Check)
     }
 
     /// Decides several checks at one instant, with waits, and charges all of them or
     /// none. All start after the longest wait.
     pub fn reserve(&self, checks: &[Check<'_>]) -> Verdict {
-        reserve_all(&mut checks.iter().map(Check::owned).collect::<Vec<_>>())
+        decide(&mut owned(checks), Mode::Reserve)
     }
 
     /// [`reserve`](Self::reserve), and wait for the start.
     pub fn acquire(&self, checks: &[Check<'_>]) -> Acquire {
-        Acquire::new(checks.iter().map(Check::owned).collect())
+        Acquire::new(owned(checks))
     }
 
     /// Keys that are held outside the flat table, and the most that may be: states
-    /// longer than a word, and the few keys whose place in the table was taken.
+    /// longer than a word, and the few keys whose place in the table was taken. Gates
+    /// with tables of their own are not counted.
     pub fn long_keys(&self) -> (usize, usize) {
         (self.shared.home.shard_entries(), self.shared.home.shard_entries_max())
     }
@@ -264,10 +271,14 @@ impl<'a> Check<'a> {
         self.cost = cost;
         self
     }
+}
 
-    fn owned(&self) -> OwnedAsk {
-        self.gate.owned(self.gate.meter.hash(self.key.as_bytes()), self.cost)
-    }
+fn owned(checks: &[Check<'_>]) -> Vec<OwnedAsk> {
+    let own = |(index, check): (usize, &Check<'_>)| {
+        let hash = check.gate.meter.hash(check.key.as_bytes());
+        OwnedAsk { index, ..check.gate.owned(hash, check.cost) }
+    };
+    checks.iter().enumerate().map(own).collect()
 }
 
 fn is_name(name: &str) -> bool {

@@ -1,8 +1,8 @@
 //! What an allowed caller holds.
 
 use crate::algorithm::{Grant, Plan, State, Step};
+use crate::ask::OwnedAsk;
 use crate::clock::Timestamp;
-use crate::gate::OwnedAsk;
 use crate::store::{Meter, Told, with_state};
 use smallvec::SmallVec;
 use std::fmt;
@@ -37,6 +37,10 @@ pub struct Permit {
 pub(crate) struct Charge {
     meter: Arc<Meter>,
     hash: u64,
+    /// The place of its check in the request.
+    index: usize,
+    /// The version of the limit that granted it: another one counts other units.
+    version: u16,
     /// What is still charged: shrinks as units come back.
     grant: Grant,
 }
@@ -64,7 +68,8 @@ impl Permit {
     /// Before the start: everything, if nobody reserved after it; nothing otherwise,
     /// as later starts were promised on top of it. After the start: at most what has
     /// not flowed back by itself (`cost − rate·elapsed`); in windows, only while the
-    /// start is still counted. A leaky queue takes nothing back while others wait.
+    /// start is still counted. A leaky queue takes nothing back while others wait, and
+    /// a limit that was changed since takes nothing back at all.
     pub fn refund(mut self) {
         self.refund_units(u64::MAX);
     }
@@ -76,7 +81,10 @@ impl Permit {
 
     /// Takes some units of each charge back.
     pub fn refund_units(&mut self, units: u64) {
-        self.charges.iter_mut().for_each(|charge| charge.give_back(units));
+        for at in 0..self.charges.len() {
+            self.charges[at].give_back(units);
+            self.share_mark(at);
+        }
     }
 
     /// The true cost, known afterwards, of every check in the permit.
@@ -86,14 +94,32 @@ impl Permit {
     /// limit by at most what it did not ask for, and locks its key for at most one
     /// full drain.
     pub fn settle(mut self, true_cost: u64) {
-        self.charges.iter_mut().for_each(|charge| charge.settle(true_cost));
+        for at in 0..self.charges.len() {
+            self.charges[at].settle(true_cost);
+            self.share_mark(at);
+        }
     }
 
     /// [`settle`](Self::settle) with a true cost for each check, in their order.
     /// Checks without one keep their charge.
     pub fn settle_each(mut self, true_costs: &[u64]) {
-        for (charge, cost) in self.charges.iter_mut().zip(true_costs) {
-            charge.settle(*cost);
+        for at in 0..self.charges.len() {
+            if let Some(cost) = true_costs.get(self.charges[at].index) {
+                self.charges[at].settle(*cost);
+                self.share_mark(at);
+            }
+        }
+    }
+
+    /// Charges of one key were taken in one step: what one gives back is no reason
+    /// for the others to think that somebody built on them.
+    fn share_mark(&mut self, at: usize) {
+        let mark = self.charges[at].grant.mark;
+        let (meter, hash) = (self.charges[at].meter.clone(), self.charges[at].hash);
+        for other in self.charges.iter_mut().filter(|c| Arc::ptr_eq(&c.meter, &meter) && c.hash == hash) {
+            if !other.is_place() {
+                other.grant.mark = mark;
+            }
         }
     }
 
@@ -101,7 +127,8 @@ impl Permit {
     pub(crate) fn join(mut self, mut other: Self) -> Self {
         let charges = std::mem::take(&mut self.charges).into_iter().chain(std::mem::take(&mut other.charges));
         let latest = if self.starts_at() > other.starts_at() { &self } else { &other };
-        Self::new(charges.collect(), latest.decided, latest.wait)
+        let (decided, wait) = (latest.decided, latest.wait);
+        Self::new(charges.collect(), decided, wait)
     }
 }
 
@@ -123,16 +150,18 @@ impl fmt::Debug for Permit {
 }
 
 impl Charge {
-    pub(crate) fn new(ask: &OwnedAsk, told: &Told, now: Timestamp) -> Self {
-        let grant = Grant { cost: ask.cost, start_us: now.as_micros(), mark: told.mark };
-        Self { meter: ask.meter.clone(), hash: ask.hash, grant }
+    pub(crate) fn new(ask: &OwnedAsk, told: &Told) -> Self {
+        Self::of(ask, told.mark, told.version)
     }
 
     /// A place that was handed over by the queue.
     pub(crate) fn of_place(ask: &OwnedAsk) -> Self {
-        let mark = Step::Hold { units: ask.cost };
+        Self::of(ask, Step::Hold { units: ask.cost }, 0)
+    }
+
+    fn of(ask: &OwnedAsk, mark: Step, version: u16) -> Self {
         let grant = Grant { cost: ask.cost, start_us: 0, mark };
-        Self { meter: ask.meter.clone(), hash: ask.hash, grant }
+        Self { meter: ask.meter.clone(), hash: ask.hash, index: ask.index, version, grant }
     }
 
     fn give_back(&mut self, units: u64) {
@@ -144,7 +173,9 @@ impl Charge {
             release(&self.meter, self.hash, units);
         } else {
             with_state(&self.meter, self.hash, |version, now_us, state| {
-                version.plan.give_back(now_us, state, &mut self.grant, units);
+                if version.number == self.version {
+                    version.plan.give_back(now_us, state, &mut self.grant, units);
+                }
             });
         }
         self.grant.cost -= units;

@@ -48,7 +48,7 @@ impl Timer {
                 return woken;
             }
             woken += due.len();
-            due.into_iter().for_each(Waker::wake);
+            wake_all(due);
         }
     }
 
@@ -76,17 +76,18 @@ impl Timer {
 
     /// The same alarm for another waker; false if it has gone off already.
     pub(crate) fn rearm(&self, alarm: Alarm, waker: &Waker) -> bool {
-        match self.lock().by_time.get_mut(&alarm) {
-            Some(held) => {
-                held.clone_from(waker);
-                true
-            }
-            None => false,
-        }
+        let replaced = match self.lock().by_time.get_mut(&alarm) {
+            Some(held) if held.will_wake(waker) => return true,
+            Some(held) => Some(std::mem::replace(held, waker.clone())),
+            None => None,
+        };
+        // Dropped without the lock: a waker may own anything, a waiter even.
+        replaced.is_some()
     }
 
     pub(crate) fn disarm(&self, alarm: Alarm) {
-        self.lock().by_time.remove(&alarm);
+        let gone = self.lock().by_time.remove(&alarm);
+        drop(gone);
     }
 
     /// The timer of the monotonic clock, with its thread.
@@ -109,7 +110,7 @@ impl Timer {
             let due = take_due(&mut sleepers, now);
             if !due.is_empty() {
                 drop(sleepers);
-                due.into_iter().for_each(Waker::wake);
+                wake_all(due);
                 sleepers = self.lock();
                 continue;
             }
@@ -130,6 +131,13 @@ impl Timer {
     }
 }
 
+/// A waker that panics must not keep the others asleep.
+fn wake_all(due: Vec<Waker>) {
+    for waker in due {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
+    }
+}
+
 fn take_due(sleepers: &mut Sleepers, now: Timestamp) -> Vec<Waker> {
     let mut due = Vec::new();
     while due.len() < CHUNK {
@@ -144,6 +152,20 @@ fn take_due(sleepers: &mut Sleepers, now: Timestamp) -> Vec<Waker> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_asleep() {
+        struct Broken;
+        impl std::task::Wake for Broken {
+            fn wake(self: std::sync::Arc<Self>) {
+                panic!("a broken executor");
+            }
+        }
+        let timer = Timer::new();
+        timer.arm(Timestamp::from_micros(1), std::sync::Arc::new(Broken).into());
+        timer.arm(Timestamp::from_micros(1), Waker::noop().clone());
+        assert_eq!(timer.fire(Timestamp::from_micros(1)), 2);
+    }
 
     #[test]
     fn wakes_in_order_and_forgets_who_left() {

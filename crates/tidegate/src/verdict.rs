@@ -1,9 +1,9 @@
 //! What a front end renders: all decisions, and which one binds.
 
 use crate::algorithm::Plan;
+use crate::ask::OwnedAsk;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
-use crate::gate::OwnedAsk;
 use crate::permit::{Charge, Permit};
 use smallvec::SmallVec;
 use std::fmt;
@@ -78,6 +78,11 @@ impl Verdict {
         self.permit.as_ref().map_or(Duration::ZERO, Permit::wait)
     }
 
+    /// The time after which a denied request would fit, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decisions.get(self.binding).and_then(Decision::retry_after)
+    }
+
     /// One decision for each check, in their order.
     pub fn decisions(&self) -> &[Decision] {
         &self.decisions
@@ -146,9 +151,19 @@ impl Refusal {
         &self.gate
     }
 
+    /// Its limit.
+    pub fn limit(&self) -> &crate::Limit {
+        &self.limit
+    }
+
     /// Its decision.
     pub fn decision(&self) -> &Decision {
         &self.decision
+    }
+
+    /// The time after which the call would fit, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision.retry_after()
     }
 }
 

@@ -238,3 +238,50 @@ fn a_debt_is_paid_before_the_next_call() {
     clock.advance(Duration::from_secs(10));
     assert_eq!(gate.peek("llm").remaining(), 1000);
 }
+
+#[test]
+fn true_costs_reach_their_checks_also_after_queueing_for_a_place() {
+    let (_clock, limiter) = on_manual_clock();
+    let places = limiter.gate("places", "1 concurrent queue 5 wait 10s").unwrap();
+    let tokens = limiter.gate("tokens", "1000/h").unwrap();
+    let held = ready(&mut places.acquire("model")).into_permit().unwrap();
+    let mut waiting = limiter.acquire(&[Check::new(&places, "model"), Check::new(&tokens, "ann").cost(500)]);
+    assert!(poll(&mut waiting).is_pending());
+    drop(held);
+    ready(&mut waiting).into_permit().unwrap().settle_each(&[1, 312]);
+    assert_eq!(tokens.peek("ann").remaining(), 688);
+    assert_eq!(places.peek("model").remaining(), 1);
+}
+
+#[test]
+fn places_stay_held_however_often_the_limit_changes() {
+    let (_clock, _limiter, gate) = gate("2 concurrent");
+    let held = gate.reserve_cost("db", 2).into_permit().unwrap();
+    for places in 0..3_000 {
+        gate.change(format!("{} concurrent", 2 + places % 2)).unwrap();
+    }
+    gate.change("2 concurrent").unwrap();
+    assert!(!gate.reserve("db").is_allowed());
+    drop(held);
+    assert_eq!(gate.peek("db").remaining(), 2);
+}
+
+#[test]
+fn a_permit_from_before_a_change_gives_nothing_back_of_what_others_took() {
+    let (clock, _limiter, gate) = gate("1000/min");
+    let old = gate.reserve_cost("ann", 500).into_permit().unwrap();
+    clock.advance(Duration::from_secs(300));
+    gate.change("1000/day").unwrap();
+    assert!(gate.check_cost("ann", 1000).is_allowed());
+    old.settle(312);
+    assert_eq!(gate.peek("ann").remaining(), 0);
+}
+
+#[test]
+fn both_charges_of_one_key_come_back() {
+    let (_clock, limiter, gate) = gate("1/s burst 2 wait 10s");
+    let verdict = limiter.reserve(&[Check::new(&gate, "ann").cost(2), Check::new(&gate, "ann").cost(3)]);
+    assert_eq!(verdict.wait(), Duration::from_secs(3));
+    verdict.into_permit().unwrap().cancel();
+    assert_eq!(gate.peek("ann").remaining(), 2);
+}

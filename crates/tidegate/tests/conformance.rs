@@ -217,8 +217,8 @@ fn the_widest_limits_and_costs_neither_overflow_nor_let_too_much_through() {
         "1000 every 1us cap 1000000000000 wait 3649day",
         "1000000000000 per 3650day fixed-window wait 3650day",
         "1000000000000 per 3650day sliding-window wait 3650day",
-        "1000 per 1us sliding-window wait 3650day",
-        "1000000 per 3650day sliding-log wait 3650day",
+        "1000 per 1us sliding-window wait 100ms",
+        "100000 per 3650day sliding-log wait 3650day",
         "999999999/s warmup 76min wait 3650day",
         "1 per 3650day warmup 3650day wait 3650day",
     ];

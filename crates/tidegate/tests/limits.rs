@@ -87,6 +87,8 @@ fn a_wrong_text_says_what_and_where_and_shows_a_right_one() {
         ("1 per 5000weeks", "longer than ten years", 7),
         ("5 per 10s sliding-window slices 0", "1 to 1000 slices", 26),
         ("2000000/s sliding-log", "at most 1000000", 1),
+        ("1000000/h sliding-log wait 10h", "entries ahead", 23),
+        ("1/s wait 999999999999999999.999999999999999999s", "too large", 10),
     ] {
         let error = error(text);
         assert!(error.contains(what), "`{text}`: {error}");

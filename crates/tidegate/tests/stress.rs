@@ -157,5 +157,7 @@ fn names_and_limits_are_told_apart() {
     assert_eq!(error, "gate `gate` is in force as `5/s`: call `change` on it to make it `6/s`");
     gate.change("6/s").unwrap();
     assert!(limiter.gate("gate", "6/s").is_ok());
+    assert!(limiter.gate("gate", "5/s").is_ok(), "code that ships the old limit still finds it");
+    assert_eq!(limiter.get("gate").map(|gate| gate.limit().to_string()), Some("6/s".into()));
     assert!(limiter.remove("gate") && !limiter.remove("gate"));
 }

@@ -35,27 +35,24 @@ impl Plan {
     pub(crate) fn new(limit: &Limit) -> Self {
         let (amount, period) = (limit.amount(), limit.period_us());
         let wait_us = limit.wait_us();
+        let (cell, drain) = limit.cell_and_drain();
         match *limit.algorithm() {
             Algorithm::TokenBucket { burst } => {
-                let (cell, drain) = reduced(period, amount);
                 let burst = u128::from(burst) * u128::from(cell);
                 let full = burst + u128::from(wait_us) * u128::from(drain);
                 Self::smooth(cell, drain, burst, full, false)
             }
             Algorithm::LeakyBucket { capacity } => {
-                let (cell, drain) = reduced(period, amount);
                 let full = u128::from(capacity) * u128::from(cell);
                 Self::smooth(cell, drain, full, full, false)
             }
             Algorithm::LeakyQueue { queue } => {
-                let (cell, drain) = reduced(period, amount);
                 let unit = u128::from(cell);
                 Self::smooth(cell, drain, unit, unit * (u128::from(queue) + 1), true)
             }
             Algorithm::Ticked { cap } => Self::stepped(amount, period, cap, wait_us),
             Algorithm::FixedWindow => Self::stepped(amount, period, amount, wait_us),
             Algorithm::WarmUp { warmup } => {
-                let (cell, drain) = reduced(period, amount);
                 let warmup_us = u64::try_from(warmup.as_micros()).unwrap_or(u64::MAX);
                 Self::Warm(WarmUp { cell, drain, warmup_us, wait_us })
             }
@@ -63,7 +60,7 @@ impl Plan {
                 Self::Slices(Slices { amount, slice_us: period.div_ceil(slices), span: slices, wait_us })
             }
             Algorithm::SlidingLog => Self::Slices(Slices { amount, slice_us: 1, span: period - 1, wait_us }),
-            Algorithm::Concurrency { queue } => Self::Slots(Slots { amount, queue, wait_us }),
+            Algorithm::Concurrency { queue } => Self::Slots(Slots { amount, queue }),
         }
     }
 
@@ -216,13 +213,10 @@ impl Plan {
     /// The state under this plan of a key that `old` has counted: as many units used
     /// as before, so nobody gets a fresh burst, and at most a full key, so nobody is
     /// locked out.
-    pub(crate) fn carried_over(&self, now_us: u64, old: &Plan, state: State) -> State {
-        match (self, state) {
-            (Self::Slots(_), State::Slots(held)) => State::Slots(held),
-            (_, mut state) => match old.used(now_us, &mut state) {
-                0 => self.fresh(),
-                units => self.with_used(now_us, units),
-            },
+    pub(crate) fn carried_over(&self, now_us: u64, old: &Plan, mut state: State) -> State {
+        match old.used(now_us, &mut state) {
+            0 => self.fresh(),
+            units => self.with_used(now_us, units),
         }
     }
 
@@ -257,15 +251,6 @@ impl Plan {
             Self::Slots(_) => u64::MAX,
         }
     }
-}
-
-/// `period / amount` in lowest terms: ticks a unit, ticks a microsecond.
-fn reduced(period_us: u64, amount: u64) -> (u64, u64) {
-    let (mut a, mut b) = (period_us, amount);
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    (period_us / a, amount / a)
 }
 
 /// A TAT that came out of a 64-bit scale.

@@ -15,7 +15,6 @@ use std::task::Waker;
 pub(crate) struct Slots {
     pub(crate) amount: u64,
     pub(crate) queue: u64,
-    pub(crate) wait_us: u64,
 }
 
 /// What one key holds, and who waits for it.

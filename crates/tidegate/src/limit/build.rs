@@ -10,7 +10,9 @@ const RATE_MAX: u64 = 1_000;
 /// A sliding log keeps an entry a start, so its length is memory that a stranger can fill.
 const LOG_MAX: u64 = 1_000_000;
 const SLICES_MAX: u64 = 1_000;
-const SLICES_DEFAULT: u64 = 10;
+pub(super) const SLICES_DEFAULT: u64 = 10;
+/// Entries of a log, or slices of a window, that can lie ahead when callers wait.
+const AHEAD_MAX: u64 = 100_000;
 const QUEUE_MAX: u64 = 1_000_000_000;
 
 /// Collects the parts of a [`Limit`]; [`build`](Self::build) checks them together.
@@ -388,24 +390,46 @@ impl LimitBuilder {
     }
 
     /// A full key must be usable again within ten years, or a state could outlive
-    /// the clock that it is kept by.
+    /// the clock that it is kept by; and what lies ahead of now is memory, too.
     fn drains_in_time(&self, limit: &Limit) -> Checked<()> {
         let (amount, period) = (u128::from(limit.amount), u128::from(limit.period_us));
-        let (part, units) = match limit.algorithm {
-            Algorithm::TokenBucket { burst } => (Part::Burst, burst),
-            Algorithm::Ticked { cap } => (Part::Cap, cap),
-            Algorithm::LeakyBucket { capacity } => (Part::Capacity, capacity),
-            Algorithm::LeakyQueue { queue } => (Part::Queue, queue + 1),
+        let wait = u128::from(limit.wait_us);
+        // Whole ticks, and in the word they have room for twice as long.
+        let stepped = |units: u64| period * (u128::from(units).div_ceil(amount) + wait.div_ceil(period)) / 2;
+        let smooth = |units: u64| u128::from(units) * period / amount + wait;
+        let (part, us) = match limit.algorithm {
+            Algorithm::TokenBucket { burst } => (Part::Burst, smooth(burst)),
+            Algorithm::LeakyBucket { capacity } => (Part::Capacity, smooth(capacity)),
+            Algorithm::LeakyQueue { queue } => (Part::Queue, smooth(queue + 1)),
+            Algorithm::Ticked { cap } => (Part::Cap, stepped(cap)),
+            Algorithm::FixedWindow => (Part::Period, stepped(limit.amount)),
+            Algorithm::SlidingLog => return ahead(limit, amount * wait.div_ceil(period)),
+            Algorithm::SlidingWindow { slices } => {
+                return ahead(limit, wait.div_ceil(period.div_ceil(u128::from(slices))));
+            }
             _ => return Ok(()),
         };
-        let us = u128::from(units) * period / amount + u128::from(limit.wait_us);
         if us > u128::from(LONGEST_US) {
-            let what =
-                format!("{units} units take more than ten years at {amount} in {}", show(limit.period_us));
+            let what = format!(
+                "a full key of {} in {} takes more than ten years to drain",
+                amount,
+                show(limit.period_us)
+            );
             return wrong(part, what, "100/min burst 20");
         }
         Ok(())
     }
+}
+
+fn ahead(limit: &Limit, entries: u128) -> Checked<()> {
+    if entries > u128::from(AHEAD_MAX) {
+        let what = format!(
+            "a wait of {} keeps up to {entries} entries ahead, at most {AHEAD_MAX} are allowed",
+            show(limit.wait_us)
+        );
+        return wrong(Part::Wait, what, "1000 per 1s sliding-log wait 5s");
+    }
+    Ok(())
 }
 
 impl Shape {

@@ -38,8 +38,8 @@ impl Limit {
     /// The greatest number that counting this limit comes to, in ticks: a unit is
     /// `cell` of them, a microsecond `drain`, with `cell / drain = period / amount`.
     fn most_ticks(&self) -> u128 {
-        let common = gcd(self.period_us, self.amount).max(1);
-        let (cell, drain) = (u128::from(self.period_us / common), u128::from(self.amount / common));
+        let (cell, drain) = self.cell_and_drain();
+        let (cell, drain) = (u128::from(cell), u128::from(drain));
         let wait = u128::from(self.wait_us) * drain;
         match self.algorithm {
             Algorithm::TokenBucket { burst } => u128::from(burst) * cell + wait,
@@ -58,13 +58,6 @@ impl Limit {
         let round = (1..13).map(|digits| self.amount - self.amount % 10u64.pow(digits));
         beside.chain(round).map(with).find(fits)
     }
-}
-
-fn gcd(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 #[cfg(test)]

@@ -71,7 +71,8 @@ fn scaled(number: &str, unit_us: u64) -> Result<u64, String> {
         return Err(bad());
     }
     let scale = 10u128.pow(u32::try_from(fraction.len().min(18)).map_err(|_| bad())?);
-    let parts = (digits(whole)? * scale + digits(fraction)?) * u128::from(unit_us);
+    let number_parts = digits(whole)? * scale + digits(fraction)?;
+    let parts = number_parts.checked_mul(u128::from(unit_us)).ok_or_else(too_long)?;
     if parts % scale != 0 {
         return Err(format!("`{number}` is finer than a microsecond"));
     }
@@ -117,6 +118,7 @@ mod tests {
         assert!(parse(".s").is_err());
         assert!(parse("5").unwrap_err().contains("no unit"));
         assert!(parse("99999999999999999999s").is_err());
+        assert!(parse("999999999999999999.999999999999999999week").unwrap_err().contains("too large"));
         assert!(parse("11y").is_err());
         assert!(parse("4000days").unwrap_err().contains("ten years"));
     }

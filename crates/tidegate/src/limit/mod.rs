@@ -206,6 +206,15 @@ impl Limit {
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
+    /// `period / amount` in lowest terms: ticks a unit, ticks a microsecond.
+    pub(crate) fn cell_and_drain(&self) -> (u64, u64) {
+        let (mut a, mut b) = (self.period_us, self.amount);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        (self.period_us / a, self.amount / a)
+    }
+
     pub(crate) fn period_us(&self) -> u64 {
         self.period_us
     }

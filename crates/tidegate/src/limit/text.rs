@@ -1,5 +1,6 @@
 //! A limit as text: the shortest that parses to the same limit, also for serde.
 
+use super::build::SLICES_DEFAULT;
 use super::duration::{bare_unit, show};
 use super::{Algorithm, Limit};
 use std::fmt;
@@ -27,7 +28,7 @@ impl fmt::Display for Limit {
             Algorithm::LeakyBucket { capacity } => write!(f, " capacity {capacity}")?,
             Algorithm::LeakyQueue { queue } => write!(f, " queue {queue}")?,
             Algorithm::FixedWindow => write!(f, " fixed-window")?,
-            Algorithm::SlidingWindow { slices } if slices == 10.min(self.period_us) => {
+            Algorithm::SlidingWindow { slices } if slices == SLICES_DEFAULT.min(self.period_us) => {
                 write!(f, " sliding-window")?;
             }
             Algorithm::SlidingWindow { slices } => write!(f, " sliding-window slices {slices}")?,

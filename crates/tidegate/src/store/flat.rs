@@ -258,13 +258,15 @@ impl LockedGroup<'_> {
         self.group.0[FIRST + 2 * slot].store(print | u64::from(pinned), Ordering::Relaxed);
     }
 
-    /// True if a key of this group may be in the shards.
-    pub(crate) fn is_spilled(&self) -> bool {
-        self.group.0[SPILLED].load(Ordering::Relaxed) != 0
+    /// True if a live key of this group may be in the shards.
+    pub(crate) fn is_spilled(&self, now_us: u64) -> bool {
+        self.group.0[SPILLED].load(Ordering::Relaxed) > now_us
     }
 
-    pub(crate) fn set_spilled(&self) {
-        self.group.0[SPILLED].store(1, Ordering::Relaxed);
+    /// A key of this group is in the shards, and matters until then.
+    pub(crate) fn set_spilled(&self, until_us: u64) {
+        let until_us = until_us.max(self.group.0[SPILLED].load(Ordering::Relaxed));
+        self.group.0[SPILLED].store(until_us, Ordering::Relaxed);
     }
 }
 

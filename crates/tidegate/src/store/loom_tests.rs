@@ -48,13 +48,17 @@ fn places(meter: &Meter, hash: u64) -> usize {
 }
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
-    model_with(3, f);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(f);
 }
 
-/// Every interleaving with at most so many preemptions.
-fn model_with(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+/// As many interleavings as fit in some seconds: the numbers are eight words, each of
+/// which can be seen old or new, so that all of them would take hours.
+fn model_in_time(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
+    builder.preemption_bound = Some(2);
+    builder.max_duration = Some(std::time::Duration::from_secs(15));
     builder.check(f);
 }
 
@@ -119,15 +123,27 @@ fn several_limits_are_charged_all_or_none() {
 
 #[test]
 fn a_changed_limit_gives_no_unit_twice() {
-    // The numbers are eight words, each of which can be seen old or new: with more
-    // preemptions this takes hours.
-    model_with(1, || {
+    model_in_time(|| {
         let meter = meter("1/s burst 2");
         assert!(meter.check(7, 1).is_allowed());
         let other = check_apart(&meter, 7);
         meter.change("7/s burst 2".parse().expect("a limit"));
         let mine = meter.check(7, 1).is_allowed();
         assert!(mine ^ other.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn a_key_that_comes_during_a_change_is_charged_once() {
+    model_in_time(|| {
+        let meter = meter("1/s burst 2");
+        let newcomer = {
+            let meter = meter.clone();
+            thread::spawn(move || (meter.check(7, 1).is_allowed(), meter.peek(7, 1).remaining()))
+        };
+        meter.change("7/s burst 2".parse().expect("a limit"));
+        assert_eq!(newcomer.join().expect("no panic"), (true, 1));
+        assert_eq!(meter.peek(7, 1).remaining(), 1);
     });
 }
 

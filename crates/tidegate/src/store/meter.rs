@@ -23,9 +23,15 @@ pub(crate) struct Meter {
     pub(crate) name: Box<str>,
     pub(crate) home: Arc<Home>,
     pub(crate) refuses_strangers: bool,
+    /// The limit that it was defined with, which may not be in force any more.
+    pub(crate) defined: Box<Limit>,
+    /// The hash under which strangers share one allowance when there is no room.
+    pub(crate) strangers: u64,
     hasher: KeyHasher,
     numbers: Numbers,
     version: RwLock<Arc<Version>>,
+    /// The number of the newest version, set before anyone can see anything of it.
+    newest: AtomicU64,
     past: Mutex<Vec<Past>>,
     /// One change at a time; those who decide never wait for it.
     changing: Mutex<()>,
@@ -66,15 +72,19 @@ pub(crate) struct Spot {
 impl Meter {
     pub(crate) fn new(id: u32, name: &str, limit: Limit, home: Arc<Home>, refuses_strangers: bool) -> Self {
         let plan = Plan::new(&limit);
+        let hasher = KeyHasher::random();
         let version = Version { number: 1, limit, plan };
         Self {
             id,
             name: name.into(),
             home,
             refuses_strangers,
-            hasher: KeyHasher::random(),
+            defined: Box::new(version.limit.clone()),
+            strangers: hasher.hash(b"\xff strangers beyond the cap"),
+            hasher,
             numbers: Numbers::new(1, version.limit.capacity(), &plan),
             version: RwLock::new(Arc::new(version)),
+            newest: AtomicU64::new(1),
             past: Mutex::default(),
             changing: Mutex::default(),
             pins: Mutex::default(),
@@ -89,6 +99,11 @@ impl Meter {
 
     pub(crate) fn version(&self) -> Arc<Version> {
         self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// True if this is the version in force. False for a moment while it changes.
+    pub(crate) fn is_newest(&self, version: &Version) -> bool {
+        self.newest.load(Ordering::Acquire) == u64::from(version.number)
     }
 
     pub(crate) fn is_moving(&self, now_us: u64) -> bool {
@@ -195,18 +210,21 @@ impl Meter {
             }
             backoff.wait();
         }
-        self.new_key(now_us, &fast, hash, cost).unwrap_or_else(|| self.long_way(hash, cost))
+        self.new_key(&fast, hash, cost).unwrap_or_else(|| self.long_way(hash, cost))
     }
 
     /// The common case of a key that is not there: its group has a free slot and no
     /// key of it is anywhere else.
-    fn new_key(&self, now_us: u64, fast: &Fast, hash: u64, cost: u64) -> Option<Decision> {
-        let (outcome, word, gauge) = fast.plan.decide(now_us, 0, cost, fast.limit)?;
+    fn new_key(&self, fast: &Fast, hash: u64, cost: u64) -> Option<Decision> {
         let group = self.home.flat.group(self.home.flat.index(hash)).lock();
-        if group.is_spilled() || self.is_moving(now_us) || group.find(hash).is_some() {
+        // Read under the lock: as of an earlier time, the key could still have been in
+        // a slot that has been taken over since.
+        let now_us = self.home.clock.now().as_micros();
+        if group.is_spilled(now_us) || self.is_moving(now_us) || group.find(hash).is_some() {
             return None;
         }
         let slot = group.free_slot(word_at(now_us))?;
+        let (outcome, word, gauge) = fast.plan.decide(now_us, 0, cost, fast.limit)?;
         if word != 0 {
             group.claim(slot, Print::new(hash, fast.version), word);
         }
@@ -255,7 +273,7 @@ impl Meter {
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let group = self.home.flat.group(index).lock();
         let now_us = self.home.clock.now_ordered().as_micros();
-        if !version.plan.is_one_word() || group.is_spilled() || self.is_moving(now_us) {
+        if !version.plan.is_one_word() || group.is_spilled(now_us) || self.is_moving(now_us) {
             return None;
         }
         let slot = match group.find(hash) {
@@ -290,21 +308,34 @@ impl Meter {
         if old.limit == limit {
             return;
         }
-        let now_us = self.home.clock.now().as_micros();
-        let until_us = now_us.saturating_add(old.plan.longest_us());
-        self.remember(now_us, Past { number: old.number, plan: old.plan, until_us });
-        if plan.is_one_word() != old.plan.is_one_word() {
-            self.moving_until_us.fetch_max(until_us, Ordering::AcqRel);
-        }
+        let is_moving = plan.is_one_word() != old.plan.is_one_word();
+        let until_us = || self.home.clock.now().as_micros().saturating_add(old.plan.longest_us());
+        self.remember(Past { number: old.number, plan: old.plan, until_us: until_us() });
+        let move_on = || {
+            if is_moving {
+                self.moving_until_us.fetch_max(until_us(), Ordering::AcqRel);
+            }
+        };
+        move_on();
+        // In this order: whoever meets a state of the new version must be able to find
+        // out that there is one.
         let number = if old.number == VERSION_MAX { 1 } else { old.number + 1 };
-        self.numbers.store(number, limit.capacity(), &plan);
+        self.newest.store(u64::from(number), Ordering::Release);
         let next = Arc::new(Version { number, limit, plan });
-        *self.version.write().unwrap_or_else(PoisonError::into_inner) = next;
+        *self.version.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
+        self.numbers.store(number, next.limit.capacity(), &plan);
+        // Until here others may have written by the old version.
+        move_on();
         drop(changing);
         self.hand_on_places();
     }
 
-    fn remember(&self, now_us: u64, version: Past) {
+    fn remember(&self, version: Past) {
+        // Places are held by permits, not by the clock: they go along as they are.
+        if matches!(version.plan, Plan::Slots(_)) {
+            return;
+        }
+        let now_us = self.home.clock.now().as_micros();
         let mut past = self.past();
         past.retain(|p| p.until_us > now_us);
         if past.len() == PAST_MAX {
@@ -337,7 +368,7 @@ impl Meter {
         state: State,
         is_idle: bool,
     ) -> State {
-        if number == version.number {
+        if number == version.number || matches!(state, State::Slots(_)) {
             return state;
         }
         let past = self.past().iter().rev().find(|p| p.number == number).map(|p| p.plan);
@@ -350,10 +381,5 @@ impl Meter {
 
     fn past(&self) -> MutexGuard<'_, Vec<Past>> {
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The hash under which strangers share one allowance when there is no room.
-    pub(crate) fn overflow_hash(&self) -> u64 {
-        self.hasher.hash(b"\xff strangers beyond the cap")
     }
 }

@@ -12,6 +12,7 @@ use super::shards::Shard;
 use crate::algorithm::{Answer, Mode, State, Step, word_at};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
+use crate::sync::Backoff;
 use smallvec::SmallVec;
 use std::sync::{Arc, MutexGuard};
 
@@ -28,6 +29,7 @@ pub(crate) struct Ask<'a> {
 pub(crate) struct Told {
     pub(crate) decision: Decision,
     pub(crate) mark: Step,
+    pub(crate) version: u16,
     /// The hash that was charged: the strangers' one if there was no room.
     pub(crate) hash: u64,
 }
@@ -36,43 +38,27 @@ pub(crate) type Tolds = SmallVec<[Told; 2]>;
 
 /// Decides several questions at the same instant and charges all or none.
 pub(crate) fn decide_all(asks: &[Ask<'_>], mode: Mode) -> (Tolds, Timestamp) {
-    let mut asks: SmallVec<[Ask<'_>; 4]> = SmallVec::from_slice(asks);
+    let mut asks: SmallVec<[Ask<'_>; 2]> = SmallVec::from_slice(asks);
     loop {
         let merged = merge(&asks);
         let mut locked = Locked::new(&merged);
-        let now = locked.now;
-        let mut answers: SmallVec<[Answer; 4]> = SmallVec::new();
-        let mut homeless = None;
-        for index in 0..merged.len() {
-            match locked.answer(index, mode) {
-                Some(answer) => answers.push(answer),
-                None => {
-                    homeless = Some(index);
-                    break;
-                }
-            }
-        }
-        if let Some(index) = homeless {
-            let ask = merged[index];
+        let now = locked.places.first().map_or(Timestamp::default(), |place| place.now);
+        if let Some(homeless) = locked.homeless() {
             drop(locked);
-            if ask.meter.refuses_strangers {
-                return (refused(&asks, ask), now);
+            if homeless.meter.refuses_strangers {
+                return (refused(&asks, homeless), now);
             }
-            let shared = ask.meter.overflow_hash();
-            for other in asks.iter_mut().filter(|other| is_same(other, &ask)) {
-                other.hash = shared;
+            for other in asks.iter_mut().filter(|other| is_same(other, &homeless)) {
+                other.hash = homeless.meter.strangers;
             }
             continue;
         }
-        if answers.iter().all(Answer::is_allowed) {
-            for (index, answer) in answers.iter().enumerate() {
-                locked.take(index, answer.step);
-            }
-        }
+        let answers = locked.decide(mode);
         let told = |ask: &Ask<'_>| {
             let index = merged.iter().position(|m| is_same(m, ask)).unwrap_or(0);
-            let limit = locked.places[index].version.limit.capacity();
-            Told { decision: answers[index].decision(limit), mark: answers[index].step, hash: ask.hash }
+            let (version, answer) = (&locked.places[index].version, &answers[index]);
+            let decision = answer.decision(version.limit.capacity());
+            Told { decision, mark: answer.step, version: version.number, hash: ask.hash }
         };
         return (asks.iter().map(told).collect(), now);
     }
@@ -83,8 +69,8 @@ fn is_same(a: &Ask<'_>, b: &Ask<'_>) -> bool {
 }
 
 /// One question for each key: a key asked about twice pays the sum.
-fn merge<'a>(asks: &[Ask<'a>]) -> SmallVec<[Ask<'a>; 4]> {
-    let mut merged: SmallVec<[Ask<'a>; 4]> = SmallVec::new();
+fn merge<'a>(asks: &[Ask<'a>]) -> SmallVec<[Ask<'a>; 2]> {
+    let mut merged: SmallVec<[Ask<'a>; 2]> = SmallVec::new();
     for ask in asks {
         match merged.iter_mut().find(|m| is_same(m, ask)) {
             Some(same) => same.cost = same.cost.saturating_add(ask.cost),
@@ -101,7 +87,7 @@ fn refused(asks: &[Ask<'_>], homeless: Ask<'_>) -> Tolds {
         if is_same(ask, &homeless) {
             decision.outcome = Outcome::Deny(Refused::Full);
         }
-        Told { decision, mark: Step::Keep, hash: ask.hash }
+        Told { decision, mark: Step::Keep, version: 0, hash: ask.hash }
     };
     asks.iter().map(told).collect()
 }
@@ -109,17 +95,16 @@ fn refused(asks: &[Ask<'_>], homeless: Ask<'_>) -> Tolds {
 /// Looks at or changes one key's state under its lock.
 pub(crate) fn with_state<T>(meter: &Meter, hash: u64, f: impl FnOnce(&Version, u64, &mut State) -> T) -> T {
     let mut locked = Locked::new(&[Ask { meter, hash, cost: 1 }]);
-    let now_us = locked.now.as_micros();
-    let version = locked.places[0].version.clone();
-    let (mut state, spot) = locked.load(0);
-    let out = f(&version, now_us, &mut state);
-    locked.save(0, spot, state);
+    let (mut state, found) = locked.load(0);
+    let place = &locked.places[0];
+    let out = f(&place.version, place.now.as_micros(), &mut state);
+    locked.save(0, found, state);
     out
 }
 
 /// Where a key's state was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Spot {
+enum Found {
     Slot(usize),
     Entry,
     Nowhere,
@@ -128,6 +113,7 @@ enum Spot {
 struct Place<'a> {
     ask: Ask<'a>,
     version: Arc<Version>,
+    now: Timestamp,
     /// Indexes into the locks.
     group: Option<usize>,
     shard: Option<usize>,
@@ -139,7 +125,6 @@ struct Locked<'a> {
     // Dropped in this order: whoever has the group next must not find its shard taken.
     shards: SmallVec<[MutexGuard<'a, Shard>; 2]>,
     groups: SmallVec<[LockedGroup<'a>; 2]>,
-    now: Timestamp,
 }
 
 /// A lock's name: its home's address and its number there.
@@ -151,35 +136,43 @@ fn address(home: &Home) -> usize {
 
 impl<'a> Locked<'a> {
     fn new(asks: &[Ask<'a>]) -> Self {
+        let mut backoff = Backoff::new();
         loop {
-            let places = asks.iter().map(|ask| Place {
-                ask: *ask,
-                version: ask.meter.version(),
-                group: None,
-                shard: None,
-            });
+            let place = |ask: &Ask<'a>| {
+                let (version, now) = (ask.meter.version(), ask.meter.home.clock.now());
+                Place { ask: *ask, version, now, group: None, shard: None }
+            };
             let mut locked = Self {
-                places: places.collect(),
+                places: asks.iter().map(place).collect(),
                 groups: SmallVec::new(),
                 shards: SmallVec::new(),
-                now: Timestamp::default(),
             };
             locked.lock_groups();
             locked.lock_shards();
-            // The clock is read under the locks: whoever holds them sees it go on.
-            if let Some(place) = locked.places.first() {
-                locked.now = place.ask.meter.home.clock.now_ordered();
-            }
-            if locked.places.iter().all(|p| p.ask.meter.version().number == p.version.number) {
+            if locked.places.iter().all(|p| p.ask.meter.is_newest(&p.version)) {
+                locked.read_clocks();
                 return locked;
             }
+            drop(locked);
+            backoff.wait();
+        }
+    }
+
+    /// The time is read under the locks: whoever holds them sees it go on. Those on one
+    /// clock are decided at one instant.
+    fn read_clocks(&mut self) {
+        for index in 0..self.places.len() {
+            let clock = &self.places[index].ask.meter.home.clock;
+            let read = self.places[..index].iter().find(|p| p.ask.meter.home.clock.is_same(clock));
+            let now = read.map_or_else(|| clock.now_ordered(), |p| p.now);
+            // A slot that was free when the locks were chosen must still be.
+            self.places[index].now = now.max(self.places[index].now);
         }
     }
 
     fn lock_groups(&mut self) {
         let mut names: SmallVec<[(Name, &'a Home); 2]> = SmallVec::new();
-        let now_us = self.places.first().map_or(0, |p| p.ask.meter.home.clock.now().as_micros());
-        let wants = |p: &Place<'_>| p.version.plan.is_one_word() || p.ask.meter.is_moving(now_us);
+        let wants = |p: &Place<'_>| p.version.plan.is_one_word() || p.ask.meter.is_moving(p.now.as_micros());
         let name = |ask: &Ask<'a>| {
             let home: &'a Home = &ask.meter.home;
             ((address(home), home.flat.index(ask.hash)), home)
@@ -208,11 +201,11 @@ impl<'a> Locked<'a> {
             // several it is locked all the same, as the order forbids to come back.
             Some(group) if is_alone && p.version.plan.is_one_word() => {
                 let group = &self.groups[group];
-                let now_us = p.ask.meter.home.clock.now().as_micros();
+                let now_us = p.now.as_micros();
                 let is_current = |(_, print): &(usize, Print)| print.version() == p.version.number;
                 let has_slot = group.find(p.ask.hash).filter(is_current).is_some();
                 let was_changed = group.find(p.ask.hash).is_some() && !has_slot;
-                let spills = group.is_spilled() || p.ask.meter.is_moving(now_us);
+                let spills = group.is_spilled(now_us) || p.ask.meter.is_moving(now_us);
                 was_changed || !has_slot && (spills || group.free_slot(word_at(now_us)).is_none())
             }
             _ => true,
@@ -229,94 +222,94 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// The decision for one place; `None` if its key is new and there is no room.
-    fn answer(&mut self, index: usize, mode: Mode) -> Option<Answer> {
-        let (mut state, spot) = self.load(index);
-        let is_strangers = self.places[index].ask.hash == self.places[index].ask.meter.overflow_hash();
-        if spot == Spot::Nowhere && !is_strangers && !self.has_room(index) {
-            return None;
+    /// Decides every place, and takes what was asked if all agree.
+    fn decide(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
+        let mut answers: SmallVec<[Answer; 2]> = SmallVec::new();
+        let mut states: SmallVec<[(State, Found); 1]> = SmallVec::new();
+        for index in 0..self.places.len() {
+            let (mut state, found) = self.load(index);
+            let Place { ask, version, now, .. } = &self.places[index];
+            let limit = version.limit.capacity();
+            answers.push(version.plan.answer(now.as_micros(), &mut state, ask.cost, mode, limit));
+            states.push((state, found));
         }
-        let now_us = self.now.as_micros();
-        let place = &self.places[index];
-        let limit = place.version.limit.capacity();
-        let answer = place.version.plan.answer(now_us, &mut state, place.ask.cost, mode, limit);
-        // What was forgotten, repaired or carried over is kept, granted or not. A new
-        // key is written only when it is granted something.
-        if spot != Spot::Nowhere {
-            self.save(index, spot, state);
+        let is_granted = answers.iter().all(Answer::is_allowed);
+        for (index, (mut state, found)) in states.into_iter().enumerate() {
+            if is_granted {
+                self.places[index].version.plan.apply(&mut state, answers[index].step);
+            }
+            // What was forgotten, repaired or carried over is kept, granted or not. A new
+            // key is written only if it was granted something.
+            self.save(index, found, state);
         }
-        Some(answer)
+        answers
     }
 
-    fn take(&mut self, index: usize, step: Step) {
-        if step == Step::Keep {
-            return;
-        }
-        let (mut state, spot) = self.load(index);
-        self.places[index].version.plan.apply(&mut state, step);
-        self.save(index, spot, state);
+    /// A new key for which there is no room.
+    fn homeless(&mut self) -> Option<Ask<'a>> {
+        (0..self.places.len()).find(|index| !self.has_room(*index)).map(|index| self.places[index].ask)
     }
 
     /// The state of a key as its current limit counts it. An entry's state is taken
     /// out, and must be saved back.
-    fn load(&mut self, index: usize) -> (State, Spot) {
-        let now_us = self.now.as_micros();
+    fn load(&mut self, index: usize) -> (State, Found) {
         let place = &self.places[index];
+        let now_us = place.now.as_micros();
         let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
         let slot = place.group.and_then(|at| self.groups[at].find(hash));
         let entry = place.shard.and_then(|at| self.shards[at].get(meter.id, hash));
         // After several changes both can be there: the later one counts.
         let age = |number: u16| version.age(number);
         let slot =
-            slot.filter(|(_, print)| entry.as_ref().is_none_or(|e| age(print.version()) < age(e.version)));
+            slot.filter(|(_, print)| entry.as_ref().is_none_or(|e| age(print.version()) <= age(e.version)));
         if let (Some((slot, print)), Some(group)) = (slot, place.group) {
             let word = self.groups[group].word(slot);
             let is_idle = word <= word_at(now_us);
             let state = meter.carried_over(now_us, version, print.version(), State::Word(word), is_idle);
-            return (state, Spot::Slot(slot));
+            return (state, Found::Slot(slot));
         }
         if let Some(entry) = entry {
             let state = std::mem::replace(&mut entry.state, State::Word(0));
             let is_idle = entry.idle_at_us <= now_us;
             let state = meter.carried_over(now_us, version, entry.version, state, is_idle);
-            return (state, Spot::Entry);
+            return (state, Found::Entry);
         }
-        (version.plan.fresh(), Spot::Nowhere)
+        (version.plan.fresh(), Found::Nowhere)
     }
 
-    fn save(&mut self, index: usize, spot: Spot, state: State) {
-        let now_us = self.now.as_micros();
+    fn save(&mut self, index: usize, found: Found, state: State) {
         let place = &self.places[index];
+        let now_us = place.now.as_micros();
         let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
         let idle_at_us = version.plan.idle_at_us(now_us, &state);
         let group = place.group.map(|at| &self.groups[at]);
         if let (Some(group), State::Word(word)) = (group, &state) {
             let print = Print::new(hash, version.number);
-            let free = || group.free_slot(word_at(now_us));
-            match spot {
-                Spot::Slot(slot) => return group.write(slot, print, *word),
-                Spot::Nowhere if idle_at_us <= now_us => return,
-                Spot::Nowhere => {
-                    if let Some(slot) = free() {
-                        return group.claim(slot, print, *word);
-                    }
-                    group.set_spilled();
-                }
-                Spot::Entry => {
-                    group.set_spilled();
+            match found {
+                Found::Slot(slot) => return group.write(slot, print, *word),
+                Found::Nowhere if idle_at_us <= now_us => return,
+                Found::Nowhere | Found::Entry => {
+                    // A slot that an older version left behind is taken first: one key,
+                    // one place.
                     if let Some((slot, _)) = group.find(hash) {
-                        group.clear(slot);
+                        group.write(slot, print, *word);
+                        return self.forget_entry(index);
                     }
+                    if let Some(slot) = group.free_slot(word_at(now_us)) {
+                        group.claim(slot, print, *word);
+                        return self.forget_entry(index);
+                    }
+                    group.set_spilled(idle_at_us);
                 }
             }
         }
-        if let (Some(group), Spot::Slot(slot)) = (group, spot) {
+        if let (Some(group), Found::Slot(slot)) = (group, found) {
             // The limit's states are no longer words: the slot is given up.
             group.clear(slot);
         }
         let Some(shard) = place.shard.map(|at| &mut self.shards[at]) else { return };
-        let entry = match spot {
-            Spot::Nowhere if idle_at_us <= now_us => return,
+        let entry = match found {
+            Found::Nowhere if idle_at_us <= now_us => return,
             // There can be one already, of a version before the slot's.
             _ if shard.get(meter.id, hash).is_some() => shard.get(meter.id, hash),
             _ => Some(shard.insert(now_us, meter.id, hash, version.number, State::Word(0))),
@@ -328,11 +321,29 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// The key has a slot now: its entry, if it has one, is idle and goes in time.
+    fn forget_entry(&mut self, index: usize) {
+        let Place { ask, version, shard, .. } = &self.places[index];
+        if let Some(entry) = shard.and_then(|at| self.shards[at].get(ask.meter.id, ask.hash)) {
+            entry.version = version.number;
+            entry.idle_at_us = 0;
+            entry.state = State::Word(0);
+        }
+    }
+
+    /// True unless the key is new and there is no place for it. Strangers' keys have one.
     fn has_room(&mut self, index: usize) -> bool {
-        let now_us = self.now.as_micros();
         let place = &self.places[index];
+        let (meter, hash, now_us) = (place.ask.meter, place.ask.hash, place.now.as_micros());
+        let group = place.group.map(|at| &self.groups[at]);
+        let is_known = hash == meter.strangers || group.is_some_and(|group| group.find(hash).is_some());
         let in_group = place.version.plan.is_one_word()
-            && place.group.is_some_and(|at| self.groups[at].free_slot(word_at(now_us)).is_some());
-        in_group || place.shard.is_some_and(|at| self.shards[at].has_room(now_us))
+            && group.is_some_and(|group| group.free_slot(word_at(now_us)).is_some());
+        is_known
+            || in_group
+            || place.shard.is_some_and(|at| {
+                let shard = &mut self.shards[at];
+                shard.get(meter.id, hash).is_some() || shard.has_room(now_us)
+            })
     }
 }
