@@ -2,7 +2,7 @@
 
 use super::Home;
 use super::flat::{Group, Look, Print, Seen};
-use super::numbers::{Fast, Numbers};
+use super::numbers::{Fast, FastPlan, Numbers};
 use super::transaction::{Ask, decide_all, with_state};
 use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, State, word_at};
 use crate::clock::Timestamp;
@@ -187,6 +187,9 @@ impl Meter {
     #[inline(never)]
     fn middle_way(&self, now_us: u64, hash: u64, cost: u64) -> Decision {
         let fast = self.numbers.load();
+        if matches!(fast.plan, FastPlan::None) {
+            return self.long_way(hash, cost);
+        }
         let print = Print::new(hash, fast.version);
         let group = self.home.flat.group(self.home.flat.index(hash));
         let mut backoff = Backoff::new();
