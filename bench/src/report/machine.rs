@@ -10,7 +10,7 @@ pub fn describe() -> String {
         "{}, {cores} cores, {:.1} GiB memory, Linux {}, huge pages {}, {}",
         cpu_model().unwrap_or_else(|| "unknown CPU".into()),
         memory_kib as f64 / (1024.0 * 1024.0),
-        first_line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into()),
+        kernel(),
         huge_pages().unwrap_or_else(|| "unknown".into()),
         env!("BENCH_RUSTC"),
     )
@@ -71,6 +71,12 @@ fn meminfo_total_kib() -> Option<u64> {
     let text = read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
     line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The kernel's version, without what whoever built it appended.
+fn kernel() -> String {
+    let release = first_line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".into());
+    release.split('-').next().unwrap_or_default().to_owned()
 }
 
 /// `always [madvise] never`: the one in brackets holds, and it decides what a cache miss costs.
