@@ -23,7 +23,7 @@ pub(crate) fn text(replays: &[Replay]) -> String {
             out,
             "  {} started, {} of them after a wait, {} denied; busiest second {busiest}{bound}\n",
             replay.started_ms.len(),
-            replay.waited.min(replay.started_ms.len()),
+            replay.waited,
             replay.denied,
         );
     }

@@ -16,6 +16,7 @@ pub(crate) struct Replay {
     pub(crate) meaning: String,
     pub(crate) asked_ms: Vec<u64>,
     pub(crate) started_ms: Vec<u64>,
+    /// Of those that started.
     pub(crate) waited: usize,
     pub(crate) denied: usize,
 }
@@ -50,6 +51,7 @@ pub(crate) fn replay(limit: &str, meaning: &str, asked_ms: &[u64]) -> Result<Rep
         };
         waiting.retain_mut(|call| match poll(call) {
             Poll::Ready(verdict) => {
+                replay.waited += usize::from(verdict.is_allowed());
                 note(verdict, &mut replay);
                 false
             }
@@ -59,10 +61,7 @@ pub(crate) fn replay(limit: &str, meaning: &str, asked_ms: &[u64]) -> Result<Rep
             let mut call = gate.acquire("everyone");
             match poll(&mut call) {
                 Poll::Ready(verdict) => note(verdict, &mut replay),
-                Poll::Pending => {
-                    replay.waited += 1;
-                    waiting.push(call);
-                }
+                Poll::Pending => waiting.push(call),
             }
         }
     }

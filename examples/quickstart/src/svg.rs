@@ -59,7 +59,7 @@ fn row(out: &mut String, y: u64, replay: &Replay) {
         replay.limit,
         y + 38,
         replay.started_ms.len(),
-        replay.waited.min(replay.started_ms.len()),
+        replay.waited,
         replay.denied,
     );
     bars(out, base, "#cbd5e1", &replay.asked_ms);
