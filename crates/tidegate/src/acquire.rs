@@ -9,7 +9,7 @@ use crate::ask::{OwnedAsk, decide};
 use crate::clock::Timestamp;
 use crate::decision::Denial;
 use crate::permit::{Charge, Permit};
-use crate::store::with_state;
+use crate::store::{home_of, with_state};
 use crate::timer::Alarm;
 use crate::verdict::Verdict;
 use std::future::Future;
@@ -89,9 +89,9 @@ impl Acquire {
     }
 
     /// All places that are asked for, if only places are missing and may be waited for.
-    fn places_to_queue_for(&self, denied: &Verdict) -> Option<Vec<OwnedAsk>> {
+    fn places_to_queue_for(&mut self, denied: &Verdict) -> Option<Vec<OwnedAsk>> {
         let mut places: Vec<OwnedAsk> = Vec::new();
-        for (ask, decision) in self.asks.iter().zip(denied.decisions()) {
+        for (ask, decision) in self.asks.iter_mut().zip(denied.decisions()) {
             let is_place = matches!(ask.meter.version().plan, Plan::Slots(_));
             match decision.denial() {
                 Some(Denial::Unknown) if is_place => {}
@@ -99,6 +99,8 @@ impl Acquire {
                 None => {}
             }
             if is_place {
+                // Nothing was charged, so nobody has looked whether there is room for it.
+                ask.hash = home_of(&ask.meter, ask.hash)?;
                 match places.iter_mut().find(|p| p.is_same_key(ask)) {
                     Some(same) => same.cost = same.cost.saturating_add(ask.cost),
                     None => places.push(ask.clone()),

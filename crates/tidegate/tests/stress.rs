@@ -50,6 +50,9 @@ fn a_gate_can_refuse_strangers_beyond_its_cap_and_spares_the_others() {
     let denied =
         (0..20_000u32).filter(|i| public.check(&i.to_le_bytes()).denial() == Some(Denial::Full)).count();
     assert!(denied > 10_000, "{denied}");
+    let refused =
+        (0..20_000u32).find(|i| public.check(&i.to_le_bytes()).denial() == Some(Denial::Full)).unwrap();
+    assert_eq!(public.peek(&refused.to_le_bytes()).denial(), Some(Denial::Full), "a look says the same");
     assert!(public.check(&0u32.to_le_bytes()).retry_after().is_some(), "known ones are limited as ever");
     assert!(
         (0..1_000u32).all(|i| inner.check(&i.to_le_bytes()).is_allowed()),

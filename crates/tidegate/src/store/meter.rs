@@ -3,7 +3,7 @@
 use super::Home;
 use super::flat::{Group, Look, Print, Seen};
 use super::numbers::{Fast, FastPlan, Numbers};
-use super::transaction::{Ask, decide_all, with_state};
+use super::transaction::{Ask, decide_all, home_of, with_state};
 use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, State, word_at};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
@@ -249,13 +249,15 @@ impl Meter {
 
     /// What [`check`](Self::check) would say, with the state as it is.
     pub(crate) fn peek(&self, hash: u64, cost: u64) -> Decision {
-        with_state(self, hash, |version, now_us, state| {
+        let home = home_of(self, hash);
+        with_state(self, home.unwrap_or(hash), |version, now_us, state| {
             let limit = version.limit.capacity();
             // Of places one can only ask whether one could be held.
             let mode = if matches!(version.plan, Plan::Slots(_)) { Mode::Reserve } else { Mode::Check };
             let asked = version.plan.answer(now_us, state, cost, mode, limit);
             let as_is = version.plan.answer(now_us, state, 0, mode, limit);
-            Decision { outcome: asked.outcome, limit, gauge: as_is.gauge }
+            let outcome = if home.is_some() { asked.outcome } else { Outcome::Deny(Refused::Full) };
+            Decision { outcome, limit, gauge: as_is.gauge }
         })
     }
 

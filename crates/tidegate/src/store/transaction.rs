@@ -11,7 +11,7 @@ use super::meter::{Meter, Version};
 use super::shards::Shard;
 use crate::algorithm::{Answer, Mode, State, Step, word_at};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::Decision;
 use crate::sync::Backoff;
 use smallvec::SmallVec;
 use std::sync::{Arc, MutexGuard};
@@ -46,7 +46,7 @@ pub(crate) fn decide_all(asks: &[Ask<'_>], mode: Mode) -> (Tolds, Timestamp) {
         if let Some(homeless) = locked.homeless() {
             drop(locked);
             if homeless.meter.refuses_strangers {
-                return (refused(&asks, homeless), now);
+                return (refused(&asks), now);
             }
             for other in asks.iter_mut().filter(|other| is_same(other, &homeless)) {
                 other.hash = homeless.meter.strangers;
@@ -80,16 +80,23 @@ fn merge<'a>(asks: &[Ask<'a>]) -> SmallVec<[Ask<'a>; 2]> {
     merged
 }
 
-/// Nothing was charged; the one without a home is why.
-fn refused(asks: &[Ask<'_>], homeless: Ask<'_>) -> Tolds {
+/// Nothing was charged: one of them has no room, and peeking says so.
+fn refused(asks: &[Ask<'_>]) -> Tolds {
     let told = |ask: &Ask<'_>| {
-        let mut decision = ask.meter.peek(ask.hash, ask.cost);
-        if is_same(ask, &homeless) {
-            decision.outcome = Outcome::Deny(Refused::Full);
-        }
+        let decision = ask.meter.peek(ask.hash, ask.cost);
         Told { decision, mark: Step::Keep, version: 0, hash: ask.hash }
     };
     asks.iter().map(told).collect()
+}
+
+/// The hash that a key is counted under now: its own, the strangers' one if it is new
+/// and there is no room, or none if strangers are refused.
+pub(crate) fn home_of(meter: &Meter, hash: u64) -> Option<u64> {
+    match Locked::new(&[Ask { meter, hash, cost: 1 }]).homeless() {
+        None => Some(hash),
+        Some(_) if meter.refuses_strangers => None,
+        Some(_) => Some(meter.strangers),
+    }
 }
 
 /// Looks at or changes one key's state under its lock.
