@@ -134,11 +134,35 @@ struct Locked<'a> {
     groups: SmallVec<[LockedGroup<'a>; 2]>,
 }
 
-/// A lock's name: its home's address and its number there.
-type Name = (usize, usize);
+/// A lock by its home's address and its number there.
+type Name<'a> = (usize, usize, &'a Home);
 
-fn address(home: &Home) -> usize {
-    std::ptr::from_ref(home).addr()
+fn name(home: &Home, number: usize) -> Name<'_> {
+    (std::ptr::from_ref(home).addr(), number, home)
+}
+
+fn is_same_lock(a: &Name<'_>, b: &Name<'_>) -> bool {
+    (a.0, a.1) == (b.0, b.1)
+}
+
+/// Each lock once, in the order in which everybody takes them.
+fn in_order<'a>(wanted: impl Iterator<Item = Name<'a>>) -> SmallVec<[Name<'a>; 2]> {
+    let mut names: SmallVec<[Name<'a>; 2]> = wanted.collect();
+    names.sort_unstable_by_key(|(home, number, _)| (*home, *number));
+    names.dedup_by(|a, b| is_same_lock(a, b));
+    names
+}
+
+impl<'a> Place<'a> {
+    fn group_name(&self) -> Name<'a> {
+        let home: &'a Home = &self.ask.meter.home;
+        name(home, home.flat.index(self.ask.hash))
+    }
+
+    fn shard_name(&self) -> Name<'a> {
+        let home: &'a Home = &self.ask.meter.home;
+        name(home, home.shards.index(self.ask.hash))
+    }
 }
 
 impl<'a> Locked<'a> {
@@ -178,54 +202,38 @@ impl<'a> Locked<'a> {
     }
 
     fn lock_groups(&mut self) {
-        let mut names: SmallVec<[(Name, &'a Home); 2]> = SmallVec::new();
-        let wants = |p: &Place<'_>| p.version.plan.is_one_word() || p.ask.meter.is_moving(p.now.as_micros());
-        let name = |ask: &Ask<'a>| {
-            let home: &'a Home = &ask.meter.home;
-            ((address(home), home.flat.index(ask.hash)), home)
-        };
-        names.extend(self.places.iter().filter(|p| wants(p)).map(|p| name(&p.ask)));
-        names.sort_unstable_by_key(|(name, _)| *name);
-        names.dedup_by_key(|(name, _)| *name);
-        for ((_, index), home) in &names {
-            self.groups.push(home.flat.group(*index).lock());
-        }
+        let wants = |p: &&Place<'_>| p.version.plan.is_one_word() || p.ask.meter.is_moving(p.now.as_micros());
+        let names = in_order(self.places.iter().filter(wants).map(Place::group_name));
+        self.groups.extend(names.iter().map(|(_, number, home)| home.flat.group(*number).lock()));
         for place in &mut self.places {
-            let wanted = name(&place.ask).0;
-            place.group = names.iter().position(|(name, _)| *name == wanted);
+            let wanted = place.group_name();
+            place.group = names.iter().position(|name| is_same_lock(name, &wanted));
         }
     }
 
     fn lock_shards(&mut self) {
-        let mut names: SmallVec<[(Name, &'a Home); 2]> = SmallVec::new();
-        let name = |ask: &Ask<'a>| {
-            let home: &'a Home = &ask.meter.home;
-            ((address(home), home.shards.index(ask.hash)), home)
-        };
-        let is_alone = self.places.len() == 1;
-        let wants = |p: &Place<'_>| match p.group {
-            // A word that has its slot, or can have one, needs no shard; among
-            // several it is locked all the same, as the order forbids to come back.
-            Some(group) if is_alone && p.version.plan.is_one_word() => {
-                let group = &self.groups[group];
-                let now_us = p.now.as_micros();
-                let is_current = |(_, print): &(usize, Print)| print.version() == p.version.number;
-                let has_slot = group.find(p.ask.hash).filter(is_current).is_some();
-                let was_changed = group.find(p.ask.hash).is_some() && !has_slot;
-                let spills = group.is_spilled(now_us) || p.ask.meter.is_moving(now_us);
-                was_changed || !has_slot && (spills || group.free_slot(word_at(now_us)).is_none())
-            }
-            _ => true,
-        };
-        names.extend(self.places.iter().filter(|p| wants(p)).map(|p| name(&p.ask)));
-        names.sort_unstable_by_key(|(name, _)| *name);
-        names.dedup_by_key(|(name, _)| *name);
-        for ((_, index), home) in &names {
-            self.shards.push(home.shards.lock(*index));
-        }
+        let names = in_order(self.places.iter().filter(|p| self.wants_shard(p)).map(Place::shard_name));
+        self.shards.extend(names.iter().map(|(_, number, home)| home.shards.lock(*number)));
         for place in &mut self.places {
-            let wanted = name(&place.ask).0;
-            place.shard = names.iter().position(|(name, _)| *name == wanted);
+            let wanted = place.shard_name();
+            place.shard = names.iter().position(|name| is_same_lock(name, &wanted));
+        }
+    }
+
+    /// A word that has its slot, or can have one, needs no shard; among several it is
+    /// locked all the same, as the order forbids to come back.
+    fn wants_shard(&self, place: &Place<'_>) -> bool {
+        let is_alone = self.places.len() == 1;
+        let Some(group) = place.group.filter(|_| is_alone && place.version.plan.is_one_word()) else {
+            return true;
+        };
+        let (group, now_us) = (&self.groups[group], place.now.as_micros());
+        match group.find(place.ask.hash) {
+            Some((_, print)) => print.version() != place.version.number,
+            None => {
+                let spills = group.is_spilled(now_us) || place.ask.meter.is_moving(now_us);
+                spills || group.free_slot(word_at(now_us)).is_none()
+            }
         }
     }
 
