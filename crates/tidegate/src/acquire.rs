@@ -5,11 +5,11 @@
 //! and the rates last, so that nothing is charged to somebody who gets no place.
 
 use crate::algorithm::{Mode, Plan, State, Waiter};
-use crate::ask::{OwnedAsk, decide};
+use crate::ask::{MemoryAsk, OwnedAsk, all_in_memory, in_memory};
 use crate::clock::Timestamp;
 use crate::decision::Denial;
 use crate::permit::{Charge, Permit};
-use crate::store::{home_of, with_state};
+use crate::store::memory::{home_of, with_state};
 use crate::timer::Alarm;
 use crate::verdict::Verdict;
 use std::future::Future;
@@ -20,8 +20,18 @@ use std::task::{Context, Poll, Wake, Waker};
 /// Waits for its start and then is the [`Verdict`]. Dropped before, it gives back
 /// what it holds, as [`Permit::cancel`] does.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Acquire {
-    asks: Vec<OwnedAsk>,
+pub struct Acquire(Inner);
+
+#[cfg_attr(feature = "redis", expect(clippy::large_enum_variant, reason = "memory is not made to allocate"))]
+enum Inner {
+    Memory(InMemory),
+    #[cfg(feature = "redis")]
+    Parts(Pin<Box<dyn Future<Output = Verdict> + Send>>),
+}
+
+/// All gates are in memory.
+struct InMemory {
+    asks: Vec<MemoryAsk>,
     phase: Phase,
     alarm: Option<Alarm>,
 }
@@ -42,8 +52,8 @@ struct Queued {
     waiter: Arc<Waiter>,
     until: Timestamp,
     /// The ask that is queued for, and those still to come, last first.
-    ask: OwnedAsk,
-    to_come: Vec<OwnedAsk>,
+    ask: MemoryAsk,
+    to_come: Vec<MemoryAsk>,
     /// The places that are held already.
     held: Vec<Permit>,
     /// What to say if no place comes.
@@ -52,30 +62,44 @@ struct Queued {
 
 impl Acquire {
     pub(crate) fn new(asks: Vec<OwnedAsk>) -> Self {
-        Self { asks, phase: Phase::Start, alarm: None }
+        Self(match all_in_memory(asks) {
+            Ok(asks) => Inner::Memory(InMemory { asks, phase: Phase::Start, alarm: None }),
+            #[cfg(feature = "redis")]
+            Err(asks) => Inner::Parts(Box::pin(crate::parts::acquire(asks))),
+            #[cfg(not(feature = "redis"))]
+            Err(_) => Inner::Memory(InMemory { asks: Vec::new(), phase: Phase::Start, alarm: None }),
+        })
     }
 
     /// Waits on this thread, for code without an executor. Holds the thread all the
     /// while: in async code, await instead.
-    pub fn blocking(mut self) -> Verdict {
-        struct Unpark(std::thread::Thread);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(verdict) = Pin::new(&mut self).poll(&mut context) {
-                return verdict;
-            }
-            std::thread::park();
+    pub fn blocking(self) -> Verdict {
+        block_on(self)
+    }
+}
+
+/// Waits for a future on this thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
         }
     }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::park();
+    }
+}
 
+impl InMemory {
     fn start(&mut self, waker: &Waker) -> Phase {
-        let verdict = decide(&mut self.asks, Mode::Reserve);
+        let verdict = in_memory(&mut self.asks, Mode::Reserve);
         if verdict.is_allowed() {
             return reserved(verdict);
         }
@@ -89,8 +113,8 @@ impl Acquire {
     }
 
     /// All places that are asked for, if only places are missing and may be waited for.
-    fn places_to_queue_for(&mut self, denied: &Verdict) -> Option<Vec<OwnedAsk>> {
-        let mut places: Vec<OwnedAsk> = Vec::new();
+    fn places_to_queue_for(&mut self, denied: &Verdict) -> Option<Vec<MemoryAsk>> {
+        let mut places: Vec<MemoryAsk> = Vec::new();
         for (ask, decision) in self.asks.iter_mut().zip(denied.decisions()) {
             let is_place = matches!(ask.meter.version().plan, Plan::Slots(_));
             match decision.denial() {
@@ -120,9 +144,9 @@ impl Acquire {
         if !queued.to_come.is_empty() {
             return queue(queued.to_come, queued.held, queued.denied, waker);
         }
-        let is_rate = |ask: &&OwnedAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
-        let mut rates: Vec<OwnedAsk> = self.asks.iter().filter(is_rate).cloned().collect();
-        let verdict = decide(&mut rates, Mode::Reserve);
+        let is_rate = |ask: &&MemoryAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
+        let mut rates: Vec<MemoryAsk> = self.asks.iter().filter(is_rate).cloned().collect();
+        let verdict = in_memory(&mut rates, Mode::Reserve);
         reserved(verdict.spread(&self.asks, queued.held))
     }
 }
@@ -139,7 +163,7 @@ fn reserved(verdict: Verdict) -> Phase {
 /// Queues for the last of `places`.
 ///
 /// The queue may be full: then the verdict is what it was.
-fn queue(mut places: Vec<OwnedAsk>, held: Vec<Permit>, denied: Verdict, waker: &Waker) -> Phase {
+fn queue(mut places: Vec<MemoryAsk>, held: Vec<Permit>, denied: Verdict, waker: &Waker) -> Phase {
     let Some(ask) = places.pop() else { return done(denied) };
     let waiter = Waiter::new(ask.cost, waker.clone());
     let queued = with_state(&ask.meter, ask.hash, |version, now_us, state| match (&version.plan, state) {
@@ -157,7 +181,7 @@ fn queue(mut places: Vec<OwnedAsk>, held: Vec<Permit>, denied: Verdict, waker: &
 }
 
 /// Takes a waiter out of its queue, or hands on the place that it was just given.
-fn leave(ask: &OwnedAsk, waiter: &Waiter) {
+fn leave(ask: &MemoryAsk, waiter: &Waiter) {
     let wakers = with_state(&ask.meter, ask.hash, |version, _, state| match (&version.plan, state) {
         (Plan::Slots(slots), State::Slots(state)) => slots.leave(state, waiter),
         _ => Vec::new(),
@@ -169,12 +193,22 @@ impl Future for Acquire {
     type Output = Verdict;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict> {
-        let this = &mut *self;
+        match &mut self.0 {
+            Inner::Memory(acquire) => acquire.poll(context),
+            #[cfg(feature = "redis")]
+            Inner::Parts(parts) => parts.as_mut().poll(context),
+        }
+    }
+}
+
+impl InMemory {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Verdict> {
+        let this = self;
         let waker = context.waker();
         loop {
             let Some(clock) = this.asks.first().map(|ask| ask.meter.home.clock.clone()) else {
                 this.phase = Phase::Done;
-                return Poll::Ready(decide(&mut [], Mode::Reserve));
+                return Poll::Ready(in_memory(&mut [], Mode::Reserve));
             };
             let until = match std::mem::replace(&mut this.phase, Phase::Done) {
                 Phase::Start => {
@@ -220,7 +254,7 @@ impl Future for Acquire {
     }
 }
 
-impl Acquire {
+impl InMemory {
     fn disarm(&mut self) {
         if let (Some(alarm), Some(ask)) = (self.alarm.take(), self.asks.first()) {
             ask.meter.home.clock.timer().disarm(alarm);
@@ -228,7 +262,7 @@ impl Acquire {
     }
 }
 
-impl Drop for Acquire {
+impl Drop for InMemory {
     fn drop(&mut self) {
         self.disarm();
         match std::mem::replace(&mut self.phase, Phase::Done) {
@@ -241,7 +275,13 @@ impl Drop for Acquire {
 
 impl std::fmt::Debug for Acquire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.asks.iter().map(|ask| &*ask.meter.name).collect();
-        f.debug_struct("Acquire").field("gates", &names).finish()
+        match &self.0 {
+            Inner::Memory(acquire) => {
+                let names: Vec<&str> = acquire.asks.iter().map(|ask| &*ask.meter.name).collect();
+                f.debug_struct("Acquire").field("gates", &names).finish()
+            }
+            #[cfg(feature = "redis")]
+            Inner::Parts(_) => f.debug_struct("Acquire").finish_non_exhaustive(),
+        }
     }
 }

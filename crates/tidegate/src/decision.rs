@@ -24,11 +24,17 @@ pub(crate) enum Outcome {
 /// [`Denial`] in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    Later { retry_us: u64 },
+    Later {
+        retry_us: u64,
+    },
     Unknown,
     Never,
     NeedsPermit,
     Full,
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory always answers"))]
+    Unavailable {
+        retry_us: u64,
+    },
 }
 
 /// Why a check was denied.
@@ -48,6 +54,9 @@ pub enum Denial {
     /// The store holds as many keys as it may, and the gate refuses strangers then
     /// (see [`Overflow`](crate::Overflow)).
     Full,
+    /// The store did not answer, and the gate denies then: a fault of the service, not
+    /// of the caller (503, not 429). The store is tried again after this time.
+    Unavailable(Duration),
 }
 
 impl Decision {
@@ -73,6 +82,7 @@ impl Decision {
                 Refused::Never => Denial::Never,
                 Refused::NeedsPermit => Denial::NeedsPermit,
                 Refused::Full => Denial::Full,
+                Refused::Unavailable { retry_us } => Denial::Unavailable(Duration::from_micros(retry_us)),
             }),
         }
     }
@@ -81,7 +91,7 @@ impl Decision {
     /// never fit, or nobody knows.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.denial() {
-            Some(Denial::Later(after)) => Some(after),
+            Some(Denial::Later(after) | Denial::Unavailable(after)) => Some(after),
             _ => None,
         }
     }
@@ -99,6 +109,18 @@ impl Decision {
     /// The time until the key is as good as unused, if nobody comes.
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.gauge.reset_us())
+    }
+
+    /// True if the store did not answer in time, and the gate's
+    /// [`Fallback`](crate::Options) decided. Never for limits in memory.
+    pub fn is_degraded(&self) -> bool {
+        matches!(self.gauge, Gauge::Degraded { .. })
+    }
+
+    /// False if the store was not asked about this check, because another one of the
+    /// same request was known to refuse: then nothing is known of it but its limit.
+    pub fn is_asked(&self) -> bool {
+        !matches!(self.gauge, Gauge::Unasked)
     }
 
     #[inline]

@@ -2,10 +2,15 @@
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
-use crate::ask::{OwnedAsk, decide};
+use crate::ask::{MemoryAsk, OwnedAsk, Side, decide};
+#[cfg(feature = "redis")]
+use crate::asked::ResetFuture;
+use crate::asked::{DecisionFuture, VerdictFuture};
 use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit, LimitError};
-use crate::store::{Meter, Spot};
+use crate::store::memory::Spot;
+#[cfg(feature = "redis")]
+use crate::store::redis::{How, RedisAsk};
 use crate::verdict::Verdict;
 use std::fmt;
 use std::sync::Arc;
@@ -30,24 +35,50 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct Gate {
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) side: Side,
 }
 
 /// Keys whose cache lines are asked for together.
 const BATCH: usize = 64;
 
+/// In memory everything is answered at once. On a limiter over Redis, the methods
+/// without `_async` wait for the answer on the calling thread, at most for the deadline;
+/// those with it are for async code, under any executor, and answer at once in memory.
 impl Gate {
-    /// Decides now and takes one unit if there is one. Never waits.
+    /// Decides now and takes one unit if there is one. Never waits for a start.
     #[inline]
     pub fn check<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Decision {
-        self.meter.check(self.meter.hash(key.as_ref()), 1)
+        self.check_cost(key, 1)
     }
 
-    /// Decides now and takes `cost` units if they fit. Never waits. A cost of 0 is
-    /// always allowed and takes nothing.
+    /// Decides now and takes `cost` units if they fit. Never waits for a start. A cost
+    /// of 0 is always allowed and takes nothing.
     #[inline]
     pub fn check_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        self.meter.check(self.meter.hash(key.as_ref()), cost)
+        match &self.side {
+            Side::Memory(meter) => meter.check(meter.hash(key.as_ref()), cost),
+            #[cfg(feature = "redis")]
+            Side::Redis(meter) => crate::acquire::block_on(DecisionFuture::new(
+                meter,
+                key.as_ref(),
+                cost,
+                How::Take(Mode::Check),
+            )),
+        }
+    }
+
+    /// [`check`](Self::check) for async code.
+    pub fn check_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> DecisionFuture {
+        self.check_cost_async(key, 1)
+    }
+
+    /// [`check_cost`](Self::check_cost) for async code.
+    pub fn check_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> DecisionFuture {
+        match &self.side {
+            Side::Memory(_) => DecisionFuture::ready(self.check_cost(key, cost)),
+            #[cfg(feature = "redis")]
+            Side::Redis(meter) => DecisionFuture::new(meter, key.as_ref(), cost, How::Take(Mode::Check)),
+        }
     }
 
     /// [`check`](Self::check) for many keys, in order, each 64 at one instant. The
@@ -65,16 +96,30 @@ impl Gate {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn check_batch<K: AsRef<[u8]>>(&self, keys: &[K], mut each: impl FnMut(usize, Decision)) {
+        #[cfg(feature = "redis")]
+        if let Side::Redis(_) = &self.side {
+            for (chunk, keys) in keys.chunks(BATCH).enumerate() {
+                let asked: Vec<DecisionFuture> = keys.iter().map(|key| self.check_async(key)).collect();
+                for (index, asked) in asked.into_iter().enumerate() {
+                    each(chunk * BATCH + index, crate::acquire::block_on(asked));
+                }
+            }
+        }
+        #[cfg_attr(
+            not(feature = "redis"),
+            allow(irrefutable_let_patterns, reason = "there is one store then")
+        )]
+        let Side::Memory(meter) = &self.side else { return };
         for (chunk, keys) in keys.chunks(BATCH).enumerate() {
             let mut hashes = [0; BATCH];
             for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = self.meter.hash(key.as_ref());
+                *hash = meter.hash(key.as_ref());
             }
             let hashes = &hashes[..keys.len()];
-            std::hint::black_box(hashes.iter().fold(0, |all, hash| all ^ self.meter.touch(*hash)));
-            let now = self.meter.home.clock.now();
+            std::hint::black_box(hashes.iter().fold(0, |all, hash| all ^ meter.touch(*hash)));
+            let now = meter.home.clock.now();
             for (index, hash) in hashes.iter().enumerate() {
-                each(chunk * BATCH + index, self.meter.check_at(now, *hash, 1));
+                each(chunk * BATCH + index, meter.check_at(now, *hash, 1));
             }
         }
     }
@@ -86,7 +131,22 @@ impl Gate {
 
     /// What [`check_cost`](Self::check_cost) would say, without taking anything.
     pub fn peek_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        self.meter.peek(self.meter.hash(key.as_ref()), cost)
+        match &self.side {
+            Side::Memory(meter) => meter.peek(meter.hash(key.as_ref()), cost),
+            #[cfg(feature = "redis")]
+            Side::Redis(meter) => {
+                crate::acquire::block_on(DecisionFuture::new(meter, key.as_ref(), cost, How::Peek))
+            }
+        }
+    }
+
+    /// [`peek_cost`](Self::peek_cost) for async code.
+    pub fn peek_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> DecisionFuture {
+        match &self.side {
+            Side::Memory(_) => DecisionFuture::ready(self.peek_cost(key, cost)),
+            #[cfg(feature = "redis")]
+            Side::Redis(meter) => DecisionFuture::new(meter, key.as_ref(), cost, How::Peek),
+        }
     }
 
     /// Takes one unit now or, within the limit's `wait`, later: the permit says when
@@ -108,7 +168,12 @@ impl Gate {
 
     /// [`reserve`](Self::reserve) for `cost` units.
     pub fn reserve_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
-        decide(&mut [self.owned(self.meter.hash(key.as_ref()), cost)], Mode::Reserve)
+        decide(vec![self.owned(key.as_ref(), cost)], Mode::Reserve)
+    }
+
+    /// [`reserve_cost`](Self::reserve_cost) for async code.
+    pub fn reserve_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> VerdictFuture {
+        VerdictFuture::new(vec![self.owned(key.as_ref(), cost)], Mode::Reserve)
     }
 
     /// Reserves one unit and waits for its start, under any executor. A future that
@@ -119,26 +184,55 @@ impl Gate {
 
     /// [`acquire`](Self::acquire) for `cost` units.
     pub fn acquire_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Acquire {
-        Acquire::new(vec![self.owned(self.meter.hash(key.as_ref()), cost)])
+        Acquire::new(vec![self.owned(key.as_ref(), cost)])
     }
 
     /// Forgets what a key has used. Places of a concurrency limit that are held stay
     /// held. A permit from before must not be refunded afterwards: what it would give
     /// back is forgotten already.
     pub fn reset<K: AsRef<[u8]> + ?Sized>(&self, key: &K) {
-        self.meter.reset(self.meter.hash(key.as_ref()));
+        match &self.side {
+            Side::Memory(meter) => meter.reset(meter.hash(key.as_ref())),
+            #[cfg(feature = "redis")]
+            Side::Redis(_) => {
+                crate::acquire::block_on(self.reset_async(key));
+            }
+        }
+    }
+
+    /// [`reset`](Self::reset) for async code: true once it is done, false if the store
+    /// did not answer in time.
+    #[cfg(feature = "redis")]
+    pub fn reset_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> ResetFuture {
+        match &self.side {
+            Side::Memory(_) => {
+                self.reset(key);
+                ResetFuture::done()
+            }
+            Side::Redis(meter) => ResetFuture::new(meter, key.as_ref()),
+        }
     }
 
     /// A fixed key resolved once: no hashing and no search from then on.
     pub fn handle<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Handle {
-        let hash = self.meter.hash(key.as_ref());
-        let spot = self.meter.pin(hash);
-        Handle { pin: Arc::new(Pin { gate: self.clone(), hash, spot }) }
+        let (hash, spot) = match &self.side {
+            Side::Memory(meter) => {
+                let hash = meter.hash(key.as_ref());
+                (hash, meter.pin(hash))
+            }
+            #[cfg(feature = "redis")]
+            Side::Redis(_) => (0, None),
+        };
+        Handle { pin: Arc::new(Pin { gate: self.clone(), key: key.as_ref().into(), hash, spot }) }
     }
 
     /// Puts another limit in force, for all clones and handles. What each key has
     /// used goes along: nobody gets a fresh burst, and nobody is locked out for
     /// longer than a full key of the new limit.
+    ///
+    /// On a limiter over Redis this changes the limit of this process: each one has to
+    /// be told. Until all have heard of it, each counts the same units by its own limit,
+    /// so that no more starts than the looser of the two allows.
     ///
     /// # Errors
     /// If the text is not a limit, or if a concurrency limit would become a rate (or
@@ -150,22 +244,35 @@ impl Gate {
         if holds(&now) != holds(&limit) {
             return Err(GateError::OtherKind { name: self.name().into(), now, limit });
         }
-        self.meter.change(limit);
+        match &self.side {
+            Side::Memory(meter) => meter.change(limit),
+            #[cfg(feature = "redis")]
+            Side::Redis(meter) => {
+                limit.exact_in_doubles()?;
+                meter.change(limit);
+            }
+        }
         Ok(())
     }
 
     /// The limit in force.
     pub fn limit(&self) -> Limit {
-        self.meter.version().limit.clone()
+        self.side.limit()
     }
 
     /// The name it was defined under.
     pub fn name(&self) -> &str {
-        &self.meter.name
+        self.side.name()
     }
 
-    pub(crate) fn owned(&self, hash: u64, cost: u64) -> OwnedAsk {
-        OwnedAsk { meter: self.meter.clone(), hash, cost, index: 0 }
+    pub(crate) fn owned(&self, key: &[u8], cost: u64) -> OwnedAsk {
+        match &self.side {
+            Side::Memory(meter) => {
+                OwnedAsk::Memory(MemoryAsk { hash: meter.hash(key), meter: meter.clone(), cost, index: 0 })
+            }
+            #[cfg(feature = "redis")]
+            Side::Redis(meter) => OwnedAsk::Redis(RedisAsk::new(meter, key, cost)),
+        }
     }
 }
 
@@ -190,14 +297,15 @@ pub struct Handle {
 
 struct Pin {
     gate: Gate,
+    key: Box<[u8]>,
     hash: u64,
     spot: Option<Spot>,
 }
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        if let Some(spot) = self.spot {
-            self.gate.meter.unpin(self.hash, spot);
+        if let (Some(spot), Side::Memory(meter)) = (self.spot, &self.gate.side) {
+            meter.unpin(self.hash, spot);
         }
     }
 }
@@ -206,18 +314,32 @@ impl Handle {
     /// As [`Gate::check`].
     #[inline(always)]
     pub fn check(&self) -> Decision {
-        match self.pin.spot {
-            Some(spot) => self.pin.gate.meter.check_spot(spot, self.pin.hash, 1),
-            None => self.pin.gate.meter.check_unpinned(self.pin.hash, 1),
-        }
+        self.check_cost(1)
     }
 
     /// As [`Gate::check_cost`].
-    #[inline]
+    #[inline(always)]
     pub fn check_cost(&self, cost: u64) -> Decision {
-        match self.pin.spot {
-            Some(spot) => self.pin.gate.meter.check_spot(spot, self.pin.hash, cost),
-            None => self.pin.gate.meter.check_unpinned(self.pin.hash, cost),
+        let pin = &*self.pin;
+        match (&pin.gate.side, pin.spot) {
+            (Side::Memory(meter), Some(spot)) => meter.check_spot(spot, pin.hash, cost),
+            (Side::Memory(meter), None) => meter.check_unpinned(pin.hash, cost),
+            #[cfg(feature = "redis")]
+            (Side::Redis(_), _) => pin.gate.check_cost(&pin.key, cost),
+        }
+    }
+
+    /// As [`Gate::check_async`].
+    pub fn check_async(&self) -> DecisionFuture {
+        self.check_cost_async(1)
+    }
+
+    /// As [`Gate::check_cost_async`].
+    pub fn check_cost_async(&self, cost: u64) -> DecisionFuture {
+        match &self.pin.gate.side {
+            Side::Memory(_) => DecisionFuture::ready(self.check_cost(cost)),
+            #[cfg(feature = "redis")]
+            Side::Redis(_) => self.pin.gate.check_cost_async(&self.pin.key, cost),
         }
     }
 
@@ -228,7 +350,7 @@ impl Handle {
 
     /// As [`Gate::peek_cost`].
     pub fn peek_cost(&self, cost: u64) -> Decision {
-        self.pin.gate.meter.peek(self.pin.hash, cost)
+        self.pin.gate.peek_cost(&self.pin.key, cost)
     }
 
     /// As [`Gate::reserve`].
@@ -238,7 +360,12 @@ impl Handle {
 
     /// As [`Gate::reserve_cost`].
     pub fn reserve_cost(&self, cost: u64) -> Verdict {
-        decide(&mut [self.pin.gate.owned(self.pin.hash, cost)], Mode::Reserve)
+        self.pin.gate.reserve_cost(&self.pin.key, cost)
+    }
+
+    /// As [`Gate::reserve_cost_async`].
+    pub fn reserve_cost_async(&self, cost: u64) -> VerdictFuture {
+        self.pin.gate.reserve_cost_async(&self.pin.key, cost)
     }
 
     /// As [`Gate::acquire`].
@@ -248,12 +375,12 @@ impl Handle {
 
     /// As [`Gate::acquire_cost`].
     pub fn acquire_cost(&self, cost: u64) -> Acquire {
-        Acquire::new(vec![self.pin.gate.owned(self.pin.hash, cost)])
+        self.pin.gate.acquire_cost(&self.pin.key, cost)
     }
 
     /// As [`Gate::reset`].
     pub fn reset(&self) {
-        self.pin.gate.meter.reset(self.pin.hash);
+        self.pin.gate.reset(&self.pin.key);
     }
 
     /// The gate that it is a key of.
@@ -272,6 +399,16 @@ impl fmt::Debug for Handle {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GateError {
+    /// Nothing can be taken ahead of such a limit.
+    #[error(
+        "gate `{name}` cannot be leased: `{limit}` promises its own pace, and nothing can be taken ahead of it"
+    )]
+    Lease {
+        /// The name.
+        name: String,
+        /// The limit that was asked for.
+        limit: Limit,
+    },
     /// The text is not a limit.
     #[error(transparent)]
     Limit(#[from] LimitError),

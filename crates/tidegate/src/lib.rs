@@ -43,8 +43,11 @@ mod verdict;
 
 mod acquire;
 mod ask;
+mod asked;
 mod clock;
 mod key;
+#[cfg(feature = "redis")]
+mod parts;
 mod timer;
 
 mod algorithm;
@@ -52,6 +55,9 @@ mod store;
 mod sync;
 
 pub use acquire::Acquire;
+#[cfg(feature = "redis")]
+pub use asked::ResetFuture;
+pub use asked::{DecisionFuture, VerdictFuture};
 pub use clock::{Clock, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
@@ -59,6 +65,8 @@ pub use key::Key;
 pub use limit::{Algorithm, Limit, LimitBuilder, LimitError};
 pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
 pub use permit::Permit;
+#[cfg(feature = "redis")]
+pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
 pub use timer::Timer;
 pub use verdict::{Refusal, Verdict};
 

@@ -2,16 +2,21 @@
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
-use crate::ask::{OwnedAsk, decide};
+use crate::ask::{OwnedAsk, Side, decide};
+use crate::asked::VerdictFuture;
 use crate::clock::{Clock, MonotonicClock, StoreClock};
 use crate::gate::{Gate, GateError};
 use crate::limit::{Limit, LimitError};
-use crate::store::{Home, Meter, Pages};
+use crate::store::memory::{Home, Meter, Pages};
+#[cfg(feature = "redis")]
+use crate::store::redis::{self, Fallback, Redis, RedisStats};
 use crate::verdict::Verdict;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+#[cfg(feature = "redis")]
+use std::time::Duration;
 
 /// Keys held unless said otherwise.
 const MAX_KEYS: usize = 1_000_000;
@@ -36,6 +41,8 @@ pub struct Limiter {
 
 struct Shared {
     home: Arc<Home>,
+    #[cfg(feature = "redis")]
+    redis: Option<Arc<redis::Store>>,
     gates: RwLock<HashMap<Box<str>, Gate>>,
     defined: AtomicU32,
 }
@@ -62,10 +69,91 @@ pub enum Overflow {
 /// let gate = limiter.gate_with("public", "10/s", options)?;
 /// # Ok::<(), tidegate::GateError>(())
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     overflow: Overflow,
     max_keys: Option<usize>,
+    #[cfg(feature = "redis")]
+    pub(crate) fallback: Fallback,
+    #[cfg(feature = "redis")]
+    pub(crate) remembers: bool,
+    #[cfg(feature = "redis")]
+    pub(crate) comes_back: bool,
+    #[cfg(feature = "redis")]
+    pub(crate) coalesces: bool,
+    #[cfg(feature = "redis")]
+    pub(crate) lease: Option<Duration>,
+    #[cfg(feature = "redis")]
+    pub(crate) place_lease: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            overflow: Overflow::Share,
+            max_keys: None,
+            #[cfg(feature = "redis")]
+            fallback: Fallback::Local,
+            #[cfg(feature = "redis")]
+            remembers: true,
+            #[cfg(feature = "redis")]
+            comes_back: true,
+            #[cfg(feature = "redis")]
+            coalesces: true,
+            #[cfg(feature = "redis")]
+            lease: None,
+            #[cfg(feature = "redis")]
+            place_lease: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What only a gate in Redis has.
+#[cfg(feature = "redis")]
+impl Options {
+    /// What happens while Redis does not answer; [`Fallback::Local`] unless said.
+    pub fn fallback(mut self, fallback: Fallback) -> Self {
+        self.fallback = fallback;
+        self
+    }
+
+    /// Whether what Redis has refused is refused here, until it could be otherwise; true
+    /// unless said. It never lets anyone through.
+    pub fn remember_denials(mut self, remember: bool) -> Self {
+        self.remembers = remember;
+        self
+    }
+
+    /// Says that no call on this gate is ever refunded, settled, cancelled or reset, on
+    /// any node, so that a denial is remembered for as long as it holds instead of 50 ms
+    /// at most.
+    pub fn nothing_comes_back(mut self) -> Self {
+        self.comes_back = false;
+        self
+    }
+
+    /// Whether requests about the same key share a call while one is on its way; true
+    /// unless said. Each is still decided on its own, in order.
+    pub fn coalesce(mut self, coalesce: bool) -> Self {
+        self.coalesces = coalesce;
+        self
+    }
+
+    /// Lets this node take ahead what flows in up to `life`, and spend it without asking,
+    /// within that time. Not exact: up to as much more can start in any window, on each
+    /// node. Off unless said.
+    pub fn lease(mut self, life: Duration) -> Self {
+        self.lease = (!life.is_zero()).then_some(life);
+        self
+    }
+
+    /// How long a place of a concurrency limit is held without a sign of life from its
+    /// node, which gives one three times as often; 10 s unless said. A node that crashes
+    /// keeps its places for this long.
+    pub fn hold_for(mut self, lease: Duration) -> Self {
+        self.place_lease = lease.max(Duration::from_millis(100));
+        self
+    }
 }
 
 impl Options {
@@ -94,10 +182,22 @@ impl Options {
 pub struct LimiterBuilder {
     clock: Option<StoreClock>,
     max_keys: Option<usize>,
+    #[cfg(feature = "redis")]
+    redis: Option<Redis>,
 }
 
 impl LimiterBuilder {
-    /// Another clock than the process's monotonic one.
+    /// Keeps the state in Redis, shared with every other limiter on it, instead of in
+    /// memory. A thread of its own talks to Redis.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, redis: Redis) -> Self {
+        self.redis = Some(redis);
+        self
+    }
+
+    /// Another clock than the process's monotonic one. On a limiter over Redis it stands
+    /// in for the server's clock, for tests and simulation: without it, no client's clock
+    /// counts.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(StoreClock::Other(Arc::new(clock)));
         self
@@ -113,12 +213,22 @@ impl LimiterBuilder {
 
     /// The limiter.
     pub fn build(self) -> Limiter {
+        #[cfg(feature = "redis")]
+        let redis = self.redis.map(|redis| Arc::new(redis::Store::new(redis, self.clock.clone())));
         let clock = self.clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
         let home = Arc::new(match self.max_keys {
             Some(keys) => Home::new(clock, keys, Pages::Huge),
             None => Home::new(clock, MAX_KEYS, Pages::AsTouched),
         });
-        Limiter { shared: Arc::new(Shared { home, gates: RwLock::default(), defined: AtomicU32::new(0) }) }
+        Limiter {
+            shared: Arc::new(Shared {
+                home,
+                #[cfg(feature = "redis")]
+                redis,
+                gates: RwLock::default(),
+                defined: AtomicU32::new(0),
+            }),
+        }
     }
 }
 
@@ -150,6 +260,7 @@ impl Limiter {
     ///
     /// # Errors
     /// As [`gate`](Self::gate).
+    #[allow(clippy::needless_pass_by_value, reason = "options are made for one call")]
     pub fn gate_with<L: TryInto<Limit, Error: Into<LimitError>>>(
         &self,
         name: &str,
@@ -165,21 +276,33 @@ impl Limiter {
             let now = gate.limit();
             // The limit that it was defined with names it too: code that ships a limit
             // must go on finding its gate after an operator has changed it.
-            return if now == limit || *gate.meter.defined == limit {
+            return if now == limit || *gate.side.defined() == limit {
                 Ok(gate.clone())
             } else {
                 Err(GateError::Defined { name: name.into(), now, limit })
             };
         }
+        let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
+        let gate = Gate { side: self.side(id, name, limit, &options)? };
+        gates.insert(name.into(), gate.clone());
+        Ok(gate)
+    }
+
+    fn side(&self, id: u32, name: &str, limit: Limit, options: &Options) -> Result<Side, GateError> {
+        #[cfg(feature = "redis")]
+        if let Some(store) = &self.shared.redis {
+            limit.exact_in_doubles()?;
+            if options.lease.is_some() && !redis::can_lease(&limit) {
+                return Err(GateError::Lease { name: name.into(), limit });
+            }
+            return Ok(Side::Redis(Arc::new(redis::Meter::new(id, name, limit, store.clone(), options))));
+        }
         let home = match options.max_keys {
             Some(keys) => Arc::new(Home::new(self.shared.home.clock.clone(), keys, Pages::Huge)),
             None => self.shared.home.clone(),
         };
-        let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
-        let meter = Meter::new(id, name, limit, home, options.overflow == Overflow::Refuse);
-        let gate = Gate { meter: Arc::new(meter) };
-        gates.insert(name.into(), gate.clone());
-        Ok(gate)
+        let refuses = options.overflow == Overflow::Refuse;
+        Ok(Side::Memory(Arc::new(Meter::new(id, name, limit, home, refuses))))
     }
 
     /// The gate of this name, if it is defined.
@@ -217,18 +340,34 @@ impl Limiter {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn check(&self, checks: &[Check<'_>]) -> Verdict {
-        decide(&mut owned(checks), Mode::Check)
+        decide(owned(checks), Mode::Check)
     }
 
     /// Decides several checks at one instant, with waits, and charges all of them or
     /// none. All start after the longest wait.
     pub fn reserve(&self, checks: &[Check<'_>]) -> Verdict {
-        decide(&mut owned(checks), Mode::Reserve)
+        decide(owned(checks), Mode::Reserve)
+    }
+
+    /// [`check`](Self::check) for async code.
+    pub fn check_async(&self, checks: &[Check<'_>]) -> VerdictFuture {
+        VerdictFuture::new(owned(checks), Mode::Check)
+    }
+
+    /// [`reserve`](Self::reserve) for async code.
+    pub fn reserve_async(&self, checks: &[Check<'_>]) -> VerdictFuture {
+        VerdictFuture::new(owned(checks), Mode::Reserve)
     }
 
     /// [`reserve`](Self::reserve), and wait for the start.
     pub fn acquire(&self, checks: &[Check<'_>]) -> Acquire {
         Acquire::new(owned(checks))
+    }
+
+    /// What the store counts about itself; none for a limiter in memory.
+    #[cfg(feature = "redis")]
+    pub fn redis_stats(&self) -> Option<RedisStats> {
+        self.shared.redis.as_ref().map(|store| store.core.stats())
     }
 
     /// Keys that are held outside the flat table, and the most that may be: states
@@ -274,10 +413,8 @@ impl<'a> Check<'a> {
 }
 
 fn owned(checks: &[Check<'_>]) -> Vec<OwnedAsk> {
-    let own = |(index, check): (usize, &Check<'_>)| {
-        let hash = check.gate.meter.hash(check.key.as_bytes());
-        OwnedAsk { index, ..check.gate.owned(hash, check.cost) }
-    };
+    let own =
+        |(index, check): (usize, &Check<'_>)| check.gate.owned(check.key.as_bytes(), check.cost).at(index);
     checks.iter().enumerate().map(own).collect()
 }
 

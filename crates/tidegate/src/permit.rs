@@ -1,9 +1,16 @@
 //! What an allowed caller holds.
 
+#![cfg_attr(
+    not(feature = "redis"),
+    allow(irrefutable_let_patterns, reason = "there is one kind of charge then")
+)]
+
 use crate::algorithm::{Grant, Plan, State, Step};
-use crate::ask::OwnedAsk;
+use crate::ask::MemoryAsk;
 use crate::clock::Timestamp;
-use crate::store::{Meter, Told, with_state};
+use crate::store::memory::{Meter, Told, with_state};
+#[cfg(feature = "redis")]
+use crate::store::redis;
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -34,7 +41,18 @@ pub struct Permit {
 }
 
 /// One charge of a permit.
-pub(crate) struct Charge {
+pub(crate) enum Charge {
+    Memory(MemoryCharge),
+    #[cfg(feature = "redis")]
+    Redis {
+        /// The place of its check in the request.
+        index: usize,
+        charge: redis::Charge,
+    },
+}
+
+/// One charge on a key in memory.
+pub(crate) struct MemoryCharge {
     meter: Arc<Meter>,
     hash: u64,
     /// The place of its check in the request.
@@ -49,7 +67,11 @@ impl Permit {
     pub(crate) fn new(mut charges: SmallVec<[Charge; 1]>, decided: Timestamp, wait: Duration) -> Self {
         // All start together, after the longest wait.
         let start_us = (decided + wait).as_micros();
-        charges.iter_mut().for_each(|charge| charge.grant.start_us = start_us);
+        for charge in &mut charges {
+            if let Charge::Memory(charge) = charge {
+                charge.grant.start_us = start_us;
+            }
+        }
         Self { charges, decided, wait }
     }
 
@@ -104,23 +126,45 @@ impl Permit {
     /// Checks without one keep their charge.
     pub fn settle_each(mut self, true_costs: &[u64]) {
         for at in 0..self.charges.len() {
-            if let Some(cost) = true_costs.get(self.charges[at].index) {
+            if let Some(cost) = true_costs.get(self.charges[at].index()) {
                 self.charges[at].settle(*cost);
                 self.share_mark(at);
             }
         }
     }
 
+    /// False as long as the places that it holds are its own. A place of a limit in
+    /// Redis is held by lease: a holder that could not renew it in time must not rely on
+    /// it any more, as somebody else may hold it now. Always false for other limits.
+    pub fn lost(&self) -> bool {
+        self.charges.iter().any(|charge| match charge {
+            Charge::Memory(_) => false,
+            #[cfg(feature = "redis")]
+            Charge::Redis { charge, .. } => charge.is_lost(),
+        })
+    }
+
     /// Charges of one key were taken in one step: what one gives back is no reason
-    /// for the others to think that somebody built on them.
+    /// for the others to think that somebody built on them. (Those in Redis share where
+    /// they stand from the beginning.)
     fn share_mark(&mut self, at: usize) {
-        let mark = self.charges[at].grant.mark;
-        let (meter, hash) = (self.charges[at].meter.clone(), self.charges[at].hash);
-        for other in self.charges.iter_mut().filter(|c| Arc::ptr_eq(&c.meter, &meter) && c.hash == hash) {
-            if !other.is_place() {
+        let Charge::Memory(charge) = &self.charges[at] else { return };
+        let mark = charge.grant.mark;
+        let (meter, hash) = (charge.meter.clone(), charge.hash);
+        for other in &mut self.charges {
+            if let Charge::Memory(other) = other
+                && Arc::ptr_eq(&other.meter, &meter)
+                && other.hash == hash
+                && !other.is_place()
+            {
                 other.grant.mark = mark;
             }
         }
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn into_charges(mut self) -> SmallVec<[Charge; 1]> {
+        std::mem::take(&mut self.charges)
     }
 
     /// Adds what another permit holds; both start at the later of the two.
@@ -135,7 +179,10 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         for charge in self.charges.drain(..) {
-            if charge.is_place() {
+            // Those in Redis do so themselves.
+            if let Charge::Memory(charge) = charge
+                && charge.is_place()
+            {
                 release(&charge.meter, charge.hash, charge.grant.cost);
             }
         }
@@ -144,22 +191,57 @@ impl Drop for Permit {
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.charges.iter().map(|charge| &*charge.meter.name).collect();
+        let names: Vec<&str> = self.charges.iter().map(Charge::name).collect();
         f.debug_struct("Permit").field("gates", &names).field("wait", &self.wait).finish()
     }
 }
 
 impl Charge {
-    pub(crate) fn new(ask: &OwnedAsk, told: &Told) -> Self {
-        Self::of(ask, told.mark, told.version)
+    pub(crate) fn new(ask: &MemoryAsk, told: &Told) -> Self {
+        let of = MemoryCharge::of(ask, told.mark, told.version);
+        Self::Memory(MemoryCharge { hash: told.hash, ..of })
     }
 
     /// A place that was handed over by the queue.
-    pub(crate) fn of_place(ask: &OwnedAsk) -> Self {
-        Self::of(ask, Step::Hold { units: ask.cost }, 0)
+    pub(crate) fn of_place(ask: &MemoryAsk) -> Self {
+        Self::Memory(MemoryCharge::of(ask, Step::Hold { units: ask.cost }, 0))
     }
 
-    fn of(ask: &OwnedAsk, mark: Step, version: u16) -> Self {
+    fn index(&self) -> usize {
+        match self {
+            Self::Memory(charge) => charge.index,
+            #[cfg(feature = "redis")]
+            Self::Redis { index, .. } => *index,
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Memory(charge) => &charge.meter.name,
+            #[cfg(feature = "redis")]
+            Self::Redis { charge, .. } => &charge.key.meter.name,
+        }
+    }
+
+    fn give_back(&mut self, units: u64) {
+        match self {
+            Self::Memory(charge) => charge.give_back(units),
+            #[cfg(feature = "redis")]
+            Self::Redis { charge, .. } => charge.give_back(units),
+        }
+    }
+
+    fn settle(&mut self, true_cost: u64) {
+        match self {
+            Self::Memory(charge) => charge.settle(true_cost),
+            #[cfg(feature = "redis")]
+            Self::Redis { charge, .. } => charge.settle(true_cost),
+        }
+    }
+}
+
+impl MemoryCharge {
+    fn of(ask: &MemoryAsk, mark: Step, version: u16) -> Self {
         let grant = Grant { cost: ask.cost, start_us: 0, mark };
         Self { meter: ask.meter.clone(), hash: ask.hash, index: ask.index, version, grant }
     }

@@ -1,13 +1,12 @@
 //! What a front end renders: all decisions, and which one binds.
 
 use crate::algorithm::Plan;
-use crate::ask::OwnedAsk;
+use crate::ask::{MemoryAsk, Side};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
 use crate::permit::{Charge, Permit};
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The answer to one or several checks that were decided together.
@@ -24,23 +23,22 @@ pub struct Verdict {
 }
 
 /// A gate's name and limit, kept alive by the gate itself.
-#[derive(Clone)]
-struct Name(Arc<crate::store::Meter>);
+struct Name(Side);
 
 impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.name)
+        f.write_str(self.0.name())
     }
 }
 
 impl Verdict {
     pub(crate) fn new(
-        asks: &[OwnedAsk],
+        sides: SmallVec<[Side; 2]>,
         decisions: SmallVec<[Decision; 2]>,
         charges: SmallVec<[Charge; 1]>,
         now: Timestamp,
     ) -> Self {
-        let gates = asks.iter().map(|ask| Name(ask.meter.clone())).collect();
+        let gates = sides.into_iter().map(Name).collect();
         let is_allowed = decisions.iter().all(Decision::is_allowed);
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
         let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
@@ -50,17 +48,24 @@ impl Verdict {
 
     /// The verdict on all of `asks`, of which only those that are not places were
     /// decided here; the places are held, or were until now.
-    pub(crate) fn spread(self, asks: &[OwnedAsk], held: Vec<Permit>) -> Self {
+    pub(crate) fn spread(self, asks: &[MemoryAsk], held: Vec<Permit>) -> Self {
         let mut rates = self.decisions.into_iter();
-        let decide = |ask: &OwnedAsk| {
+        let decide = |ask: &MemoryAsk| {
             let is_place = matches!(ask.meter.version().plan, Plan::Slots(_));
             let rate = if is_place { None } else { rates.next() };
             rate.unwrap_or_else(|| ask.meter.peek(ask.hash, 0))
         };
         let decisions = asks.iter().map(decide).collect();
-        let whole = Self::new(asks, decisions, SmallVec::new(), Timestamp::default());
+        let sides = asks.iter().map(|ask| Side::Memory(ask.meter.clone())).collect();
+        let whole = Self::new(sides, decisions, SmallVec::new(), Timestamp::default());
         let permit = self.permit.map(|permit| held.into_iter().fold(permit, Permit::join));
         Self { permit, ..whole }
+    }
+
+    /// The decisions, and the charges of an allowed verdict.
+    #[cfg(feature = "redis")]
+    pub(crate) fn into_parts(self) -> (SmallVec<[Decision; 2]>, Option<SmallVec<[Charge; 1]>>) {
+        (self.decisions, self.permit.map(Permit::into_charges))
     }
 
     /// When an allowed call may start; the beginning of time for a denied one.
@@ -99,7 +104,13 @@ impl Verdict {
 
     /// The name of the gate whose decision binds; empty without checks.
     pub fn bound_by(&self) -> &str {
-        self.gates.get(self.binding).map_or("", |name| &name.0.name)
+        self.gates.get(self.binding).map_or("", |name| name.0.name())
+    }
+
+    /// True if the store did not answer in time, and a gate's fallback decided. Never
+    /// for limits in memory.
+    pub fn is_degraded(&self) -> bool {
+        self.decisions.iter().any(Decision::is_degraded)
     }
 
     /// The permit, or the refusal as an error.
@@ -109,8 +120,8 @@ impl Verdict {
     pub fn into_permit(self) -> Result<Permit, Refusal> {
         let (gates, decisions, binding) = (self.gates, self.decisions, self.binding);
         self.permit.ok_or_else(|| Refusal {
-            gate: gates[binding].0.name.to_string(),
-            limit: gates[binding].0.version().limit.clone(),
+            gate: gates[binding].0.name().to_string(),
+            limit: gates[binding].0.limit(),
             decision: decisions[binding],
         })
     }
@@ -122,8 +133,9 @@ fn weight(decision: &Decision) -> (u8, Duration, u64) {
         None => (0, decision.wait()),
         Some(Denial::Later(after)) => (1, after),
         Some(Denial::Unknown | Denial::Full) => (2, Duration::ZERO),
-        Some(Denial::NeedsPermit) => (3, Duration::ZERO),
-        Some(Denial::Never) => (4, Duration::ZERO),
+        Some(Denial::Unavailable(after)) => (3, after),
+        Some(Denial::NeedsPermit) => (4, Duration::ZERO),
+        Some(Denial::Never) => (5, Duration::ZERO),
     };
     (rank, time, u64::MAX - decision.remaining())
 }
@@ -176,6 +188,9 @@ impl fmt::Display for Refusal {
             Some(Denial::Never) => write!(f, "the call costs more than can ever be free"),
             Some(Denial::NeedsPermit) => write!(f, "a place must be held: use `reserve` or `acquire`"),
             Some(Denial::Full) => write!(f, "no room for another key"),
+            Some(Denial::Unavailable(after)) => {
+                write!(f, "the store does not answer; it is tried again in {after:?}")
+            }
             Some(Denial::Unknown) | None => write!(f, "free when others are done"),
         }
     }

@@ -7,7 +7,8 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use testkit::memory::{Gates, Memory, Way, shown};
+use testkit::library::{Gates, Library, Way, shown};
+use testkit::limits::{CHANGES, FIXED, HELD, LEAKY, LOGS, SMOOTH, TICKED, TOGETHER, WARM, WINDOWS};
 use testkit::rng::Rng;
 use testkit::suite::conforms;
 use testkit::together;
@@ -18,77 +19,10 @@ use tidegate::Limit;
 const SEED: u64 = 1;
 const TRACES: u64 = 8;
 
-const SMOOTH: [&str; 17] = [
-    "1000/s",
-    "7/s burst 3",
-    "7/s burst 3 wait 1s",
-    "1000/s burst 1s wait 1s",
-    "999983/s",
-    "999983/s burst 5 wait 10us",
-    "1234567/day burst 9",
-    "1234567/day burst 9 wait 1h",
-    "1/day burst 2",
-    "1/day burst 2 wait 36h",
-    "10000000/s burst 5",
-    "10000000/s burst 5 wait 1us",
-    "3 per 7us",
-    "3 per 7us burst 2 wait 20us",
-    "300000007/s burst 1000",
-    "16384 per 16381us burst 3 wait 5us",
-    "16385 per 16384us burst 3 wait 5us",
-];
-const LEAKY: [&str; 5] = [
-    "leaky 50/s capacity 10",
-    "leaky 7/s capacity 1",
-    "leaky 50/s queue 10",
-    "leaky 7/s queue 3",
-    "leaky 999983/s queue 4",
-];
-const TICKED: [&str; 6] = [
-    "20 every 1s cap 100",
-    "5 every 1s cap 8 wait 1s",
-    "5 every 1s cap 2 wait 2500ms",
-    "3 every 7us cap 10 wait 3us",
-    "1000000 every 1s cap 2000000",
-    "1 every 1day cap 3 wait 50h",
-];
-const FIXED: [&str; 5] = [
-    "5 per 10s fixed-window",
-    "5 per 10s fixed-window wait 25s",
-    "1000000 per 1min fixed-window",
-    "3 per 7us fixed-window wait 5us",
-    "1 per 1us fixed-window",
-];
-const WINDOWS: [&str; 7] = [
-    "5 per 10s sliding-window",
-    "5 per 10s sliding-window slices 1",
-    "5 per 10s sliding-window slices 3 wait 12s",
-    "9 per 10us sliding-window slices 4",
-    "9 per 10us sliding-window wait 7us",
-    "100 per 1min sliding-window slices 60 wait 90s",
-    "7 per 1s sliding-window slices 1000",
-];
-const LOGS: [&str; 5] = [
-    "5 per 10s sliding-log",
-    "5 per 10s sliding-log wait 12s",
-    "9 per 10us sliding-log wait 7us",
-    "1 per 1us sliding-log",
-    "100 per 1min sliding-log",
-];
-const WARM: [&str; 6] = [
-    "100/s warmup 30s",
-    "10/s warmup 2s wait 1s",
-    "7/s warmup 3s wait 2s",
-    "999983/s warmup 1ms wait 30us",
-    "3 per 7us warmup 11us wait 40us",
-    "1/s warmup 1us wait 5s",
-];
-const HELD: [&str; 2] = ["3 concurrent", "10 concurrent queue 5 wait 2s"];
-
 fn assert_conforms(texts: &[&str], traffic: &Traffic, way: Way) {
     for text in texts {
         let limit: Limit = text.parse().unwrap();
-        if let Err(mismatch) = conforms(&limit, traffic, SEED, TRACES, &Memory::make(way)) {
+        if let Err(mismatch) = conforms(&limit, traffic, SEED, TRACES, &Library::make(way)) {
             panic!("{mismatch}");
         }
     }
@@ -154,30 +88,18 @@ fn concurrency_without_a_queue_decides_as_the_model() {
 
 #[test]
 fn a_changed_limit_takes_over_as_the_model() {
-    let texts = [
-        "7/s burst 3",
-        "1000/s burst 1s wait 1s",
-        "999983/s burst 5 wait 10us",
-        "leaky 50/s queue 10",
-        "20 every 1s cap 100",
-        "5 per 1s fixed-window wait 2s",
-        "5 per 10s sliding-window slices 3",
-        "50 per 1s sliding-log wait 1s",
-    ];
-    let changes: Vec<Limit> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    let changes: Vec<Limit> = CHANGES.iter().map(|text| text.parse().unwrap()).collect();
     for way in [Way::Key, Way::Both] {
         for begins_us in [0, 123_456_789] {
             let traffic = Traffic { changes: changes.clone(), begins_us, ..Traffic::plain() };
-            assert_conforms(&texts, &traffic, way);
+            assert_conforms(&CHANGES, &traffic, way);
         }
     }
 }
 
 #[test]
 fn several_limits_are_charged_all_or_none_as_the_models() {
-    let every =
-        [SMOOTH[1], SMOOTH[2], SMOOTH[5], LEAKY[2], TICKED[1], FIXED[1], WINDOWS[2], LOGS[1], WARM[1]];
-    let limits: Vec<Limit> = every.iter().map(|text| text.parse().unwrap()).collect();
+    let limits: Vec<Limit> = TOGETHER.iter().map(|text| text.parse().unwrap()).collect();
     if let Err(split) = together::conforms(&limits, SEED, 300, &|limits| Box::new(Gates::new(limits))) {
         panic!("{split}");
     }
@@ -187,7 +109,7 @@ fn several_limits_are_charged_all_or_none_as_the_models() {
 fn a_batch_decides_as_the_model_one_by_one() {
     for text in [SMOOTH[1], SMOOTH[5], LEAKY[2], TICKED[1], FIXED[0], WINDOWS[0], LOGS[0], WARM[1]] {
         let limit: Limit = text.parse().unwrap();
-        let (subject, mut model) = (Memory::new(&limit, Way::Key), Model::new(&limit));
+        let (subject, mut model) = (Library::new(&limit, Way::Key), Model::new(&limit));
         let mut rng = Rng::new(SEED);
         for now_us in (0..40).map(|nth| nth * 77_777) {
             subject.at(now_us);
@@ -225,7 +147,7 @@ fn the_widest_limits_and_costs_neither_overflow_nor_let_too_much_through() {
     for text in widest {
         let limit: Limit = text.parse().unwrap_or_else(|error| panic!("{error}"));
         for begins_us in [0, 1, YEAR_US, 12 * YEAR_US] {
-            let mut subject = Memory::new(&limit, Way::Both);
+            let mut subject = Library::new(&limit, Way::Both);
             for cost in
                 [1, 2, limit.capacity(), limit.capacity() + 1, 1 << 40, 1 << 60, u64::MAX - 1, u64::MAX]
             {
@@ -281,7 +203,7 @@ proptest! {
         limit in any_limit(), seed: u64, jumps: bool, gives_back: bool, begins_us in 0..YEAR_US,
     ) {
         let traffic = Traffic { jumps, gives_back: gives_back && !jumps, begins_us, ..Traffic::plain() };
-        if let Err(mismatch) = conforms(&limit, &traffic, seed, 1, &Memory::make(Way::Both)) {
+        if let Err(mismatch) = conforms(&limit, &traffic, seed, 1, &Library::make(Way::Both)) {
             prop_assert!(false, "{}", mismatch);
         }
     }

@@ -10,8 +10,8 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use testkit::library::{of_verdict, shown};
 use testkit::linear::{Call, Order, explain};
-use testkit::memory::{of_verdict, shown};
 use testkit::model::State;
 use testkit::rng::Rng;
 use testkit::suite::cases;

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use std::time::Duration;
-use testkit::memory::{Memory, Way};
+use testkit::library::{Library, Way};
 use testkit::rng::Rng;
 use testkit::windows::{Edge, busiest};
 use testkit::{Denied, Mode, Subject};
@@ -41,7 +41,7 @@ const ASKS: usize = 2_000;
 
 impl Attack {
     fn on(&self, limit: &Limit) -> Starts {
-        let mut key = Memory::new(limit, Way::Key);
+        let mut key = Library::new(limit, Way::Key);
         let period_us = micros(limit.period());
         let mut rng = Rng::new(7);
         let mut starts = Starts::new();

@@ -16,8 +16,16 @@ pub(crate) use bucket::Bucket;
 pub(crate) use plan::{Plan, State};
 pub(crate) use scale::{Scale, Stepped, Word, word_at};
 pub(crate) use slots::Waiter;
+#[cfg(feature = "redis")]
+pub(crate) use {
+    scale::Wide,
+    slices::{SliceState, Slices},
+    slots::{SlotState, Slots},
+    warmup::{WarmState, WarmUp},
+};
 
 use crate::decision::{Decision, Outcome, Refused};
+#[cfg(not(feature = "redis"))]
 use warmup::WarmState;
 
 /// How a caller asks.
@@ -88,6 +96,15 @@ pub(crate) enum Gauge {
         cell: u64,
         drain: u64,
     },
+    /// Decided without the store, which did not answer.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory always answers"))]
+    Degraded {
+        remaining: u64,
+        reset_us: u64,
+    },
+    /// Not asked, because another check of the request had refused already.
+    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory is asked at once"))]
+    Unasked,
 }
 
 impl Gauge {
@@ -98,7 +115,8 @@ impl Gauge {
 
     pub(crate) fn remaining(&self, limit: u64) -> u64 {
         match self {
-            Self::Plain { remaining, .. } => *remaining,
+            Self::Plain { remaining, .. } | Self::Degraded { remaining, .. } => *remaining,
+            Self::Unasked => limit,
             Self::Word { level, cell, drain } => {
                 limit.saturating_sub(scale::units_rounded_up(*level, *cell, *drain))
             }
@@ -107,7 +125,8 @@ impl Gauge {
 
     pub(crate) fn reset_us(&self) -> u64 {
         match self {
-            Self::Plain { reset_us, .. } => *reset_us,
+            Self::Plain { reset_us, .. } | Self::Degraded { reset_us, .. } => *reset_us,
+            Self::Unasked => 0,
             Self::Word { level, .. } => Word::us_rounded_up(*level),
         }
     }

@@ -287,7 +287,7 @@ impl Stepped {
         (empty_tick * self.amount).saturating_sub(missing)
     }
 
-    fn tick(self, now_us: u64) -> u64 {
+    pub(crate) fn tick(self, now_us: u64) -> u64 {
         now_us / self.tick_us
     }
 }

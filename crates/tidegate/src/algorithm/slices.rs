@@ -26,6 +26,26 @@ pub(crate) struct SliceState {
     total: u64,
 }
 
+#[cfg(feature = "redis")]
+impl SliceState {
+    /// What another store holds for a key: slices and units, oldest first.
+    pub(crate) fn of(entries: impl Iterator<Item = (u64, u64)>) -> Self {
+        let counted: VecDeque<Counted> = entries.map(|(slice, units)| Counted { slice, units }).collect();
+        let total = counted.iter().map(|entry| entry.units).sum();
+        Self { counted, total }
+    }
+
+    /// Units of the first `entries`.
+    pub(crate) fn units_of_first(&self, entries: usize) -> u64 {
+        self.counted.iter().take(entries).map(|entry| entry.units).sum()
+    }
+
+    /// Units in all.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     slice: u64,

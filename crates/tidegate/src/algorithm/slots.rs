@@ -144,6 +144,12 @@ impl Slots {
 }
 
 impl SlotState {
+    /// What another store holds for a key.
+    #[cfg(feature = "redis")]
+    pub(crate) fn of(held: u64, waiting: u64) -> Self {
+        Self { held, queue: VecDeque::new(), waiting }
+    }
+
     /// True if nobody holds or waits: the key is as good as unused.
     pub(crate) fn is_idle(&self) -> bool {
         self.held == 0 && self.waiting == 0

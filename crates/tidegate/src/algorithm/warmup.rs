@@ -41,6 +41,22 @@ struct Rested {
     is_paid: bool,
 }
 
+#[cfg(feature = "redis")]
+impl WarmUp {
+    /// What another store holds for a key, its last start in ticks from `now_us`.
+    pub(crate) fn state(&self, now_us: u64, used: bool, base: i64, stored: u64) -> WarmState {
+        let base = self.instant(now_us).saturating_add_signed(i128::from(base));
+        WarmState { base: if used { base } else { 0 }, stored: u128::from(stored), used }
+    }
+
+    /// The last start: microseconds, and ticks within one.
+    pub(crate) fn last_start(&self, state: WarmState) -> (u64, u64) {
+        let drain = u128::from(self.drain);
+        let us = u64::try_from(state.base / drain).unwrap_or(u64::MAX);
+        (us.saturating_sub(ORIGIN_US), (state.base % drain) as u64)
+    }
+}
+
 impl WarmUp {
     /// An unused key: cold.
     pub(crate) fn fresh(&self) -> WarmState {

@@ -45,9 +45,18 @@ impl Limit {
             Algorithm::TokenBucket { burst } => u128::from(burst) * cell + wait,
             Algorithm::LeakyBucket { capacity } => u128::from(capacity) * cell,
             Algorithm::LeakyQueue { queue } => (u128::from(queue) + 1) * cell,
-            // The price of cold permits is an area.
-            Algorithm::WarmUp { warmup } => (warmup.as_micros() * drain).pow(2).max(wait),
-            _ => u128::from(self.capacity()) + u128::from(self.wait_us),
+            Algorithm::WarmUp { warmup } => 4 * warmup.as_micros() * drain + wait + 4 * cell,
+            Algorithm::Ticked { cap } => {
+                let ticks = self.wait_us.div_ceil(self.period_us.max(1));
+                u128::from(cap) + u128::from(self.amount) * u128::from(ticks)
+            }
+            Algorithm::FixedWindow => {
+                let windows = self.wait_us.div_ceil(self.period_us.max(1));
+                u128::from(self.amount) * (1 + u128::from(windows))
+            }
+            Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog | Algorithm::Concurrency { .. } => {
+                u128::from(self.amount)
+            }
         }
     }
 

@@ -8,6 +8,8 @@ mod doubles;
 mod duration;
 mod error;
 mod parse;
+#[cfg(feature = "redis")]
+mod share;
 mod text;
 
 pub use build::LimitBuilder;

@@ -1,12 +1,60 @@
-//! The library with its memory store, as subjects of the suite.
+//! The library over any store, as subjects of the suite.
 
 use crate::together::{Ask, Outcome, Together};
 use crate::{Denied, Mode, Seen, Subject};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::{
-    Check, Decision, Denial, Gate, Handle, Limit, Limiter, ManualClock, Permit, Timestamp, Verdict,
+    Check, Decision, Denial, Gate, Handle, Limit, Limiter, ManualClock, Options, Permit, Redis, Timestamp,
+    Verdict,
 };
+
+/// A limiter whose clock is told the time, and which makes gates with names of their own.
+pub struct Clocked {
+    /// The limiter.
+    pub limiter: Limiter,
+    /// Its clock.
+    pub clock: ManualClock,
+    options: Options,
+    made: Cell<usize>,
+}
+
+impl Clocked {
+    /// In memory.
+    pub fn in_memory() -> Self {
+        let clock = ManualClock::new();
+        let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
+        Self { limiter, clock, options: Options::new(), made: Cell::new(0) }
+    }
+
+    /// In Redis, with patience: a slow machine must not look like a wrong decision.
+    pub fn in_redis(redis: Redis) -> Self {
+        let clock = ManualClock::new();
+        let redis = redis.deadline(Duration::from_secs(30));
+        let limiter = Limiter::builder().clock(clock.clone()).max_keys(1).redis(redis).build();
+        // Nobody gives signs of life on a clock that jumps by years.
+        let options = Options::new().hold_for(Duration::from_secs(20 * 365 * 24 * 3600));
+        Self { limiter, clock, options, made: Cell::new(0) }
+    }
+
+    /// The same with other options for its gates.
+    pub fn with(self, change: impl FnOnce(Options) -> Options) -> Self {
+        Self { options: change(self.options), ..self }
+    }
+
+    /// A gate that nobody has used before.
+    ///
+    /// # Panics
+    /// Where the library refuses a sound limit.
+    pub fn gate(&self, limit: &Limit) -> Gate {
+        let nth = self.made.replace(self.made.get() + 1);
+        let name = format!("suite-{nth}");
+        let gate = self.limiter.gate_with(&name, limit.clone(), self.options.clone());
+        self.limiter.remove(&name);
+        gate.unwrap_or_else(|error| panic!("a sound limit makes a gate: {error}"))
+    }
+}
 
 /// How a key is named to the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +68,7 @@ pub enum Way {
 }
 
 /// One gate of a limiter with a manual clock.
-pub struct Memory {
+pub struct Library {
     clock: ManualClock,
     gate: Gate,
     way: Way,
@@ -29,19 +77,23 @@ pub struct Memory {
     permits: Vec<Option<Permit>>,
 }
 
-impl Memory {
-    /// A fresh limiter.
+impl Library {
+    /// A fresh limiter in memory.
+    pub fn new(limit: &Limit, way: Way) -> Self {
+        Self::on(&Clocked::in_memory(), limit, way)
+    }
+
+    /// A fresh gate of a limiter.
     ///
     /// # Panics
     /// Where the library refuses a sound limit.
-    pub fn new(limit: &Limit, way: Way) -> Self {
-        let clock = ManualClock::new();
-        let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
-        let gate = limiter.gate("suite", limit.clone()).expect("a sound limit makes a gate");
+    pub fn on(clocked: &Clocked, limit: &Limit, way: Way) -> Self {
+        let gate = clocked.gate(limit);
+        let clock = clocked.clock.clone();
         Self { clock, gate, way, calls: 0, handles: BTreeMap::new(), permits: Vec::new() }
     }
 
-    /// A function that makes them, for the suite.
+    /// A function that makes them in memory, for the suite.
     pub fn make(way: Way) -> impl Fn(&Limit) -> Box<dyn Subject> {
         move |limit| Box::new(Self::new(limit, way))
     }
@@ -73,7 +125,7 @@ impl Memory {
     }
 }
 
-impl Subject for Memory {
+impl Subject for Library {
     fn decide(&mut self, now_us: u64, key: &[u8], cost: u64, mode: Mode) -> Seen {
         self.at(now_us);
         let verdict = match (mode, self.by_handle(key)) {
@@ -134,18 +186,15 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// A fresh limiter with a gate a limit.
-    ///
-    /// # Panics
-    /// Where the library refuses a sound limit.
+    /// A fresh limiter in memory with a gate a limit.
     pub fn new(limits: &[Limit]) -> Self {
-        let clock = ManualClock::new();
-        let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
-        let gate = |(nth, limit): (usize, &Limit)| {
-            limiter.gate(&format!("gate-{nth}"), limit.clone()).expect("a sound limit makes a gate")
-        };
-        let gates = limits.iter().enumerate().map(gate).collect();
-        Self { clock, limiter, gates }
+        Self::on(&Clocked::in_memory(), limits)
+    }
+
+    /// A fresh gate a limit, of one limiter.
+    pub fn on(clocked: &Clocked, limits: &[Limit]) -> Self {
+        let gates = limits.iter().map(|limit| clocked.gate(limit)).collect();
+        Self { clock: clocked.clock.clone(), limiter: clocked.limiter.clone(), gates }
     }
 }
 

@@ -1,0 +1,156 @@
+//! Answers that are to come, under any executor. In memory they have come already.
+
+#[cfg(feature = "redis")]
+use crate::acquire::block_on;
+use crate::algorithm::Mode;
+use crate::ask::{OwnedAsk, decide};
+use crate::decision::Decision;
+#[cfg(feature = "redis")]
+use crate::store::redis::{Change, How, Meter, What, promise};
+use crate::verdict::Verdict;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+#[cfg(feature = "redis")]
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// Becomes the [`Decision`] of [`Gate::check_async`](crate::Gate::check_async), within the
+/// store's deadline. Dropped before, it counts as spent if it was on its way.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct DecisionFuture(Deciding);
+
+enum Deciding {
+    Ready(Option<Decision>),
+    #[cfg(feature = "redis")]
+    Asked(crate::store::redis::Asked),
+}
+
+impl DecisionFuture {
+    pub(crate) fn ready(decision: Decision) -> Self {
+        Self(Deciding::Ready(Some(decision)))
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn new(meter: &Arc<Meter>, key: &[u8], cost: u64, how: How) -> Self {
+        match meter.begin(key, cost, how) {
+            Ok(asked) => Self(Deciding::Asked(asked)),
+            Err(decision) => Self::ready(decision),
+        }
+    }
+}
+
+impl Future for DecisionFuture {
+    type Output = Decision;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
+        #[cfg(not(feature = "redis"))]
+        let _ = context;
+        match &mut self.0 {
+            Deciding::Ready(decision) => match decision.take() {
+                Some(decision) => Poll::Ready(decision),
+                None => panic!("`DecisionFuture` was polled after it was ready"),
+            },
+            #[cfg(feature = "redis")]
+            Deciding::Asked(asked) => asked.poll(context),
+        }
+    }
+}
+
+impl fmt::Debug for DecisionFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DecisionFuture").finish_non_exhaustive()
+    }
+}
+
+/// Becomes the [`Verdict`] of `reserve_async` and `check_async`, within the store's
+/// deadline for each place that it has to ask. Dropped before, everything goes back.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct VerdictFuture(Judging);
+
+#[cfg_attr(feature = "redis", expect(clippy::large_enum_variant, reason = "memory is not made to allocate"))]
+enum Judging {
+    Ready(Option<Verdict>),
+    #[cfg(feature = "redis")]
+    Parts(Pin<Box<dyn Future<Output = Verdict> + Send>>),
+}
+
+impl VerdictFuture {
+    pub(crate) fn new(asks: Vec<OwnedAsk>, mode: Mode) -> Self {
+        #[cfg(feature = "redis")]
+        if asks.iter().any(|ask| matches!(ask, OwnedAsk::Redis(_))) {
+            return Self(Judging::Parts(Box::pin(crate::parts::decide(asks, mode))));
+        }
+        Self(Judging::Ready(Some(decide(asks, mode))))
+    }
+}
+
+impl Future for VerdictFuture {
+    type Output = Verdict;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict> {
+        #[cfg(not(feature = "redis"))]
+        let _ = context;
+        match &mut self.0 {
+            Judging::Ready(verdict) => match verdict.take() {
+                Some(verdict) => Poll::Ready(verdict),
+                None => panic!("`VerdictFuture` was polled after it was ready"),
+            },
+            #[cfg(feature = "redis")]
+            Judging::Parts(parts) => parts.as_mut().poll(context),
+        }
+    }
+}
+
+impl fmt::Debug for VerdictFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerdictFuture").finish_non_exhaustive()
+    }
+}
+
+/// Becomes true once a key is reset, false if the store did not answer in time. It is
+/// on its way also if nobody awaits it.
+#[cfg(feature = "redis")]
+pub struct ResetFuture(Pin<Box<dyn Future<Output = bool> + Send>>);
+
+#[cfg(feature = "redis")]
+impl ResetFuture {
+    pub(crate) fn done() -> Self {
+        Self(Box::pin(std::future::ready(true)))
+    }
+
+    pub(crate) fn new(meter: &Arc<Meter>, key: &[u8]) -> Self {
+        let hash = meter.hash(key);
+        meter.forget(hash);
+        let key = meter.key(key, hash);
+        // Held places stay held.
+        if key.version.is_place() {
+            return Self::done();
+        }
+        let (promise, awaited) = promise();
+        let since = meter.core().now();
+        meter.core().change(Change { key: Some(key), what: What::Reset, since, promise: Some(promise) });
+        Self(Box::pin(async move { awaited.await.is_ok() }))
+    }
+
+    /// Waits on this thread.
+    pub fn blocking(self) -> bool {
+        block_on(self)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl Future for ResetFuture {
+    type Output = bool;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+#[cfg(feature = "redis")]
+impl fmt::Debug for ResetFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResetFuture").finish_non_exhaustive()
+    }
+}

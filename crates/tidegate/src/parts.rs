@@ -1,0 +1,480 @@
+//! A request whose gates live in more than memory.
+//!
+//! What lives together (in memory, on one server, in one slot of a Cluster) is decided
+//! together, at one instant. Where a request spans several such parts, they are asked
+//! one after the other, in the order of the checks, and what the earlier ones charged
+//! goes back if a later one refuses.
+
+use crate::algorithm::{Gauge, Mode};
+use crate::ask::{MemoryAsk, OwnedAsk, Side, decide_in_memory};
+use crate::clock::{MonotonicClock, StoreClock, Timestamp};
+use crate::decision::{Decision, Denial, Outcome};
+use crate::permit::{Charge, Permit};
+use crate::store::redis::{
+    self, Alone, Answered, Change, Core, Fault, How, Key, RedisAsk, Request, Told, Version, What, promise,
+};
+use crate::timer::Alarm;
+use crate::verdict::Verdict;
+use smallvec::SmallVec;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Who waits for a place asks again after about this time.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+
+type Decisions = SmallVec<[Decision; 2]>;
+
+/// Decides all questions; an allowed verdict holds the permit.
+pub(crate) async fn decide(asks: Vec<OwnedAsk>, mode: Mode) -> Verdict {
+    let mut decisions: Decisions = asks.iter().map(unasked).collect();
+    if let Some((at, denied)) = remembered(&asks, mode) {
+        decisions[at] = denied;
+        return verdict(&asks, decisions, SmallVec::new());
+    }
+    let mut held = Earlier::default();
+    for part in parts(&asks) {
+        let told = part.decide(&asks, mode).await;
+        let is_allowed = told.decisions.iter().all(Decision::is_allowed);
+        for (at, decision) in part.positions.iter().zip(told.decisions) {
+            decisions[*at] = decision;
+        }
+        held.0.extend(told.charges);
+        if !is_allowed {
+            // Whatever was charged goes back.
+            drop(held);
+            return verdict(&asks, decisions, SmallVec::new());
+        }
+    }
+    let wait_us = decisions.iter().map(Decision::wait_us).max().unwrap_or(0);
+    let mut charges = held.keep();
+    for charge in &mut charges {
+        // All start together, after the longest wait.
+        if let Charge::Redis { charge, .. } = charge {
+            charge.starts_after(wait_us);
+        }
+    }
+    verdict(&asks, decisions, charges)
+}
+
+fn verdict(asks: &[OwnedAsk], decisions: Decisions, charges: SmallVec<[Charge; 1]>) -> Verdict {
+    let now = asks.first().map_or(Timestamp::default(), |ask| clock(ask).now());
+    Verdict::new(asks.iter().map(side).collect(), decisions, charges, now)
+}
+
+/// The first check that is known to be refused.
+fn remembered(asks: &[OwnedAsk], mode: Mode) -> Option<(usize, Decision)> {
+    asks.iter().enumerate().find_map(|(at, ask)| match ask {
+        OwnedAsk::Redis(ask) => {
+            ask.meter.remembered(ask.hash, &ask.meter.version(), ask.cost, mode).map(|denied| (at, denied))
+        }
+        OwnedAsk::Memory(_) => None,
+    })
+}
+
+/// Checks that are decided at one instant.
+struct Part {
+    positions: SmallVec<[usize; 2]>,
+    /// The server's slot; none for memory.
+    place: Option<(Arc<Core>, u16)>,
+}
+
+fn parts(asks: &[OwnedAsk]) -> SmallVec<[Part; 2]> {
+    let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
+    for (at, ask) in asks.iter().enumerate() {
+        let place = match ask {
+            OwnedAsk::Memory(_) => None,
+            OwnedAsk::Redis(ask) => {
+                let core = ask.meter.core();
+                let slot = if core.is_cluster() { redis::slot(&redis::subject(&ask.key)) } else { 0 };
+                Some((core.clone(), slot))
+            }
+        };
+        let is_same = |part: &&mut Part| match (&part.place, &place) {
+            (None, None) => true,
+            (Some((core, slot)), Some((other, at))) => Arc::ptr_eq(core, other) && slot == at,
+            _ => false,
+        };
+        match parts.iter_mut().find(is_same) {
+            Some(part) => part.positions.push(at),
+            // Memory is asked first: it costs nothing.
+            None if place.is_none() => parts.insert(0, Part { positions: SmallVec::from_elem(at, 1), place }),
+            None => parts.push(Part { positions: SmallVec::from_elem(at, 1), place }),
+        }
+    }
+    parts
+}
+
+/// What a part said, in the order of its positions.
+struct PartTold {
+    decisions: Decisions,
+    charges: SmallVec<[Charge; 1]>,
+}
+
+impl Part {
+    async fn decide(&self, asks: &[OwnedAsk], mode: Mode) -> PartTold {
+        let Some((core, slot)) = &self.place else {
+            let asks: Vec<MemoryAsk> = self.asks(asks).filter_map(memory).collect();
+            let told = decide_in_memory(&asks, mode);
+            return PartTold { decisions: told.decisions, charges: told.charges };
+        };
+        let asks: Vec<RedisAsk> = self.asks(asks).filter_map(remote).collect();
+        let merged = Merged::new(&asks);
+        match ask(core, *slot, &merged, How::Take(mode)) {
+            Ok(asking) => match asking.await {
+                Ok(told) => merged.spread(&asks, told),
+                Err(fault) => alone(&asks, &merged, mode, fault),
+            },
+            Err(fault) => alone(&asks, &merged, mode, fault),
+        }
+    }
+
+    fn asks<'a>(&'a self, asks: &'a [OwnedAsk]) -> impl Iterator<Item = &'a OwnedAsk> {
+        self.positions.iter().map(|at| &asks[*at])
+    }
+}
+
+/// One question for each key: a key asked about twice pays the sum.
+struct Merged {
+    keys: SmallVec<[Key; 1]>,
+    costs: SmallVec<[u64; 1]>,
+    /// The key of each ask.
+    of: SmallVec<[usize; 2]>,
+}
+
+impl Merged {
+    fn new(asks: &[RedisAsk]) -> Self {
+        let mut merged = Self { keys: SmallVec::new(), costs: SmallVec::new(), of: SmallVec::new() };
+        for ask in asks {
+            let is_same = |key: &Key| Arc::ptr_eq(&key.meter, &ask.meter) && key.bytes == ask.key;
+            let at = merged.keys.iter().position(is_same).unwrap_or_else(|| {
+                let (meter, version) = (ask.meter.clone(), ask.meter.version());
+                merged.keys.push(Key { meter, version, bytes: ask.key.clone(), hash: ask.hash });
+                merged.costs.push(0);
+                merged.keys.len() - 1
+            });
+            merged.costs[at] = merged.costs[at].saturating_add(ask.cost);
+            merged.of.push(at);
+        }
+        merged
+    }
+
+    fn spread(&self, asks: &[RedisAsk], told: Told) -> PartTold {
+        let decisions = self.of.iter().map(|at| told.decisions[*at]).collect();
+        let mut charges = SmallVec::new();
+        for (at, mut whole) in told.charges.into_iter().enumerate() {
+            for (ask, _) in asks.iter().zip(&self.of).filter(|(_, of)| **of == at) {
+                charges.push(Charge::Redis { index: ask.index, charge: whole.part(ask.cost) });
+            }
+        }
+        PartTold { decisions, charges }
+    }
+}
+
+fn ask(core: &Arc<Core>, slot: u16, merged: &Merged, how: How) -> Result<Asking, Fault> {
+    let Some(shard) = core.shard_of(|| slot) else { return Err(Fault { retry_us: 100_000 }) };
+    if !shard.is_up() {
+        return Err(shard.fault(core));
+    }
+    if let [key] = merged.keys.as_slice() {
+        let asked = key.meter.ask(&key.version, &key.bytes, key.hash, merged.costs[0], how, true)?;
+        return Ok(Asking(asked));
+    }
+    let (promise, awaited) = promise();
+    let places = merged.keys.iter().filter(|key| key.version.is_place()).count();
+    let request = Request {
+        how,
+        costs: merged.costs.clone(),
+        wants_charges: true,
+        places_from: core.numbers(places as u64),
+        since: core.now(),
+        promise,
+    };
+    let joins = merged.keys.iter().all(|key| key.meter.coalesces);
+    shard.ask(merged.keys.clone(), joins, request);
+    Ok(Asking(awaited))
+}
+
+/// A question on its way. Dropped, it gives back what it was granted.
+struct Asking(Answered);
+
+impl Future for Asking {
+    type Output = Result<Told, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(Ok(told)) = self.0.leave() {
+            told.charges.into_iter().for_each(redis::Charge::cancel);
+        }
+    }
+}
+
+/// Decides without Redis: all by their shares in memory, or none.
+fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTold {
+    let mut shares: Vec<MemoryAsk> = Vec::new();
+    let mut decisions: Decisions = merged.of.iter().map(|at| not_asked(&merged.keys[*at].version)).collect();
+    let mut is_denied = false;
+    for (at, ask) in asks.iter().enumerate() {
+        match ask.meter.question(&merged.keys[merged.of[at]].version, &ask.key, ask.cost, fault) {
+            Alone::Denied(decision) => (decisions[at], is_denied) = (decision, true),
+            Alone::Share(share) => shares.push(MemoryAsk { index: ask.index, ..share }),
+        }
+    }
+    if is_denied {
+        return PartTold { decisions, charges: SmallVec::new() };
+    }
+    let told = decide_in_memory(&shares, mode);
+    let shown = told.decisions.into_iter().zip(asks).zip(&merged.of);
+    let decisions = shown
+        .map(|((decision, ask), at)| {
+            ask.meter.local.shown(decision, &merged.keys[*at].version.limit, fault.retry_us)
+        })
+        .collect();
+    PartTold { decisions, charges: told.charges }
+}
+
+/// What earlier parts have charged; goes back if it is dropped.
+#[derive(Default)]
+struct Earlier(SmallVec<[Charge; 1]>);
+
+impl Earlier {
+    fn keep(mut self) -> SmallVec<[Charge; 1]> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Earlier {
+    fn drop(&mut self) {
+        Permit::new(std::mem::take(&mut self.0), Timestamp::default(), Duration::ZERO).cancel();
+    }
+}
+
+/// Decides, queues for places, and waits for the start.
+pub(crate) async fn acquire(asks: Vec<OwnedAsk>) -> Verdict {
+    let first = decide(asks.clone(), Mode::Reserve).await;
+    let verdict = match places_to_queue_for(&asks, &first) {
+        Some(places) => queue(asks.clone(), places, first).await,
+        None => first,
+    };
+    let clock = asks.first().map(clock).unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
+    let waiting = Waiting(Some(verdict));
+    let until = waiting.0.as_ref().map_or(Timestamp::default(), Verdict::starts_at);
+    Sleep { clock, until, alarm: None }.await;
+    waiting.end()
+}
+
+/// A verdict whose start is to come. Dropped, the call does not happen.
+struct Waiting(Option<Verdict>);
+
+impl Waiting {
+    #[expect(clippy::expect_used, reason = "it is taken once, here")]
+    fn end(mut self) -> Verdict {
+        self.0.take().expect("a verdict that is waited for")
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(Ok(permit)) = self.0.take().map(Verdict::into_permit) {
+            permit.cancel();
+        }
+    }
+}
+
+/// The places in Redis that are missing, if nothing else is and they may be waited for.
+fn places_to_queue_for(asks: &[OwnedAsk], denied: &Verdict) -> Option<Vec<RedisAsk>> {
+    if denied.is_allowed() || denied.is_degraded() {
+        return None;
+    }
+    let mut places: Vec<RedisAsk> = Vec::new();
+    for (ask, decision) in asks.iter().zip(denied.decisions()) {
+        let place = remote(ask).filter(|ask| ask.meter.version().is_place());
+        match (decision.denial(), place) {
+            (Some(Denial::Unknown) | None, Some(place)) => {
+                let same =
+                    |held: &&mut RedisAsk| Arc::ptr_eq(&held.meter, &place.meter) && held.key == place.key;
+                match places.iter_mut().find(same) {
+                    Some(held) => held.cost = held.cost.saturating_add(place.cost),
+                    None => places.push(place),
+                }
+            }
+            (None, None) => {}
+            (Some(_), _) => return None,
+        }
+    }
+    // Everybody in the same order, so that nobody waits for a place with one in hand
+    // that the other needs.
+    places.sort_by(|a, b| (&a.meter.name, &a.key).cmp(&(&b.meter.name, &b.key)));
+    Some(places).filter(|places| !places.is_empty())
+}
+
+/// Queues for one place after the other, and then asks for everything else.
+async fn queue(asks: Vec<OwnedAsk>, places: Vec<RedisAsk>, denied: Verdict) -> Verdict {
+    let mut held = Earlier::default();
+    for place in places {
+        match one_place(&place).await {
+            Some(charge) => {
+                let mut whole = charge;
+                let same = asks
+                    .iter()
+                    .filter_map(remote)
+                    .filter(|ask| Arc::ptr_eq(&ask.meter, &place.meter) && ask.key == place.key);
+                for ask in same {
+                    held.0.push(Charge::Redis { index: ask.index, charge: whole.part(ask.cost) });
+                }
+            }
+            None => return denied,
+        }
+    }
+    let is_rate = |ask: &&OwnedAsk| !matches!(ask, OwnedAsk::Redis(ask) if ask.meter.version().is_place());
+    let rates: Vec<OwnedAsk> = asks.iter().filter(is_rate).cloned().collect();
+    let (rates, rate_charges) = decide(rates, Mode::Reserve).await.into_parts();
+    let mut rates = rates.into_iter();
+    let mut decisions: Decisions = SmallVec::new();
+    for ask in &asks {
+        let is_place = !is_rate(&ask);
+        let rate = if is_place { None } else { rates.next() };
+        decisions.push(rate.unwrap_or_else(|| {
+            let limit = side(ask).limit().capacity();
+            let gauge = Gauge::Plain { remaining: 0, reset_us: 0 };
+            Decision { outcome: Outcome::Allow { wait_us: 0 }, limit, gauge }
+        }));
+    }
+    // Without the rates, the places go back.
+    let Some(rate_charges) = rate_charges else { return verdict(&asks, decisions, SmallVec::new()) };
+    let mut charges = held.keep();
+    charges.extend(rate_charges);
+    verdict(&asks, decisions, charges)
+}
+
+/// Queues for a place until it is held, the queue is full, or the wait is over.
+async fn one_place(place: &RedisAsk) -> Option<redis::Charge> {
+    let core = place.meter.core().clone();
+    let key = place.meter.key(&place.key, place.hash);
+    let number = core.numbers(1);
+    let member = redis::member(&core.node, number, place.cost);
+    let until = core.clock.now() + key.version.limit.wait();
+    let mut in_queue = InQueue { key: key.clone(), member: Some(member.clone()) };
+    let mut is_new = true;
+    loop {
+        let (promise, awaited) = promise();
+        let what = What::Queue { member: member.clone(), is_new };
+        let (since, sent) = (core.now(), core.clock.now());
+        core.change(Change { key: Some(key.clone()), what, since, promise: Some(promise) });
+        let state = awaited.await.ok().and_then(|told| told.first().copied());
+        match state {
+            Some(1) => {
+                in_queue.member = None;
+                return Some(redis::Charge::new(&key, place.cost, 0, (0, 0), Some(number), sent));
+            }
+            Some(0) => {}
+            // No answer: it may be queued or not, and asking again finds out.
+            None if !is_new => {}
+            _ => return None,
+        }
+        is_new = false;
+        let now = core.clock.now();
+        if now >= until {
+            return None;
+        }
+        let pause =
+            ASK_AGAIN.mul_f64(0.75 + core.random() / 2.0).min(until.since(now).max(Duration::from_millis(1)));
+        let clock = StoreClock::Monotonic(MonotonicClock::new());
+        let wake = clock.now() + pause;
+        Sleep { clock, until: wake, alarm: None }.await;
+    }
+}
+
+/// Someone who waits for a place. Dropped, it leaves the queue.
+struct InQueue {
+    key: Key,
+    member: Option<String>,
+}
+
+impl Drop for InQueue {
+    fn drop(&mut self) {
+        if let Some(member) = self.member.take() {
+            self.key.send(What::Leave { member });
+        }
+    }
+}
+
+/// Sleeps until a time on a clock, under any executor.
+struct Sleep {
+    clock: StoreClock,
+    until: Timestamp,
+    alarm: Option<Alarm>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let waker = context.waker();
+        let (until, timer) = (self.until, self.clock.timer());
+        if self.clock.now() >= until {
+            return Poll::Ready(());
+        }
+        if self.alarm.is_some_and(|alarm| timer.rearm(alarm, waker)) {
+            return Poll::Pending;
+        }
+        let alarm = timer.arm(until, waker.clone());
+        // The clock may have passed it before the alarm stood.
+        let is_over = self.clock.now() >= until;
+        self.alarm = Some(alarm);
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.alarm.take() {
+            self.clock.timer().disarm(alarm);
+        }
+    }
+}
+
+fn memory(ask: &OwnedAsk) -> Option<MemoryAsk> {
+    match ask {
+        OwnedAsk::Memory(ask) => Some(ask.clone()),
+        OwnedAsk::Redis(_) => None,
+    }
+}
+
+fn remote(ask: &OwnedAsk) -> Option<RedisAsk> {
+    match ask {
+        OwnedAsk::Redis(ask) => Some(ask.clone()),
+        OwnedAsk::Memory(_) => None,
+    }
+}
+
+fn side(ask: &OwnedAsk) -> Side {
+    match ask {
+        OwnedAsk::Memory(ask) => Side::Memory(ask.meter.clone()),
+        OwnedAsk::Redis(ask) => Side::Redis(ask.meter.clone()),
+    }
+}
+
+fn clock(ask: &OwnedAsk) -> StoreClock {
+    match ask {
+        OwnedAsk::Memory(ask) => ask.meter.home.clock.clone(),
+        OwnedAsk::Redis(ask) => ask.meter.core().clock.clone(),
+    }
+}
+
+fn unasked(ask: &OwnedAsk) -> Decision {
+    let limit = side(ask).limit().capacity();
+    Decision { outcome: Outcome::Allow { wait_us: 0 }, limit, gauge: Gauge::Unasked }
+}
+
+fn not_asked(version: &Version) -> Decision {
+    let limit = version.limit.capacity();
+    Decision { outcome: Outcome::Allow { wait_us: 0 }, limit, gauge: Gauge::Unasked }
+}

@@ -1,0 +1,214 @@
+//! How Redis is reached, and what happens when it is not.
+
+use crate::limit::{Limit, LimitError};
+use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use std::fmt;
+use std::time::Duration;
+
+/// How Redis is reached: alone, by Sentinel, or as a Cluster.
+///
+/// URLs are `redis://[user[:password]@]host[:port][/db]`, or `rediss://` for TLS.
+/// Nothing is connected until the limiter is built, and a limiter can be built while
+/// Redis is away.
+///
+/// ```no_run
+/// use tidegate::{Limiter, Redis};
+///
+/// let limiter = Limiter::builder().redis(Redis::at("redis://127.0.0.1:6379")?).build();
+/// let gate = limiter.gate("checkout", "1000/s")?;
+/// # async fn serve(gate: tidegate::Gate) {
+/// let decision = gate.check_async("goods:7").await;
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Redis {
+    pub(crate) way: Way,
+    pub(crate) prefix: String,
+    pub(crate) deadline: Duration,
+    pub(crate) nodes: Option<u32>,
+    pub(crate) tls: Option<TlsCertificates>,
+}
+
+#[derive(Clone)]
+pub(crate) enum Way {
+    Alone(ConnectionInfo),
+    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, login: Box<ConnectionInfo> },
+    Cluster(Vec<ConnectionInfo>),
+}
+
+/// What a gate does while the store does not answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fallback {
+    /// Each node goes on with its share of the limit, in memory: the limit divided by
+    /// the number of nodes last known to be alive. It starts empty, so that switching
+    /// over gives no burst away, and denies where the share is below one unit or the
+    /// number of nodes is not known.
+    #[default]
+    Local,
+    /// Everything is denied, as [`Denial::Unavailable`](crate::Denial::Unavailable).
+    Deny,
+    /// Everything is let through up to `cap` on each node, for all keys together; what
+    /// is above is denied as [`Denial::Unavailable`](crate::Denial::Unavailable).
+    Allow {
+        /// What one node lets through at most.
+        cap: Limit,
+    },
+}
+
+impl Fallback {
+    /// [`Fallback::Allow`] with the cap as text.
+    ///
+    /// # Errors
+    /// If the text is not a limit.
+    pub fn allow<L: TryInto<Limit, Error: Into<LimitError>>>(cap: L) -> Result<Self, LimitError> {
+        Ok(Self::Allow { cap: cap.try_into().map_err(Into::into)? })
+    }
+}
+
+/// Why Redis cannot be reached as it was said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RedisError(String);
+
+const DEADLINE: Duration = Duration::from_millis(20);
+const PREFIX_MAX: usize = 32;
+
+impl Redis {
+    /// One server.
+    ///
+    /// # Errors
+    /// If the URL is not one.
+    pub fn at(url: &str) -> Result<Self, RedisError> {
+        Ok(Self::new(Way::Alone(info(url)?)))
+    }
+
+    /// A Cluster, of which these nodes are known. The others are found.
+    ///
+    /// # Errors
+    /// If there is none, or one is not a URL.
+    pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, RedisError> {
+        Ok(Self::new(Way::Cluster(infos(urls, "Redis::cluster")?)))
+    }
+
+    /// The master that these sentinels name. `login` is a URL with the scheme, the user,
+    /// the password and the database of the master; its host does not matter.
+    ///
+    /// # Errors
+    /// If there is no sentinel, or one is not a URL.
+    pub fn sentinel<U: AsRef<str>>(
+        sentinels: impl IntoIterator<Item = U>,
+        master: &str,
+        login: &str,
+    ) -> Result<Self, RedisError> {
+        let sentinels = infos(sentinels, "Redis::sentinel")?;
+        let login = Box::new(info(login)?);
+        Ok(Self::new(Way::Sentinel { sentinels, master: master.into(), login }))
+    }
+
+    fn new(way: Way) -> Self {
+        Self { way, prefix: "tg".into(), deadline: DEADLINE, nodes: None, tls: None }
+    }
+
+    /// What the names of all keys start with; `tg` unless said. Limiters with different
+    /// prefixes share nothing.
+    ///
+    /// # Errors
+    /// If it is empty, longer than 32, or not made of letters, digits or any of `._-/`.
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, RedisError> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+        if prefix.is_empty() || prefix.len() > PREFIX_MAX || !prefix.chars().all(is_part) {
+            return Err(RedisError(format!(
+                "`{}` is not a prefix: write 1 to 32 letters, digits or any of `._-/`, for example `shop`",
+                crate::Key::new(prefix)
+            )));
+        }
+        self.prefix = prefix.into();
+        Ok(self)
+    }
+
+    /// How long a decision waits for Redis before the gate's [`Fallback`] decides; 20 ms
+    /// unless said.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline.clamp(Duration::from_millis(1), Duration::from_secs(60));
+        self
+    }
+
+    /// How many nodes share the limits, for [`Fallback::Local`] before Redis was ever
+    /// reached. Later it is counted by heartbeat.
+    #[must_use]
+    pub fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = Some(nodes.max(1));
+        self
+    }
+
+    /// Trusts this certificate authority (PEM) for `rediss://`, instead of the usual ones.
+    #[must_use]
+    pub fn tls_authority(mut self, pem: &[u8]) -> Self {
+        self.certificates().root_cert = Some(pem.to_vec());
+        self
+    }
+
+    /// Shows this certificate with its key (PEM) to a server that asks for one.
+    #[must_use]
+    pub fn tls_client(mut self, certificate: &[u8], key: &[u8]) -> Self {
+        let client_tls = ClientTlsConfig { client_cert: certificate.to_vec(), client_key: key.to_vec() };
+        self.certificates().client_tls = Some(client_tls);
+        self
+    }
+
+    fn certificates(&mut self) -> &mut TlsCertificates {
+        self.tls.get_or_insert(TlsCertificates { client_tls: None, root_cert: None })
+    }
+}
+
+/// Without the passwords.
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<String> = match &self.way {
+            Way::Alone(info) => vec![info.addr().to_string()],
+            Way::Sentinel { sentinels: infos, .. } | Way::Cluster(infos) => {
+                infos.iter().map(|info| info.addr().to_string()).collect()
+            }
+        };
+        f.debug_struct("Redis").field("at", &addresses).field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}
+
+fn info(url: &str) -> Result<ConnectionInfo, RedisError> {
+    url.into_connection_info().map_err(|error| {
+        // The URL itself may hold a password.
+        let why = error.detail().map_or_else(|| error.to_string(), ToString::to_string);
+        RedisError(format!("not a Redis URL ({why}): write for example `redis://127.0.0.1:6379`"))
+    })
+}
+
+fn infos<U: AsRef<str>>(
+    urls: impl IntoIterator<Item = U>,
+    what: &str,
+) -> Result<Vec<ConnectionInfo>, RedisError> {
+    let infos: Vec<ConnectionInfo> =
+        urls.into_iter().map(|url| info(url.as_ref())).collect::<Result<_, _>>()?;
+    if infos.is_empty() {
+        return Err(RedisError(format!(
+            "{what} needs at least one URL, for example `redis://127.0.0.1:6379`"
+        )));
+    }
+    Ok(infos)
+}
+
+/// The same login at another address.
+pub(crate) fn moved(login: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let addr = match login.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host: host.into(),
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host.into(), port),
+    };
+    login.clone().set_addr(addr)
+}

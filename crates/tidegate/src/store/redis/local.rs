@@ -1,0 +1,123 @@
+//! What a gate does while Redis does not answer.
+
+use super::config::Fallback;
+use crate::algorithm::{Gauge, Plan, State};
+use crate::ask::MemoryAsk;
+use crate::clock::{StoreClock, Timestamp};
+use crate::decision::{Decision, Outcome, Refused};
+use crate::limit::Limit;
+use crate::store::memory::{self, Home, Pages, with_state};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Keys that a gate holds while it is on its own.
+const MAX_KEYS: usize = 100_000;
+
+pub(crate) struct Local {
+    id: u32,
+    name: Box<str>,
+    fallback: Fallback,
+    clock: StoreClock,
+    share: Mutex<Option<Share>>,
+}
+
+/// A node's share of a limit, counted in memory.
+#[derive(Clone)]
+struct Share {
+    /// What it was made of; another one starts anew.
+    of: Limit,
+    nodes: u32,
+    /// When Redis answered last: from then on the share flows.
+    since: Timestamp,
+    meter: Arc<memory::Meter>,
+}
+
+/// A question to a gate that is on its own.
+pub(crate) enum Alone {
+    /// Decided by this share.
+    Share(MemoryAsk),
+    /// Denied.
+    Denied(Decision),
+}
+
+impl Local {
+    pub(crate) fn new(id: u32, name: &str, fallback: Fallback, clock: StoreClock) -> Self {
+        Self { id, name: name.into(), fallback, clock, share: Mutex::default() }
+    }
+
+    /// How one question is decided, `since` Redis answered last.
+    pub(crate) fn question(
+        &self,
+        limit: &Limit,
+        nodes: Option<u32>,
+        since: Timestamp,
+        key: &[u8],
+        cost: u64,
+        retry_us: u64,
+    ) -> Alone {
+        let denied = || Alone::Denied(unavailable(limit, retry_us));
+        let (share, key, is_empty) = match &self.fallback {
+            Fallback::Deny => return denied(),
+            Fallback::Allow { cap } => (Some(cap.clone()), &b""[..], false),
+            Fallback::Local => (nodes.and_then(|nodes| limit.share(nodes)), key, true),
+        };
+        let Some(share) = share else { return denied() };
+        let meter = self.meter(limit, &share, nodes.unwrap_or(1), since);
+        let hash = meter.hash(key);
+        if is_empty {
+            start_empty(&meter, hash, since);
+        }
+        Alone::Share(MemoryAsk { meter, hash, cost, index: 0 })
+    }
+
+    fn meter(&self, of: &Limit, share: &Limit, nodes: u32, since: Timestamp) -> Arc<memory::Meter> {
+        let mut held = self.share.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = &*held
+            && held.of == *of
+            && held.nodes == nodes
+            && held.since == since
+        {
+            return held.meter.clone();
+        }
+        let home = Arc::new(Home::new(self.clock.clone(), MAX_KEYS, Pages::AsTouched));
+        let meter = Arc::new(memory::Meter::new(self.id, &self.name, share.clone(), home, false));
+        *held = Some(Share { of: of.clone(), nodes, since, meter: meter.clone() });
+        meter
+    }
+
+    /// What a denial of a share is called: a cap is nobody's limit.
+    pub(crate) fn shown(&self, decision: Decision, limit: &Limit, retry_us: u64) -> Decision {
+        match (&self.fallback, decision.outcome) {
+            (Fallback::Allow { .. }, Outcome::Deny(_)) => unavailable(limit, retry_us),
+            _ => degraded(decision),
+        }
+    }
+}
+
+/// A key that was not seen since Redis answered last had nothing left then: whatever
+/// the others have used, this node starts no burst of its own.
+fn start_empty(meter: &memory::Meter, hash: u64, since: Timestamp) {
+    let until_us = since.as_micros().saturating_add(meter.version().plan.longest_us());
+    with_state(meter, hash, |version, now_us, state| {
+        let is_new = version.plan.idle_at_us(now_us, state) <= now_us;
+        let is_rate = !matches!((&version.plan, &*state), (Plan::Slots(_), _) | (_, State::Slots(_)));
+        if is_new && is_rate && now_us < until_us {
+            *state = version.plan.used_up(since.as_micros());
+        }
+    });
+}
+
+fn unavailable(limit: &Limit, retry_us: u64) -> Decision {
+    Decision {
+        outcome: Outcome::Deny(Refused::Unavailable { retry_us }),
+        limit: limit.capacity(),
+        gauge: Gauge::Degraded { remaining: 0, reset_us: retry_us },
+    }
+}
+
+fn degraded(decision: Decision) -> Decision {
+    let gauge = Gauge::Degraded {
+        remaining: decision.remaining(),
+        reset_us: u64::try_from(decision.reset_after().as_micros()).unwrap_or(u64::MAX),
+    };
+    Decision { gauge, ..decision }
+}

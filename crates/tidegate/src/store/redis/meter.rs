@@ -1,0 +1,226 @@
+//! One gate's side of the store: its limit, and the layers before the network.
+
+use super::core::{Core, Store};
+use super::job::{Fault, How, Key, Request, Told};
+use super::known::{BELIEVED, Known};
+use super::lease::Leases;
+use super::local::{Alone, Local};
+use super::name;
+use super::plan::{Found, Version};
+use super::promise::{Awaited, promise};
+use super::stats::count;
+use crate::algorithm::Mode;
+use crate::ask::decide_in_memory;
+use crate::clock::Timestamp;
+use crate::decision::Decision;
+use crate::key::KeyHasher;
+use crate::limit::Limit;
+use crate::limiter::Options;
+use smallvec::SmallVec;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+pub(crate) struct Meter {
+    pub(crate) id: u32,
+    pub(crate) name: Box<str>,
+    /// The limit that it was defined with, which may not be in force any more.
+    pub(crate) defined: Box<Limit>,
+    pub(crate) store: Arc<Store>,
+    /// How long a place is held without a sign of life.
+    pub(crate) lease: Duration,
+    pub(crate) local: Local,
+    pub(crate) leases: Option<Leases>,
+    hasher: KeyHasher,
+    version: RwLock<Arc<Version>>,
+    changing: Mutex<()>,
+    known: Option<Known>,
+    /// How long a denial is believed.
+    believed: Duration,
+    /// Requests about the same key share a call.
+    pub(crate) coalesces: bool,
+}
+
+/// What asking comes to.
+pub(crate) type Answered = Awaited<Result<Told, Fault>>;
+
+impl Meter {
+    pub(crate) fn new(id: u32, name: &str, limit: Limit, store: Arc<Store>, options: &Options) -> Self {
+        let version = Version::new(1, limit, options.place_lease);
+        Self {
+            id,
+            name: name.into(),
+            defined: Box::new(version.limit.clone()),
+            lease: options.place_lease,
+            local: Local::new(id, name, options.fallback.clone(), store.core.clock.clone()),
+            leases: options.lease.map(Leases::new),
+            hasher: KeyHasher::random(),
+            version: RwLock::new(Arc::new(version)),
+            changing: Mutex::default(),
+            known: options.remembers.then(Known::default),
+            believed: if options.comes_back { BELIEVED } else { Duration::from_secs(3_600) },
+            coalesces: options.coalesces,
+            store,
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.store.core
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash(key)
+    }
+
+    pub(crate) fn version(&self) -> Arc<Version> {
+        self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn change(&self, limit: Limit) {
+        let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.version();
+        if old.limit == limit {
+            return;
+        }
+        let next = Arc::new(Version::new(old.number + 1, limit, self.lease));
+        *self.version.write().unwrap_or_else(PoisonError::into_inner) = next;
+        if let Some(known) = &self.known {
+            known.forget_all();
+        }
+        drop(changing);
+    }
+
+    pub(crate) fn key(self: &Arc<Self>, bytes: &[u8], hash: u64) -> Key {
+        Key { meter: self.clone(), version: self.version(), bytes: bytes.into(), hash }
+    }
+
+    /// The denial that Redis would give, if that is known.
+    pub(crate) fn remembered(&self, hash: u64, version: &Version, cost: u64, mode: Mode) -> Option<Decision> {
+        let decision = self.known.as_ref()?.denies(self.core().clock.now(), hash, version, cost, mode)?;
+        count(&self.core().counters.remembered, 1);
+        Some(decision)
+    }
+
+    /// What Redis said of a key, in answer to what was asked at `sent`.
+    pub(crate) fn learn(&self, key: &Key, found: &Found, is_denied: bool, sent: Timestamp) {
+        if let Some(known) = &self.known
+            && (is_denied || known.knows(key.hash))
+        {
+            known.remember(key.hash, &key.version, found.clone(), sent, sent + self.believed);
+        }
+    }
+
+    /// Something came back: what was refused may fit.
+    pub(crate) fn forget(&self, hash: u64) {
+        if let Some(known) = &self.known {
+            known.forget(hash);
+        }
+    }
+
+    /// Asks Redis about one key.
+    pub(crate) fn ask(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        bytes: &[u8],
+        hash: u64,
+        cost: u64,
+        how: How,
+        wants_charges: bool,
+    ) -> Result<Answered, Fault> {
+        let core = self.core();
+        let Some(shard) = core.shard_of(|| name::slot(&name::subject(bytes))) else {
+            return Err(Fault { retry_us: 100_000 });
+        };
+        if !shard.is_up() {
+            return Err(shard.fault(core));
+        }
+        let (promise, awaited) = promise();
+        let request = Request {
+            how,
+            costs: SmallVec::from_elem(cost, 1),
+            wants_charges,
+            places_from: if version.is_place() { core.numbers(1) } else { 0 },
+            since: core.now(),
+            promise,
+        };
+        let is_same = |key: &Key| {
+            Arc::ptr_eq(&key.version, version)
+                && std::ptr::eq(&raw const *key.meter, &raw const **self)
+                && *key.bytes == *bytes
+        };
+        let key = || Key { meter: self.clone(), version: version.clone(), bytes: bytes.into(), hash };
+        let id = hash ^ u64::from(self.id).rotate_left(48);
+        shard.ask_one(id, self.coalesces, is_same, key, request);
+        Ok(awaited)
+    }
+}
+
+/// A question that is on its way to Redis, and what is needed if it does not come back.
+pub(crate) struct Asked {
+    answer: Answered,
+    meter: Arc<Meter>,
+    version: Arc<Version>,
+    key: SmallVec<[u8; 32]>,
+    cost: u64,
+    how: How,
+}
+
+impl Asked {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Decision> {
+        match Pin::new(&mut self.answer).poll(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(told)) => Poll::Ready(told.decisions[0]),
+            Poll::Ready(Err(fault)) => {
+                Poll::Ready(self.meter.alone(&self.version, &self.key, self.cost, self.how, fault))
+            }
+        }
+    }
+}
+
+impl Meter {
+    /// Asks about one key, unless the answer is known.
+    pub(crate) fn begin(self: &Arc<Self>, key: &[u8], cost: u64, how: How) -> Result<Asked, Decision> {
+        let (version, hash) = (self.version(), self.hash(key));
+        if let How::Take(mode) = how {
+            if let Some(leases) = &self.leases
+                && let Some(decision) = leases.spend(self, &version, key, hash, cost)
+            {
+                return Err(decision);
+            }
+            if let Some(decision) = self.remembered(hash, &version, cost, mode) {
+                return Err(decision);
+            }
+        }
+        match self.ask(&version, key, hash, cost, how, false) {
+            Ok(answer) => {
+                Ok(Asked { answer, meter: self.clone(), version, key: SmallVec::from_slice(key), cost, how })
+            }
+            Err(fault) => Err(self.alone(&version, key, cost, how, fault)),
+        }
+    }
+
+    /// Decides one question without Redis.
+    fn alone(&self, version: &Version, key: &[u8], cost: u64, how: How, fault: Fault) -> Decision {
+        match self.question(version, key, cost, fault) {
+            Alone::Denied(decision) => decision,
+            Alone::Share(ask) => {
+                let decision = match how {
+                    How::Peek => ask.meter.peek(ask.hash, cost),
+                    How::Take(mode) => decide_in_memory(&[ask], mode).decisions[0],
+                };
+                self.local.shown(decision, &version.limit, fault.retry_us)
+            }
+        }
+    }
+
+    /// How a question is decided without Redis.
+    pub(crate) fn question(&self, version: &Version, key: &[u8], cost: u64, fault: Fault) -> Alone {
+        let core = self.core();
+        count(&core.counters.degraded, 1);
+        let since =
+            core.shard_of(|| name::slot(&name::subject(key))).map_or(core.began, |shard| shard.good());
+        self.local.question(&version.limit, core.nodes(), since, key, cost, fault.retry_us)
+    }
+}

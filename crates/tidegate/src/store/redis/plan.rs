@@ -1,0 +1,223 @@
+//! A limit's numbers as the script takes them, and the answers that follow from what
+//! the script found.
+//!
+//! The script only moves the state. What a caller is told is computed here, from the
+//! state that the script found, by the same functions as in memory.
+
+use crate::algorithm::{
+    Answer, Bucket, Gauge, Mode, SliceState, Slices, SlotState, Slots, Step, Stepped, WarmState, WarmUp, Wide,
+};
+use crate::decision::Refused;
+use crate::limit::{Algorithm, Limit};
+use std::time::Duration;
+
+/// A limit in force, with its numbers.
+pub(crate) struct Version {
+    pub(crate) number: u64,
+    pub(crate) limit: Limit,
+    pub(crate) plan: Plan,
+    /// What the script takes: the kind and five numbers.
+    pub(crate) numbers: [u64; 6],
+    /// Written behind every state, so that another limit can tell whose it is.
+    pub(crate) tag: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    Smooth(Bucket<Wide>),
+    Stepped(Bucket<Stepped>),
+    Warm(WarmUp),
+    Slices(Slices),
+    Slots(Slots),
+}
+
+/// How long a waiter in a queue is taken to be alive without a sign.
+const WAITER_ALIVE: Duration = Duration::from_secs(2);
+
+impl Version {
+    /// `lease` is how long a place is held without a sign of its holder.
+    pub(crate) fn new(number: u64, limit: Limit, lease: Duration) -> Self {
+        let (amount, period, wait) = (limit.amount(), limit.period_us(), limit.wait_us());
+        let (cell, drain) = limit.cell_and_drain();
+        let wide = |burst: u128, full: u128, strict: bool| {
+            Plan::Smooth(Bucket { scale: Wide { cell, drain, burst, full }, strict })
+        };
+        let stepped = |cap: u64| {
+            Plan::Stepped(Bucket {
+                scale: Stepped { amount, tick_us: period, cap, wait_us: wait },
+                strict: false,
+            })
+        };
+        let unit = u128::from(cell);
+        let plan = match *limit.algorithm() {
+            Algorithm::TokenBucket { burst } => {
+                let burst = u128::from(burst) * unit;
+                wide(burst, burst + u128::from(wait) * u128::from(drain), false)
+            }
+            Algorithm::LeakyBucket { capacity } => {
+                wide(u128::from(capacity) * unit, u128::from(capacity) * unit, false)
+            }
+            Algorithm::LeakyQueue { queue } => wide(unit, unit * (u128::from(queue) + 1), true),
+            Algorithm::Ticked { cap } => stepped(cap),
+            Algorithm::FixedWindow => stepped(amount),
+            Algorithm::WarmUp { warmup } => {
+                let warmup_us = u64::try_from(warmup.as_micros()).unwrap_or(u64::MAX);
+                Plan::Warm(WarmUp { cell, drain, warmup_us, wait_us: wait })
+            }
+            Algorithm::SlidingWindow { slices } => Plan::Slices(Slices {
+                amount,
+                slice_us: period.div_ceil(slices),
+                span: slices,
+                wait_us: wait,
+            }),
+            Algorithm::SlidingLog => {
+                Plan::Slices(Slices { amount, slice_us: 1, span: period - 1, wait_us: wait })
+            }
+            Algorithm::Concurrency { queue } => Plan::Slots(Slots { amount, queue }),
+        };
+        let narrow = |ticks: u128| u64::try_from(ticks).unwrap_or(u64::MAX);
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let (numbers, tag) = match plan {
+            Plan::Smooth(Bucket { scale: s, strict }) => (
+                [1, s.cell, s.drain, narrow(s.burst), narrow(s.full), u64::from(strict)],
+                format!("b{}/{}", s.cell, s.drain),
+            ),
+            Plan::Stepped(Bucket { scale: s, .. }) => {
+                ([2, s.amount, s.tick_us, s.cap, s.wait_us, 0], format!("t{}/{}", s.amount, s.tick_us))
+            }
+            Plan::Warm(w) => (
+                [3, w.cell, w.drain, w.warmup_us, w.wait_us, 0],
+                format!("w{}/{}/{}", w.cell, w.drain, w.warmup_us),
+            ),
+            Plan::Slices(s) => {
+                ([4, s.amount, s.slice_us, s.span, s.wait_us, 0], format!("l{}/{}", s.slice_us, s.span))
+            }
+            Plan::Slots(s) => ([5, s.amount, s.queue, us(lease), us(WAITER_ALIVE), 0], String::new()),
+        };
+        Self { number, limit, plan, numbers, tag }
+    }
+
+    pub(crate) fn is_place(&self) -> bool {
+        matches!(self.plan, Plan::Slots(_))
+    }
+}
+
+/// What the script found of one key, at `at_us` on the server's clock.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    at_us: u64,
+    state: State,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Ticks that are in a bucket.
+    Level(u64),
+    /// Units in use since the tick of `at_us`.
+    Units(u64),
+    Warm(WarmState),
+    /// Slices, of which the first `known` are single ones and the rest is summed up.
+    Slices {
+        state: SliceState,
+        known: usize,
+    },
+    Slots(SlotState),
+}
+
+impl Found {
+    /// When it was found, on the server's clock.
+    pub(crate) fn at_us(&self) -> u64 {
+        self.at_us
+    }
+}
+
+/// Where a charge stands, for the script to find it again: two numbers.
+pub(crate) type Mark = (u64, u64);
+
+impl Plan {
+    /// Reads what the script tells of a key; `None` if it makes no sense.
+    pub(crate) fn read(&self, at_us: u64, told: &mut impl Iterator<Item = i64>) -> Option<Found> {
+        let mut next = || told.next();
+        let state = match self {
+            Self::Smooth(_) => State::Level(natural(next()?)?),
+            Self::Stepped(_) => State::Units(natural(next()?)?),
+            Self::Warm(warm) => {
+                let (used, base, stored) = (next()? != 0, next()?, natural(next()?)?);
+                State::Warm(warm.state(at_us, used, base, stored))
+            }
+            Self::Slices(_) => {
+                let (_total, known, entries) = (next()?, natural(next()?)?, natural(next()?)?);
+                let mut read = Vec::new();
+                for _ in 0..entries {
+                    read.push((natural(next()?)?, natural(next()?)?));
+                }
+                let known = usize::try_from(known).ok()?;
+                State::Slices { state: SliceState::of(read.into_iter()), known }
+            }
+            Self::Slots(_) => State::Slots(SlotState::of(natural(next()?)?, natural(next()?)?)),
+        };
+        Some(Found { at_us, state })
+    }
+
+    /// Decides at `now_us`, which is `found`'s own time or a little later.
+    pub(crate) fn answer(&self, now_us: u64, found: &mut Found, cost: u64, mode: Mode, limit: u64) -> Answer {
+        let since_us = now_us.saturating_sub(found.at_us);
+        match (self, &mut found.state) {
+            (Self::Smooth(bucket), State::Level(level)) => {
+                bucket.answer(since_us, u128::from(*level), cost, mode, limit)
+            }
+            (Self::Stepped(bucket), State::Units(units)) => {
+                let tat = bucket.scale.tick(found.at_us) * bucket.scale.amount + *units;
+                bucket.answer(now_us, tat, cost, mode, limit)
+            }
+            (Self::Warm(warm), State::Warm(state)) => warm.answer(now_us, *state, cost, mode),
+            (Self::Slices(slices), State::Slices { state, .. }) => slices.answer(now_us, state, cost, mode),
+            (Self::Slots(slots), State::Slots(state)) => slots.answer(state, cost, mode),
+            _ => Answer::denied(Refused::Unknown, Gauge::Plain { remaining: 0, reset_us: 0 }),
+        }
+    }
+
+    /// Takes what an answer at `found`'s own time granted, and tells where it stands.
+    pub(crate) fn apply(&self, found: &mut Found, step: Step) -> Mark {
+        match (self, &mut found.state, step) {
+            (Self::Smooth(bucket), State::Level(level), Step::Tat(tat)) => {
+                *level = u64::try_from(tat).unwrap_or(u64::MAX);
+                (found.at_us + *level / bucket.scale.drain, *level % bucket.scale.drain)
+            }
+            (Self::Stepped(bucket), State::Units(units), Step::Tat(tat)) => {
+                let tick = bucket.scale.tick(found.at_us);
+                *units = u64::try_from(tat).unwrap_or(u64::MAX).saturating_sub(tick * bucket.scale.amount);
+                (tick, *units)
+            }
+            (Self::Warm(warm), State::Warm(state), Step::Warm(next)) => {
+                *state = next;
+                warm.last_start(next)
+            }
+            (Self::Slices(_), State::Slices { state, .. }, Step::Slice { slice, units }) => {
+                Slices::apply(state, slice, units);
+                (slice, 0)
+            }
+            (Self::Slots(_), State::Slots(state), Step::Hold { units }) => {
+                Slots::apply(state, units);
+                (0, 0)
+            }
+            _ => (0, 0),
+        }
+    }
+
+    /// True if `found` says enough about a call of this cost.
+    pub(crate) fn knows(&self, found: &Found, cost: u64) -> bool {
+        match (self, &found.state) {
+            (Self::Slices(slices), State::Slices { state, known }) => {
+                let excess = state.total().saturating_add(cost).saturating_sub(slices.amount);
+                excess <= state.units_of_first(*known)
+            }
+            (Self::Slots(_), _) => false,
+            _ => true,
+        }
+    }
+}
+
+fn natural(number: i64) -> Option<u64> {
+    u64::try_from(number).ok()
+}

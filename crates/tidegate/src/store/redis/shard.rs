@@ -1,0 +1,557 @@
+//! One server: who waits for it, what is on the way to it, and whether it answers.
+//!
+//! While one flight of calls is on its way, questions gather; those about the same keys
+//! become one group, and the next flight carries them all. So the busier it is, the
+//! fewer calls a question costs, and nobody waits for company.
+
+use super::connection::Connection;
+use super::core::Core;
+use super::job::{self, Change, Fault, Group, How, Job, Key, Request, What};
+use super::stats::count;
+use crate::clock::Timestamp;
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use smallvec::SmallVec;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// Groups that share a call: some hundred microseconds of the server's time.
+const GROUPS_IN_CALL: usize = 64;
+/// Requests that share a group.
+const REQUESTS_IN_GROUP: usize = 1024;
+/// Answers that may be missed in a row before the server counts as away.
+const MISSES: u32 = 3;
+/// The first and the longest pause between two tries to reach a server.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// A slot that is being moved is tried again after this time.
+const TRY_AGAIN: Duration = Duration::from_millis(2);
+
+pub(crate) struct Shard {
+    /// Where it is, as far as it is known.
+    address: Mutex<String>,
+    gathered: Mutex<Gathered>,
+    wake: Notify,
+    /// False while it does not answer: then nobody is made to wait for it.
+    is_up: AtomicBool,
+    /// When it is tried again, on the real clock.
+    retry_at_us: AtomicU64,
+    is_retired: AtomicBool,
+    /// When it answered last, on the local clock.
+    good_us: AtomicU64,
+}
+
+#[derive(Default)]
+struct Gathered {
+    jobs: Vec<Waiting>,
+    /// The groups that others can still join.
+    open: HashMap<u64, usize>,
+}
+
+struct Waiting {
+    job: Job,
+    /// Sent in a call of its own.
+    is_alone: bool,
+    /// The slot is being moved, and this server is where it goes to.
+    is_asking: bool,
+    not_before: Timestamp,
+}
+
+impl Shard {
+    pub(crate) fn new(address: String, began: Timestamp) -> Self {
+        Self {
+            good_us: AtomicU64::new(began.as_micros()),
+            address: Mutex::new(address),
+            gathered: Mutex::default(),
+            wake: Notify::new(),
+            is_up: AtomicBool::new(true),
+            retry_at_us: AtomicU64::new(0),
+            is_retired: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// When it answered last.
+    pub(crate) fn good(&self) -> Timestamp {
+        Timestamp::from_micros(self.good_us.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::Relaxed)
+    }
+
+    /// What to tell those whom it does not answer.
+    pub(crate) fn fault(&self, core: &Core) -> Fault {
+        let now_us = core.now().as_micros();
+        Fault { retry_us: self.retry_at_us.load(Ordering::Relaxed).saturating_sub(now_us).max(1_000) }
+    }
+
+    /// No longer part of the Cluster.
+    pub(crate) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// One request about one key; `key` is only called if nobody asks about it yet.
+    pub(crate) fn ask_one(
+        &self,
+        hash: u64,
+        joins: bool,
+        is_same: impl Fn(&Key) -> bool,
+        key: impl FnOnce() -> Key,
+        request: Request,
+    ) {
+        let mut gathered = self.lock();
+        if joins
+            && let Some(group) = gathered.joinable(hash)
+            && group.keys.len() == 1
+            && is_same(&group.keys[0])
+        {
+            count(&group.keys[0].meter.core().counters.coalesced, 1);
+            group.requests.push(request);
+            // Whoever opened the group has woken the server's task.
+            return;
+        }
+        let mut keys = SmallVec::new();
+        keys.push(key());
+        gathered.open(hash, keys, request, joins);
+        drop(gathered);
+        self.wake.notify_one();
+    }
+
+    /// One request about several keys.
+    pub(crate) fn ask(&self, keys: SmallVec<[Key; 1]>, joins: bool, request: Request) {
+        let hash = keys.iter().fold(0u64, |all, key| all.rotate_left(7) ^ key.hash ^ u64::from(key.meter.id));
+        let mut gathered = self.lock();
+        if joins
+            && let Some(group) = gathered.joinable(hash)
+            && is_same(&group.keys, &keys)
+        {
+            count(&keys[0].meter.core().counters.coalesced, 1);
+            group.requests.push(request);
+            return;
+        }
+        gathered.open(hash, keys, request, joins);
+        drop(gathered);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn change(&self, change: Change) {
+        let mut gathered = self.lock();
+        // What is asked from now on comes after this.
+        gathered.open.clear();
+        gathered.push(Job::Change(change), false);
+        drop(gathered);
+        self.wake.notify_one();
+    }
+
+    /// Something that another server did not do.
+    fn redirect(&self, job: Job, is_asking: bool, not_before: Timestamp) {
+        let mut gathered = self.lock();
+        gathered.open.clear();
+        gathered.jobs.push(Waiting { job, is_alone: is_asking, is_asking, not_before });
+        drop(gathered);
+        self.wake.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<Waiting> {
+        let mut gathered = self.lock();
+        gathered.open.clear();
+        std::mem::take(&mut gathered.jobs)
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().jobs.is_empty()
+    }
+
+    fn fail_all(&self, core: &Core) {
+        let fault = self.fault(core);
+        for waiting in self.take() {
+            waiting.job.fail(fault);
+        }
+    }
+
+    fn goes_down(&self, core: &Core, pause: Duration, why: &str) {
+        let retry_at = core.now() + pause;
+        self.retry_at_us.store(retry_at.as_micros(), Ordering::Relaxed);
+        if self.is_up.swap(false, Ordering::Relaxed) {
+            tracing::warn!(server = self.address(), why, "Redis does not answer: gates fall back");
+        }
+        self.fail_all(core);
+    }
+
+    fn comes_up(&self) {
+        if !self.is_up.swap(true, Ordering::Relaxed) {
+            tracing::info!(server = self.address(), "Redis answers again");
+        }
+    }
+}
+
+fn is_same(one: &[Key], other: &[Key]) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).all(|(a, b)| {
+            Arc::ptr_eq(&a.version, &b.version) && Arc::ptr_eq(&a.meter, &b.meter) && a.bytes == b.bytes
+        })
+}
+
+impl Gathered {
+    fn joinable(&mut self, hash: u64) -> Option<&mut Group> {
+        let at = *self.open.get(&hash)?;
+        match &mut self.jobs[at].job {
+            Job::Decide(group) if group.requests.len() < REQUESTS_IN_GROUP => Some(group),
+            _ => None,
+        }
+    }
+
+    fn open(&mut self, hash: u64, keys: SmallVec<[Key; 1]>, request: Request, joins: bool) {
+        if joins {
+            self.open.insert(hash, self.jobs.len());
+        }
+        self.push(Job::Decide(Group { keys, requests: vec![request] }), !joins);
+    }
+
+    fn push(&mut self, job: Job, is_alone: bool) {
+        self.jobs.push(Waiting { job, is_alone, is_asking: false, not_before: Timestamp::default() });
+    }
+}
+
+/// Tries to reach the server, serves it, and starts anew.
+pub(crate) async fn run(core: Arc<Core>, shard: Arc<Shard>) {
+    let mut pauses = Pauses::default();
+    let mut is_first = true;
+    loop {
+        if shard.is_retired.load(Ordering::Relaxed) || core.is_closed() {
+            shard.fail_all(&core);
+            return;
+        }
+        match connect(&core, &shard, is_first).await {
+            Ok((connection, address)) => {
+                *shard.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+                count(&core.counters.connects, 1);
+                shard.comes_up();
+                pauses = Pauses::default();
+                let lost = Flight { core: &core, shard: &shard, connection }.serve().await;
+                tracing::debug!(server = shard.address(), why = lost.why, "connection to Redis lost");
+                core.look_around();
+                // A connection that was closed is made anew at once; a server that was
+                // silent is left alone for a while.
+                is_first = !lost.is_silent;
+                if lost.is_silent {
+                    let pause = pauses.next(&core);
+                    shard.goes_down(&core, pause, lost.why);
+                    tokio::time::sleep(pause).await;
+                }
+            }
+            Err(error) => {
+                is_first = false;
+                let pause = pauses.next(&core);
+                shard.goes_down(&core, pause, &error);
+                core.look_around();
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+}
+
+/// The first try holds callers back, for one deadline; later ones nobody waits for.
+async fn connect(core: &Core, shard: &Shard, is_first: bool) -> Result<(Connection, String), String> {
+    let address = shard.address();
+    let mut connecting = std::pin::pin!(timeout(CONNECT_TIMEOUT, Connection::open(core, &address)));
+    let mut result = None;
+    if is_first {
+        match timeout(core.config.deadline, connecting.as_mut()).await {
+            Ok(done) => result = Some(done),
+            Err(_) => shard.goes_down(core, FIRST_PAUSE, "it does not answer in time"),
+        }
+    }
+    let result = match result {
+        Some(result) => result,
+        None => connecting.await,
+    };
+    match result {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err("it does not answer".into()),
+    }
+}
+
+/// Pauses that grow and differ by node, so that nodes do not come back all at once.
+#[derive(Default)]
+struct Pauses {
+    tries: u32,
+}
+
+impl Pauses {
+    fn next(&mut self, core: &Core) -> Duration {
+        let pause = (FIRST_PAUSE * 2u32.pow(self.tries.min(4))).min(LONGEST_PAUSE);
+        self.tries += 1;
+        pause.mul_f64(0.5 + core.random())
+    }
+}
+
+/// Why a connection is given up.
+struct Lost {
+    why: &'static str,
+    is_silent: bool,
+}
+
+struct Flight<'a> {
+    core: &'a Arc<Core>,
+    shard: &'a Shard,
+    connection: Connection,
+}
+
+/// What became of one call.
+enum Fate {
+    Done,
+    /// No answer in time: what was asked may have been done.
+    Missed,
+    /// The connection is gone, and what was asked may have been done.
+    Cut,
+    /// The server says that it is not the one to ask now.
+    Wrong(&'static str),
+}
+
+impl Flight<'_> {
+    async fn serve(&mut self) -> Lost {
+        let mut misses = 0;
+        loop {
+            let jobs = self.shard.take();
+            if jobs.is_empty() {
+                if self.shard.is_retired.load(Ordering::Relaxed) || self.core.is_closed() {
+                    return Lost { why: "it is no longer needed", is_silent: false };
+                }
+                self.shard.wake.notified().await;
+                continue;
+            }
+            let fates = self.fly(jobs).await;
+            if fates.is_empty() {
+                // Nothing to send yet.
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+            for fate in fates {
+                match fate {
+                    Fate::Done => misses = 0,
+                    Fate::Missed => misses += 1,
+                    Fate::Cut => return Lost { why: "the connection was closed", is_silent: false },
+                    Fate::Wrong(why) => return Lost { why, is_silent: true },
+                }
+            }
+            if misses >= MISSES {
+                return Lost { why: "it does not answer in time", is_silent: true };
+            }
+        }
+    }
+
+    /// Sends everything that has gathered and waits for the answers.
+    async fn fly(&mut self, waiting: Vec<Waiting>) -> Vec<Fate> {
+        let calls = self.calls(waiting);
+        let mut flying = Vec::with_capacity(calls.len());
+        for (jobs, is_asking) in calls {
+            flying.push(self.send(jobs, is_asking));
+        }
+        futures_util::future::join_all(flying).await
+    }
+
+    /// Puts jobs into calls: all together on one server, by slot in a Cluster.
+    fn calls(&self, waiting: Vec<Waiting>) -> Vec<(Vec<Job>, bool)> {
+        let mut calls: Vec<(Vec<Job>, bool)> = Vec::new();
+        let mut by_slot: HashMap<u16, usize> = HashMap::new();
+        let mut marks: HashSet<usize> = HashSet::new();
+        let now = self.core.now();
+        for mut one in waiting {
+            if one.not_before > now {
+                self.later(one);
+                continue;
+            }
+            if let Job::Decide(group) = &mut one.job {
+                self.thin_out(group, now);
+                if group.requests.is_empty() {
+                    continue;
+                }
+            }
+            // A charge that is given back twice: where it stands then is not known yet.
+            if let Job::Change(Change { what: What::GiveBack { mark, .. }, .. }) = &one.job
+                && !marks.insert(Arc::as_ptr(mark).addr())
+            {
+                self.later(one);
+                continue;
+            }
+            if one.is_alone {
+                calls.push((vec![one.job], one.is_asking));
+                continue;
+            }
+            let slot = if self.core.is_cluster() { one.job.slot() } else { 0 };
+            match by_slot.get(&slot) {
+                Some(at) if calls[*at].0.len() < GROUPS_IN_CALL => calls[*at].0.push(one.job),
+                _ => {
+                    by_slot.insert(slot, calls.len());
+                    calls.push((vec![one.job], false));
+                }
+            }
+        }
+        calls
+    }
+
+    fn later(&self, waiting: Waiting) {
+        let mut gathered = self.shard.lock();
+        gathered.open.clear();
+        gathered.jobs.push(waiting);
+    }
+
+    /// Takes out who went away, and answers those whom the server's last word answers.
+    fn thin_out(&self, group: &mut Group, now: Timestamp) {
+        let deadline = self.core.config.deadline;
+        group.requests.retain(|request| !request.promise.is_forsaken());
+        let fault = self.shard.fault(self.core);
+        group.requests.retain(|request| {
+            let is_late = now.since(request.since) >= deadline;
+            if is_late {
+                request.promise.keep(Err(fault));
+            }
+            !is_late
+        });
+        if let [key] = group.keys.as_slice() {
+            group.requests.retain(|request| {
+                let How::Take(mode) = request.how else { return true };
+                match key.meter.remembered(key.hash, &key.version, request.costs[0], mode) {
+                    Some(decision) => {
+                        request.promise.keep(Ok(job::Told::denied(decision)));
+                        false
+                    }
+                    None => true,
+                }
+            });
+        }
+    }
+
+    async fn send(&self, jobs: Vec<Job>, is_asking: bool) -> Fate {
+        let core = self.core;
+        let foreign_us = core.foreign_time.then(|| core.clock.now().as_micros());
+        let sent = core.clock.now();
+        let since = jobs.iter().map(Job::since).min().unwrap_or_default();
+        let left = core.config.deadline.saturating_sub(core.now().since(since));
+        let call = job::write(&core.config.prefix, &core.node, foreign_us, &jobs);
+        let asked: usize =
+            jobs.iter().map(|job| if let Job::Decide(group) = job { group.requests.len() } else { 0 }).sum();
+        count(&core.counters.calls, 1);
+        count(&core.counters.asked, asked as u64);
+        match timeout(left, self.connection.call(core, &call, is_asking)).await {
+            Ok(Ok(Value::Array(values))) => {
+                self.shard.good_us.store(core.clock.now().as_micros(), Ordering::Relaxed);
+                let errors = job::read(jobs, &values, sent, self.shard.fault(core));
+                self.look_at(&errors)
+            }
+            Ok(Ok(_)) => {
+                self.unknown(jobs);
+                Fate::Wrong("it answers something else than a script's result")
+            }
+            Ok(Err(error)) => self.refused(&error, jobs),
+            Err(_) => {
+                count(&core.counters.timeouts, asked as u64);
+                self.unknown(jobs);
+                Fate::Missed
+            }
+        }
+    }
+
+    /// What was asked may have been done: it counts as spent, and is not asked again.
+    fn unknown(&self, jobs: Vec<Job>) {
+        let fault = self.shard.fault(self.core);
+        for job in jobs {
+            if let Job::Decide(group) = &job {
+                group.let_go_of_places();
+            }
+            job.fail(fault);
+        }
+    }
+
+    /// Single jobs that the server did not do.
+    fn look_at(&self, errors: &[String]) -> Fate {
+        let Some(error) = errors.first() else { return Fate::Done };
+        tracing::warn!(server = self.shard.address(), error, "Redis refused a decision");
+        if errors.iter().any(|error| error.contains("READONLY")) {
+            return Fate::Wrong("it is a replica that takes no writes");
+        }
+        Fate::Done
+    }
+
+    /// The whole call was refused. What was not done for sure is asked elsewhere, or
+    /// again.
+    fn refused(&self, error: &RedisError, jobs: Vec<Job>) -> Fate {
+        let now = self.core.now();
+        let fail = |jobs: Vec<Job>| {
+            let fault = self.shard.fault(self.core);
+            jobs.into_iter().for_each(|job| job.fail(fault));
+        };
+        let fate = match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => {
+                self.core.look_around();
+                for job in jobs {
+                    match error.redirect_node().and_then(|(address, slot)| self.core.moved(address, slot)) {
+                        Some(shard) => shard.redirect(job, false, Timestamp::default()),
+                        None => job.fail(self.shard.fault(self.core)),
+                    }
+                }
+                return Fate::Done;
+            }
+            ErrorKind::Server(ServerErrorKind::Ask) => {
+                for job in jobs {
+                    match error.redirect_node().and_then(|(address, _)| self.core.shard_at(address)) {
+                        Some(shard) => shard.redirect(job, true, Timestamp::default()),
+                        None => job.fail(self.shard.fault(self.core)),
+                    }
+                }
+                return Fate::Done;
+            }
+            ErrorKind::Server(ServerErrorKind::TryAgain) => {
+                for job in jobs {
+                    self.shard.redirect(job, false, now + TRY_AGAIN);
+                }
+                return Fate::Done;
+            }
+            ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => {
+                Fate::Wrong("its cluster is down")
+            }
+            ErrorKind::Server(ServerErrorKind::BusyLoading) => Fate::Wrong("it is loading its data"),
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => {
+                Fate::Wrong("it is a replica that takes no writes")
+            }
+            ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                tracing::error!(
+                    server = self.shard.address(),
+                    error = error.to_string(),
+                    "the Redis user may not run the script: see docs/redis.md for the rights it needs"
+                );
+                Fate::Wrong("the user lacks rights")
+            }
+            ErrorKind::Server(_) | ErrorKind::Extension => {
+                tracing::warn!(
+                    server = self.shard.address(),
+                    error = error.to_string(),
+                    "Redis refused a call"
+                );
+                // A script that failed may have done a part of what it was asked.
+                self.unknown(jobs);
+                return Fate::Done;
+            }
+            _ => {
+                self.unknown(jobs);
+                return Fate::Cut;
+            }
+        };
+        fail(jobs);
+        fate
+    }
+}
