@@ -5,14 +5,17 @@
 //! whatever claims to do the same: the memory store, another store, or a broken
 //! variant that the suite has to catch. [`windows`] and [`linear`] check promises
 //! that no single decision shows: the most in any window, and one order for all.
+//! [`servers`] starts real ones, to be killed, frozen and cut off.
 //!
 //! Nothing here is fast, and nothing here is published.
 
+pub mod library;
+pub mod limits;
 pub mod linear;
-pub mod memory;
 pub mod model;
 pub mod rng;
 mod seen;
+pub mod servers;
 pub mod step;
 mod subject;
 pub mod suite;

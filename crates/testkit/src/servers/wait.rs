@@ -1,0 +1,39 @@
+//! Waiting for something outside the process: the one place with a clock and a sleep.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Asks again and again until it is so.
+///
+/// # Panics
+/// When it is not so by then; says `what` it waited for.
+#[track_caller]
+#[allow(clippy::disallowed_methods, reason = "other processes run on real time")]
+pub fn wait_until(what: &str, at_most: Duration, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < at_most, "waited {at_most:?} in vain until {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_asks_until_it_is_so() {
+        let mut asked = 0;
+        wait_until("asked thrice", Duration::from_secs(5), || {
+            asked += 1;
+            asked == 3
+        });
+        assert_eq!(asked, 3);
+    }
+
+    #[test]
+    #[should_panic(expected = "in vain until pigs fly")]
+    fn it_says_what_it_waited_for() {
+        wait_until("pigs fly", Duration::from_millis(3), || false);
+    }
+}

@@ -1,0 +1,1 @@
+//! What happens when Redis does not do what it should, on real servers.

@@ -1,0 +1,1 @@
+//! The layers before the network, each with its bound.

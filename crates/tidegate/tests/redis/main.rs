@@ -1,0 +1,10 @@
+//! The Redis store, on real servers that are started for the tests alone.
+
+#![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+mod conformance;
+mod faults;
+mod layers;
+mod places;
+mod processes;

@@ -1,0 +1,1 @@
+//! Places of a concurrency limit, held across processes.
