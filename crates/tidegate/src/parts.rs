@@ -41,7 +41,8 @@ pub(crate) async fn decide(asks: Vec<OwnedAsk>, mode: Mode) -> Verdict {
         for (at, decision) in part.positions.iter().zip(told.decisions) {
             decisions[*at] = decision;
         }
-        held.0.extend(told.charges);
+        held.decided = held.decided.max(told.decided);
+        held.charges.extend(told.charges);
         if !is_allowed {
             // Whatever was charged goes back.
             drop(held);
@@ -111,6 +112,8 @@ fn parts(asks: &[OwnedAsk]) -> SmallVec<[Part; 2]> {
 struct PartTold {
     decisions: Decisions,
     charges: SmallVec<[Charge; 1]>,
+    /// When memory decided; the beginning of time for Redis, whose charges know it.
+    decided: Timestamp,
 }
 
 impl Part {
@@ -118,7 +121,7 @@ impl Part {
         let Some((core, slot)) = &self.place else {
             let asks: Vec<MemoryAsk> = self.asks(asks).filter_map(memory).collect();
             let told = decide_in_memory(&asks, mode);
-            return PartTold { decisions: told.decisions, charges: told.charges };
+            return PartTold { decisions: told.decisions, charges: told.charges, decided: told.now };
         };
         let asks: Vec<RedisAsk> = self.asks(asks).filter_map(remote).collect();
         let merged = Merged::new(&asks);
@@ -169,7 +172,7 @@ impl Merged {
                 charges.push(Charge::Redis { index: ask.index, charge: whole.part(ask.cost) });
             }
         }
-        PartTold { decisions, charges }
+        PartTold { decisions, charges, decided: Timestamp::default() }
     }
 }
 
@@ -228,7 +231,7 @@ fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTo
         }
     }
     if is_denied {
-        return PartTold { decisions, charges: SmallVec::new() };
+        return PartTold { decisions, charges: SmallVec::new(), decided: Timestamp::default() };
     }
     let told = decide_in_memory(&shares, mode);
     let shown = told.decisions.into_iter().zip(asks).zip(&merged.of);
@@ -237,22 +240,26 @@ fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTo
             ask.meter.local.shown(decision, &merged.keys[*at].version.limit, fault.retry_us)
         })
         .collect();
-    PartTold { decisions, charges: told.charges }
+    PartTold { decisions, charges: told.charges, decided: told.now }
 }
 
 /// What earlier parts have charged; goes back if it is dropped.
 #[derive(Default)]
-struct Earlier(SmallVec<[Charge; 1]>);
+struct Earlier {
+    charges: SmallVec<[Charge; 1]>,
+    /// When memory charged its part.
+    decided: Timestamp,
+}
 
 impl Earlier {
     fn keep(mut self) -> SmallVec<[Charge; 1]> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.charges)
     }
 }
 
 impl Drop for Earlier {
     fn drop(&mut self) {
-        Permit::new(std::mem::take(&mut self.0), Timestamp::default(), Duration::ZERO).cancel();
+        Permit::new(std::mem::take(&mut self.charges), self.decided, Duration::ZERO).cancel();
     }
 }
 
@@ -327,7 +334,7 @@ async fn queue(asks: Vec<OwnedAsk>, places: Vec<RedisAsk>, denied: Verdict) -> V
                     .filter_map(remote)
                     .filter(|ask| Arc::ptr_eq(&ask.meter, &place.meter) && ask.key == place.key);
                 for ask in same {
-                    held.0.push(Charge::Redis { index: ask.index, charge: whole.part(ask.cost) });
+                    held.charges.push(Charge::Redis { index: ask.index, charge: whole.part(ask.cost) });
                 }
             }
             None => return denied,

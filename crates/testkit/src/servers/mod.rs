@@ -25,4 +25,4 @@ pub use redis::RedisServer;
 pub use reply::Reply;
 pub use sentinels::Sentinels;
 pub use tls::TlsFiles;
-pub use wait::wait_until;
+pub use wait::{pause, wait_until};

@@ -221,6 +221,16 @@ impl RedisServer {
         calls.map_or(0, |calls| calls.parse().expect("Redis counts calls in whole numbers"))
     }
 
+    /// Its clock, in microseconds.
+    ///
+    /// # Panics
+    /// Where it does not answer.
+    pub fn micros(&self) -> u64 {
+        let time = self.cmd(&["TIME"]);
+        let part = |nth: usize| time.items()[nth].text().parse::<u64>().expect("TIME is two numbers");
+        part(0) * 1_000_000 + part(1)
+    }
+
     /// Bytes that it has allocated.
     ///
     /// # Panics

@@ -17,6 +17,12 @@ pub fn wait_until(what: &str, at_most: Duration, mut is_so: impl FnMut() -> bool
     }
 }
 
+/// Lets time pass.
+#[allow(clippy::disallowed_methods, reason = "tests of real servers take real time")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,1 +1,15 @@
 //! What happens when Redis does not do what it should, on real servers.
+//!
+//! Callers ask all the while ([`drive`]); what they were told is held against the deadline
+//! and against the published bound of what the gate does meanwhile ([`check`]), and the
+//! store has to be exact again within [`check::RECOVERY`] once its server is.
+
+mod check;
+mod cluster;
+mod drive;
+mod login;
+mod memory;
+mod outage;
+mod replies;
+mod start;
+mod trio;

@@ -57,7 +57,9 @@ end
 --   us[:fraction] b cell/drain            when a bucket will be empty
 --   tick:level t amount/tick              units at that tick
 --   us:fraction:stored w cell/drain/warmup   the last start, permits in store
--- and a list of slices starts with `l slice/span` and its total.
+-- and a list of slices starts with `l slice/span` and its total. A `+units` behind it is
+-- what another limit had counted and this one cannot hold: while nodes disagree about a
+-- limit, the looser one must not find it forgotten.
 local function numbers(text)
   local x, y, z = match(text, '^(%-?%d+):?(%d*):?(%d*)$')
   return tonumber(x), tonumber(y) or 0, tonumber(z)
@@ -80,17 +82,17 @@ local function used_of_text(text)
 end
 
 local function used_of_list(list)
-  local slice_us, span = match(list[1] or '', '^l(%d+)/(%d+)$')
+  local slice_us, span, excess = match(list[1] or '', '^l(%d+)/(%d+)%+?(%d*)$')
   if not slice_us then return nil end
   local oldest, used = floor(now / slice_us) - span, 0
   for i = 3, #list, 2 do
     if tonumber(list[i]) >= oldest then used = used + list[i + 1] end
   end
-  return used
+  return used > 0 and used + (tonumber(excess) or 0) or 0
 end
 
--- The text of a key and the place of its limit in it; or the units that another limit
--- has counted on it; or nothing for an unused key.
+-- The numbers of a key under this limit, or the units that another one has counted on
+-- it, or what is wrong; and what this limit could not hold.
 local function read(p, key)
   local text = pcall('GET', key)
   if not text then return nil end
@@ -100,14 +102,27 @@ local function read(p, key)
     if not used then return nil, nil, OTHER end
     return nil, used
   end
-  local tag = #text - #p.tag
-  if sub(text, tag + 1) == p.tag then
-    local head = sub(text, 1, tag)
-    if find(head, '^%-?%d') and not find(head, '%a') then return head end
+  local plain, excess = text, nil
+  if find(text, '+', 1, true) then
+    plain, excess = match(text, '^(.*)%+(%d+)$')
+    if not plain then return nil, nil, OTHER end
+    excess = tonumber(excess)
   end
-  local used = used_of_text(text)
+  local tag = #plain - #p.tag
+  if sub(plain, tag + 1) == p.tag then
+    local head = sub(plain, 1, tag)
+    if find(head, '^%-?%d[%d:]*$') then return head, nil, nil, excess end
+  end
+  local used = used_of_text(plain)
   if not used then return nil, nil, OTHER end
-  return nil, used
+  -- A key that is as good as unused has nothing to hold.
+  return nil, used > 0 and used + (excess or 0) or 0
+end
+
+-- What stands behind a state: its limit, and what that could not hold.
+local function tag_of(p, s)
+  if s.excess and s.excess > 0 then return format('%s+%.0f', p.tag, s.excess) end
+  return p.tag
 end
 
 -- Each kind: load, fits, apply, save, found; and for rates give_back, owe, with_used.
@@ -118,11 +133,12 @@ makers[1] = function()
   local kind = {}
 
   function kind.load(p, key)
-    local head, used, err = read(p, key)
+    local head, used, err, excess = read(p, key)
     if err then return nil, err end
     local level, repaired = 0, used ~= nil
     if used then
       level = min(used * p.cell, p.full)
+      excess = used - ceil(level / p.cell)
     elseif head then
       local us, fraction = tonumber(head), 0
       if not us then us, fraction = numbers(head) end
@@ -134,7 +150,7 @@ makers[1] = function()
         if level > p.full then level, repaired = p.full, true end
       end
     end
-    return { level = level, before = level, repaired = repaired, carried = used }
+    return { level = level, before = level, repaired = repaired, carried = used, excess = excess }
   end
 
   function kind.take(p, s, cost, mode, count)
@@ -157,8 +173,9 @@ makers[1] = function()
     if s.level == 0 then return call('DEL', key) end
     local us = floor(s.level / p.drain)
     local fraction = s.level - us * p.drain
-    local text = format(fraction > 0 and '%.0f:%.0f%s' or '%.0f%s', now + us,
-      fraction > 0 and fraction or p.tag, p.tag)
+    local text
+    if fraction > 0 then text = format('%.0f:%.0f%s', now + us, fraction, tag_of(p, s))
+    else text = format('%.0f%s', now + us, tag_of(p, s)) end
     return pcall('SET', key, text, 'PX', keep(us + 1))
   end
 
@@ -193,11 +210,12 @@ makers[2] = function()
   local kind = {}
 
   function kind.load(p, key)
-    local head, used, err = read(p, key)
+    local head, used, err, excess = read(p, key)
     if err then return nil, err end
-    local s = { tick = floor(now / p.tick_us), level = 0 }
+    local s = { tick = floor(now / p.tick_us), level = 0, excess = excess }
     if used then
       s.level, s.repaired, s.carried = min(used, p.full), true, true
+      s.excess = used - s.level
     elseif head then
       local tick, level = numbers(head)
       level = level + (tick - s.tick) * p.amount
@@ -242,7 +260,7 @@ makers[2] = function()
 
   function kind.save(p, s, key)
     if s.level == 0 then return call('DEL', key) end
-    local text = format('%.0f:%.0f%s', s.tick, s.level, p.tag)
+    local text = format('%.0f:%.0f%s', s.tick, s.level, tag_of(p, s))
     return pcall('SET', key, text, 'PX', keep(empty_us(p, s, s.level)))
   end
 
@@ -273,11 +291,12 @@ makers[3] = function()
   local kind = {}
 
   function kind.load(p, key)
-    local head, used, err = read(p, key)
+    local head, used, err, excess = read(p, key)
     if err then return nil, err end
-    local s = { base = 0, stored = p.cold, used = 0, repaired = used ~= nil, carried = used }
+    local s = { excess = excess, base = 0, stored = p.cold, used = 0, repaired = used ~= nil, carried = used }
     if used and used > 0 then
       s.base, s.used = min((used - 1) * p.cell, p.furthest), 1
+      s.excess = used - 1 - ceil(s.base / p.cell)
     elseif head then
       local us, fraction, stored = numbers(head)
       if not stored then return nil, OTHER end
@@ -311,7 +330,7 @@ makers[3] = function()
     local again = s.base + price(p.cold, s.stored, p.cell) + p.cold - s.stored
     if s.used == 0 then return call('DEL', key) end
     local us = floor(s.base / p.drain)
-    local text = format('%.0f:%.0f:%.0f%s', now + us, s.base - us * p.drain, s.stored, p.tag)
+    local text = format('%.0f:%.0f:%.0f%s', now + us, s.base - us * p.drain, s.stored, tag_of(p, s))
     return pcall('SET', key, text, 'PX', keep(max(again, 0) / p.drain))
   end
 
@@ -369,11 +388,15 @@ makers[4] = function()
   function kind.load(p, key)
     local s = { key = key, n = 0, stored = 0, gone = 0, known = 0, total = 0, slices = {}, units = {}, walked = 0 }
     local head = pcall('LRANGE', key, 0, 1)
-    if head.err or (head[1] and head[1] ~= p.tag) then
+    local tag, excess = head[1], nil
+    if tag and find(tag, '+', 1, true) then tag, excess = match(tag, '^(.*)%+(%d+)$') end
+    s.excess = tonumber(excess)
+    if head.err or (head[1] and tag ~= p.tag) then
       local used
       if head.err then used = select(2, read(p, key)) else used = used_of_list(call('LRANGE', key, 0, -1)) end
       if not used then return nil, OTHER end
       s.rebuilt, s.repaired, s.carried = true, true, true
+      s.excess = used - min(used, p.amount)
       used = min(used, p.amount)
       if used > 0 then append(s, floor(now / p.slice_us), used) end
     elseif head[1] then
@@ -458,14 +481,14 @@ makers[4] = function()
     if s.rebuilt then
       know(s, s.n)
       call('DEL', key)
-      list, done = { p.tag, s.total }, 0
+      list, done = { tag_of(p, s), s.total }, 0
     else
       -- The first write says whether the server takes any.
       local err = pcall('LSET', key, 1, s.total)
       if type(err) == 'table' and err.err then return err end
       if s.gone > 0 then
         call('LPOP', key, 2 + 2 * s.gone)
-        call('LPUSH', key, s.total, p.tag)
+        call('LPUSH', key, s.total, tag_of(p, s))
       end
       call('LSET', key, -1, s.units[s.stored])
       list, done = {}, s.stored

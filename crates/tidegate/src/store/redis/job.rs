@@ -333,9 +333,15 @@ impl Writer<'_> {
     }
 }
 
-/// Reads the answer to `jobs`, which were sent at `sent` on the local clock, and answers
-/// everyone. Tells what went wrong with single jobs.
-pub(crate) fn read(jobs: Vec<Job>, answer: &[Value], sent: Timestamp, fault: Fault) -> Vec<String> {
+/// Reads the answer to `jobs`, which were sent at `sent` and done at `done` at the latest,
+/// on the local clock, and answers everyone. Tells what went wrong with single jobs.
+pub(crate) fn read(
+    jobs: Vec<Job>,
+    answer: &[Value],
+    sent: Timestamp,
+    done: Timestamp,
+    fault: Fault,
+) -> Vec<String> {
     let mut reader = Reader { values: answer.iter() };
     let mut errors = Vec::new();
     let now_us = reader.next().and_then(|now| u64::try_from(now).ok());
@@ -352,7 +358,7 @@ pub(crate) fn read(jobs: Vec<Job>, answer: &[Value], sent: Timestamp, fault: Fau
         }
         match job {
             Job::Decide(group) => match group.read(now_us, &mut reader) {
-                Some((founds, takens)) => group.answer(now_us, sent, founds, &takens),
+                Some((founds, takens)) => group.answer(now_us, sent, done, founds, &takens),
                 None => Job::Decide(group).fail(fault),
             },
             Job::Change(change) => change.answer(sent, &mut reader),
@@ -410,9 +416,17 @@ impl Group {
     }
 
     /// Answers every request, replaying them on what the script found.
-    fn answer(self, now_us: u64, sent: Timestamp, mut founds: SmallVec<[Found; 1]>, takens: &[bool]) {
+    fn answer(
+        self,
+        now_us: u64,
+        sent: Timestamp,
+        done: Timestamp,
+        mut founds: SmallVec<[Found; 1]>,
+        takens: &[bool],
+    ) {
         let Self { keys, requests } = self;
         let mut denied: SmallVec<[bool; 1]> = SmallVec::from_elem(false, keys.len());
+        let mut answers = Vec::with_capacity(requests.len());
         for (request, was_taken) in requests.into_iter().zip(takens) {
             let mut decisions: SmallVec<[Decision; 1]> = SmallVec::new();
             let mut steps: SmallVec<[_; 1]> = SmallVec::new();
@@ -455,16 +469,23 @@ impl Group {
                     }
                 }
             }
-            let took_us = keys[0].meter.core().now().since(request.since).as_micros();
-            keys[0].meter.core().counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
             let told = Told { decisions, now_us, charges };
-            if let Some(Ok(told)) = request.promise.keep(Ok(told)) {
+            answers.push((request.promise, request.since, told));
+        }
+        // Before anyone hears of it: whoever gives something back upon a denial must find
+        // it forgotten, not remembered afterwards.
+        for (at, key) in keys.iter().enumerate() {
+            key.meter.learn(key, &founds[at], denied[at], done);
+        }
+        let core = keys[0].meter.core();
+        let now = core.now();
+        for (promise, since, told) in answers {
+            let took_us = now.since(since).as_micros();
+            core.counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
+            if let Some(Ok(told)) = promise.keep(Ok(told)) {
                 // Nobody waits for it any more: what it was granted goes back.
                 told.charges.into_iter().for_each(Charge::cancel);
             }
-        }
-        for (at, key) in keys.iter().enumerate() {
-            key.meter.learn(key, &founds[at], denied[at], sent);
         }
     }
 }

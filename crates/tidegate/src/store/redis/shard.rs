@@ -43,7 +43,22 @@ pub(crate) struct Shard {
     is_retired: AtomicBool,
     /// When it answered last, on the local clock.
     good_us: AtomicU64,
+    lead: Mutex<Lead>,
 }
+
+/// How far the server's clock is ahead of ours, at most: the least that any answer has
+/// shown, lately. An answer's time lies after the moment of asking by what the way took,
+/// so the quickest way shows it best.
+#[derive(Clone, Copy)]
+struct Lead {
+    least_us: i64,
+    /// The same, of the span before.
+    before_us: i64,
+    since: Timestamp,
+}
+
+/// Clocks drift apart: what was shown longer ago than one or two of these is forgotten.
+const LATELY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct Gathered {
@@ -65,6 +80,7 @@ impl Shard {
     pub(crate) fn new(address: String, began: Timestamp) -> Self {
         Self {
             good_us: AtomicU64::new(began.as_micros()),
+            lead: Mutex::new(Lead { least_us: i64::MAX, before_us: i64::MAX, since: began }),
             address: Mutex::new(address),
             gathered: Mutex::default(),
             wake: Notify::new(),
@@ -76,6 +92,20 @@ impl Shard {
 
     pub(crate) fn address(&self) -> String {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The latest moment on our clock at which the server's can have shown `now_us`, in
+    /// answer to what was asked at `sent`. Not before that.
+    fn reckon(&self, sent: Timestamp, now_us: u64) -> Timestamp {
+        let signed = |us: u64| i64::try_from(us).unwrap_or(i64::MAX);
+        let (now_us, sent_us) = (signed(now_us), signed(sent.as_micros()));
+        let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent.since(lead.since) >= LATELY || sent < lead.since {
+            *lead = Lead { least_us: i64::MAX, before_us: lead.least_us, since: sent };
+        }
+        lead.least_us = lead.least_us.min(now_us - sent_us);
+        let least_us = lead.least_us.min(lead.before_us);
+        Timestamp::from_micros(u64::try_from(now_us - least_us).unwrap_or(0)).max(sent)
     }
 
     /// When it answered last.
@@ -450,7 +480,9 @@ impl Flight<'_> {
         match timeout(left, self.connection.call(core, &call, is_asking)).await {
             Ok(Ok(Value::Array(values))) => {
                 self.shard.good_us.store(core.clock.now().as_micros(), Ordering::Relaxed);
-                let errors = job::read(jobs, &values, sent, self.shard.fault(core));
+                let now_us = if let Some(Value::Int(now)) = values.first() { *now } else { 0 };
+                let reckoned = self.shard.reckon(sent, u64::try_from(now_us).unwrap_or(0));
+                let errors = job::read(jobs, &values, sent, reckoned, self.shard.fault(core));
                 self.look_at(&errors)
             }
             Ok(Ok(_)) => {
