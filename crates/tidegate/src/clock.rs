@@ -36,6 +36,13 @@ impl Timestamp {
         self.0
     }
 
+    /// So long before this; the clock's beginning at the earliest.
+    #[cfg(feature = "redis")]
+    pub(crate) fn before(self, duration: Duration) -> Self {
+        let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(us))
+    }
+
     /// The time from `earlier` to this one; zero if it is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

@@ -1,4 +1,4 @@
-//! Exact, fast limits for one process: token and leaky buckets, fixed and sliding
+//! Exact, fast limits for one process or many: token and leaky buckets, fixed and sliding
 //! windows, exact logs, warm-up, and concurrency with a bounded queue.
 //!
 //! A [`Limiter`] holds the state, a [`Gate`] is a [`Limit`] in force under a name, and
@@ -30,7 +30,10 @@
 //! - [`Gate::handle`] resolves a fixed key once; [`Gate::check_batch`] overlaps the
 //!   waits for memory of many keys.
 //!
-//! No async runtime, network or database crate is pulled in.
+//! - With the feature `redis`, `LimiterBuilder::redis` keeps the state in Redis, shared
+//!   by any number of processes; [`Gate::check_async`] and its siblings ask it.
+//!
+//! Without that feature no async runtime, network or database crate is pulled in.
 
 mod limit;
 
@@ -77,4 +80,7 @@ mod guides {
     struct Readme;
     #[doc = include_str!("../../../docs/limits.md")]
     struct Limits;
+    #[cfg(feature = "redis")]
+    #[doc = include_str!("../../../docs/redis.md")]
+    struct Redis;
 }

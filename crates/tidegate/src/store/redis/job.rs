@@ -112,13 +112,32 @@ impl Job {
         key.map_or_else(|| name::slot(b"nodes"), |key| name::slot(&name::subject(&key.bytes)))
     }
 
-    /// When the first who waits for it began to.
-    pub(crate) fn since(&self) -> Timestamp {
+    /// When the first of those who wait for it, and began to after `until`, began to.
+    pub(crate) fn next_since(&self, until: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Decide(group) => {
-                group.requests.iter().map(|request| request.since).min().unwrap_or_default()
+                group.requests.iter().map(|request| request.since).filter(|since| *since > until).min()
             }
-            Self::Change(change) => change.since,
+            Self::Change(change) => {
+                change.promise.as_ref().map(|_| change.since).filter(|since| *since > until)
+            }
+        }
+    }
+
+    /// Answers those who began to wait no later than `until`; tells how many requests
+    /// that were.
+    pub(crate) fn fail_until(&self, until: Timestamp, fault: Fault) -> u64 {
+        match self {
+            Self::Decide(group) => {
+                let late = group.requests.iter().filter(|request| request.since <= until);
+                late.filter(|request| request.promise.keep(Err(fault)).is_none()).count() as u64
+            }
+            Self::Change(change) => {
+                if let Some(promise) = change.promise.as_ref().filter(|_| change.since <= until) {
+                    promise.keep(Err(fault));
+                }
+                0
+            }
         }
     }
 
@@ -482,8 +501,11 @@ impl Group {
         for (promise, since, told) in answers {
             let took_us = now.since(since).as_micros();
             core.counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
-            if let Some(Ok(told)) = promise.keep(Ok(told)) {
-                // Nobody waits for it any more: what it was granted goes back.
+            if let Some(Ok(told)) = promise.keep(Ok(told))
+                && promise.is_forsaken()
+            {
+                // Nobody waits for it any more: what it was granted goes back. Who was
+                // told that there is no answer has decided otherwise: that is spent.
                 told.charges.into_iter().for_each(Charge::cancel);
             }
         }

@@ -12,6 +12,7 @@ use crate::clock::Timestamp;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -271,7 +272,10 @@ pub(crate) async fn run(core: Arc<Core>, shard: Arc<Shard>) {
                 count(&core.counters.connects, 1);
                 shard.comes_up();
                 pauses = Pauses::default();
-                let lost = Flight { core: &core, shard: &shard, connection }.serve().await;
+                let since = core.now();
+                let mut lost = Flight { core: &core, shard: &shard, connection }.serve().await;
+                // A server that closes every connection is as good as silent.
+                lost.is_silent |= core.now().since(since) < FIRST_PAUSE;
                 tracing::debug!(server = shard.address(), why = lost.why, "connection to Redis lost");
                 core.look_around();
                 // A connection that was closed is made anew at once; a server that was
@@ -370,10 +374,11 @@ impl Flight<'_> {
                 // Nothing to send yet.
                 tokio::time::sleep(TRY_AGAIN).await;
             }
+            let is_answered = fates.iter().any(|fate| matches!(fate, Fate::Done));
+            misses = if is_answered || fates.is_empty() { 0 } else { misses + 1 };
             for fate in fates {
                 match fate {
-                    Fate::Done => misses = 0,
-                    Fate::Missed => misses += 1,
+                    Fate::Done | Fate::Missed => {}
                     Fate::Cut => return Lost { why: "the connection was closed", is_silent: false },
                     Fate::Wrong(why) => return Lost { why, is_silent: true },
                 }
@@ -470,30 +475,53 @@ impl Flight<'_> {
         let core = self.core;
         let foreign_us = core.foreign_time.then(|| core.clock.now().as_micros());
         let sent = core.clock.now();
-        let since = jobs.iter().map(Job::since).min().unwrap_or_default();
-        let left = core.config.deadline.saturating_sub(core.now().since(since));
         let call = job::write(&core.config.prefix, &core.node, foreign_us, &jobs);
         let asked: usize =
             jobs.iter().map(|job| if let Job::Decide(group) = job { group.requests.len() } else { 0 }).sum();
         count(&core.counters.calls, 1);
         count(&core.counters.asked, asked as u64);
-        match timeout(left, self.connection.call(core, &call, is_asking)).await {
-            Ok(Ok(Value::Array(values))) => {
+        match self.in_time(&jobs, self.connection.call(core, &call, is_asking)).await {
+            Some(Ok(Value::Array(values))) => {
                 self.shard.good_us.store(core.clock.now().as_micros(), Ordering::Relaxed);
                 let now_us = if let Some(Value::Int(now)) = values.first() { *now } else { 0 };
                 let reckoned = self.shard.reckon(sent, u64::try_from(now_us).unwrap_or(0));
                 let errors = job::read(jobs, &values, sent, reckoned, self.shard.fault(core));
                 self.look_at(&errors)
             }
-            Ok(Ok(_)) => {
+            Some(Ok(_)) => {
                 self.unknown(jobs);
                 Fate::Wrong("it answers something else than a script's result")
             }
-            Ok(Err(error)) => self.refused(&error, jobs),
-            Err(_) => {
-                count(&core.counters.timeouts, asked as u64);
+            Some(Err(error)) => self.refused(&error, jobs),
+            None => {
                 self.unknown(jobs);
                 Fate::Missed
+            }
+        }
+    }
+
+    /// Waits for the answer as long as anyone does. Whose deadline passes is answered by
+    /// then, and the call goes on for the others.
+    async fn in_time<T>(&self, jobs: &[Job], call: impl Future<Output = T>) -> Option<T> {
+        let (core, deadline) = (self.core, self.core.config.deadline);
+        let sent = core.now();
+        let mut call = std::pin::pin!(call);
+        let mut answered_until = Timestamp::default();
+        loop {
+            // What nobody waits for is given one deadline from now.
+            let next = jobs.iter().filter_map(|job| job.next_since(answered_until)).min();
+            let until = next.unwrap_or(sent) + deadline;
+            match timeout(until.since(core.now()), call.as_mut()).await {
+                Ok(answer) => return Some(answer),
+                Err(_) => {
+                    answered_until = core.now().before(deadline);
+                    let fault = self.shard.fault(core);
+                    let late: u64 = jobs.iter().map(|job| job.fail_until(answered_until, fault)).sum();
+                    count(&core.counters.timeouts, late);
+                }
+            }
+            if jobs.iter().all(|job| job.next_since(answered_until).is_none()) {
+                return None;
             }
         }
     }

@@ -6,7 +6,7 @@ use super::trio::{LIMIT, State, Trio, gate};
 use std::fmt::Write as _;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
-use testkit::servers::{RedisServer, wait_until};
+use testkit::servers::{RedisServer, pause, wait_until};
 use tidegate::{Check, Fallback, Limiter, Options, Redis};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -130,6 +130,8 @@ fn a_user_without_rights_is_told_so() {
         let limiter = Limiter::builder().redis(Redis::at(&url).unwrap()).build();
         let gate = gate(&limiter, "denied", LIMIT, Fallback::Deny);
         let driver = Driver::start(&gate, &["all"], 2);
+        pause(Duration::from_millis(500));
+        eprintln!("{rights}: {}", said.about(&server.addr()).chars().take(1500).collect::<String>());
         wait_until("it is told which rights are missing", RECOVERY, || {
             said.about(&server.addr()).contains("see docs/redis.md for")
         });
