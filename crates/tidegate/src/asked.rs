@@ -130,7 +130,7 @@ impl ResetFuture {
         let (promise, awaited) = promise();
         let since = meter.core().now();
         meter.core().change(Change { key: Some(key), what: What::Reset, since, promise: Some(promise) });
-        Self(Box::pin(async move { awaited.await.is_ok() }))
+        Self(Box::pin(async move { matches!(awaited.await, Some(Ok(_))) }))
     }
 
     /// Waits on this thread.

@@ -74,13 +74,12 @@ pub use timer::Timer;
 pub use verdict::{Refusal, Verdict};
 
 /// The examples of the README and the guide are tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "redis"))]
 mod guides {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
     #[doc = include_str!("../../../docs/limits.md")]
     struct Limits;
-    #[cfg(feature = "redis")]
     #[doc = include_str!("../../../docs/redis.md")]
     struct Redis;
 }

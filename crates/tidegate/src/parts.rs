@@ -177,7 +177,7 @@ impl Merged {
 }
 
 fn ask(core: &Arc<Core>, slot: u16, merged: &Merged, how: How) -> Result<Asking, Fault> {
-    let Some(shard) = core.shard_of(|| slot) else { return Err(Fault { retry_us: 100_000 }) };
+    let Some(shard) = core.shard_of(|| slot) else { return Err(Fault::default()) };
     if !shard.is_up() {
         return Err(shard.fault(core));
     }
@@ -207,7 +207,7 @@ impl Future for Asking {
     type Output = Result<Told, Fault>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context)
+        Pin::new(&mut self.0).poll(context).map(|told| told.unwrap_or(Err(Fault::default())))
     }
 }
 
@@ -375,7 +375,7 @@ async fn one_place(place: &RedisAsk) -> Option<redis::Charge> {
         let what = What::Queue { member: member.clone(), is_new };
         let (since, sent) = (core.now(), core.clock.now());
         core.change(Change { key: Some(key.clone()), what, since, promise: Some(promise) });
-        let state = awaited.await.ok().and_then(|told| told.first().copied());
+        let state = awaited.await.and_then(Result::ok).and_then(|told| told.first().copied());
         match state {
             Some(1) => {
                 in_queue.member = None;

@@ -5,6 +5,7 @@ use super::core::Core;
 use super::job::Call;
 use super::stats::count;
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind,
     Value,
@@ -88,6 +89,8 @@ impl Connection {
 
 /// A connection without our own preparations.
 pub(crate) async fn plain(core: &Core, info: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
+    // Questions are gathered here already: nothing is won by waiting for more.
+    let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let client = match &core.config.tls {
         Some(tls) => Client::build_with_tls(info, tls.clone())?,
         None => Client::open(info)?,

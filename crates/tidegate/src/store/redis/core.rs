@@ -213,7 +213,7 @@ impl Core {
                 }
             }
             Some(shard) => job.fail(shard.fault(self)),
-            None => job.fail(Fault { retry_us: 100_000 }),
+            None => job.fail(Fault::default()),
         }
     }
 
@@ -264,7 +264,7 @@ async fn beat(core: Arc<Core>) {
         let (promise, heard) = promise();
         let what = What::Beat { node: core.node.clone(), life_us };
         core.change(Change { key: None, what, since: core.now(), promise: Some(promise) });
-        if let Ok(Ok(told)) = tokio::time::timeout(BEAT, heard).await
+        if let Ok(Some(Ok(told))) = tokio::time::timeout(BEAT, heard).await
             && let Some(nodes) = told.first().and_then(|nodes| u32::try_from(*nodes).ok())
         {
             core.nodes.store(nodes.max(1), Ordering::Relaxed);

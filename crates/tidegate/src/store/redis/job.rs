@@ -14,6 +14,16 @@ use redis::Value;
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Calls that can be on their way to a server at once, each about other subjects: while
+/// the server decides one, the next is written and the last is read.
+pub(crate) const LANES: usize = 2;
+
+/// The lane of a subject.
+pub(crate) fn lane(key: &[u8]) -> usize {
+    let mixed = key.iter().fold(0u8, |mixed, byte| mixed.rotate_left(3) ^ byte);
+    usize::from(mixed ^ (mixed >> 4) ^ (mixed >> 2)) % LANES
+}
+
 /// One key of one gate, under one version of its limit.
 #[derive(Clone)]
 pub(crate) struct Key {
@@ -71,6 +81,12 @@ pub(crate) struct Fault {
     pub(crate) retry_us: u64,
 }
 
+impl Default for Fault {
+    fn default() -> Self {
+        Self { retry_us: 100_000 }
+    }
+}
+
 /// Requests about the same keys, decided in their order.
 pub(crate) struct Group {
     pub(crate) keys: SmallVec<[Key; 1]>,
@@ -103,13 +119,21 @@ pub(crate) enum Job {
 }
 
 impl Job {
-    /// The slot of a Cluster that it belongs to.
-    pub(crate) fn slot(&self) -> u16 {
-        let key = match self {
+    /// The lane that it goes by: what is about one subject keeps its order.
+    pub(crate) fn lane(&self) -> usize {
+        self.key().map_or(0, |key| lane(&key.bytes))
+    }
+
+    fn key(&self) -> Option<&Key> {
+        match self {
             Self::Decide(group) => group.keys.first(),
             Self::Change(change) => change.key.as_ref(),
-        };
-        key.map_or_else(|| name::slot(b"nodes"), |key| name::slot(&name::subject(&key.bytes)))
+        }
+    }
+
+    /// The slot of a Cluster that it belongs to.
+    pub(crate) fn slot(&self) -> u16 {
+        self.key().map_or_else(|| name::slot(b"nodes"), |key| name::slot(&name::subject(&key.bytes)))
     }
 
     /// When the first of those who wait for it, and began to after `until`, began to.

@@ -153,7 +153,7 @@ async fn take_ahead(meter: Arc<Meter>, version: Arc<Version>, key: Vec<u8>, hash
     let core = meter.core().clone();
     let sent = core.clock.now();
     let told = match meter.ask(&version, &key, hash, units, How::Take(Mode::Check), true) {
-        Ok(answer) => answer.await.ok(),
+        Ok(answer) => answer.await.and_then(Result::ok),
         Err(_) => None,
     };
     let charge = told.and_then(|mut told| {

@@ -131,7 +131,7 @@ impl Meter {
     ) -> Result<Answered, Fault> {
         let core = self.core();
         let Some(shard) = core.shard_of(|| name::slot(&name::subject(bytes))) else {
-            return Err(Fault { retry_us: 100_000 });
+            return Err(Fault::default());
         };
         if !shard.is_up() {
             return Err(shard.fault(core));
@@ -152,7 +152,7 @@ impl Meter {
         };
         let key = || Key { meter: self.clone(), version: version.clone(), bytes: bytes.into(), hash };
         let id = hash ^ u64::from(self.id).rotate_left(48);
-        shard.ask_one(id, self.coalesces, is_same, key, request);
+        shard.ask_one(bytes, id, self.coalesces, is_same, key, request);
         Ok(awaited)
     }
 }
@@ -171,8 +171,9 @@ impl Asked {
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Decision> {
         match Pin::new(&mut self.answer).poll(context) {
             Poll::Pending => Poll::Pending,
-            Poll::Ready(Ok(told)) => Poll::Ready(told.decisions[0]),
-            Poll::Ready(Err(fault)) => {
+            Poll::Ready(Some(Ok(told))) => Poll::Ready(told.decisions[0]),
+            Poll::Ready(fault) => {
+                let fault = fault.and_then(Result::err).unwrap_or_default();
                 Poll::Ready(self.meter.alone(&self.version, &self.key, self.cost, self.how, fault))
             }
         }

@@ -17,6 +17,7 @@ enum State<T> {
     Waiting(Option<Waker>),
     Kept(T),
     Gone,
+    Broken,
 }
 
 pub(crate) fn promise<T>() -> (Promise<T>, Awaited<T>) {
@@ -44,7 +45,7 @@ impl<T> Promise<T> {
                 }
                 None
             }
-            State::Kept(_) | State::Gone => Some(answer),
+            State::Kept(_) | State::Gone | State::Broken => Some(answer),
         }
     }
 
@@ -59,7 +60,22 @@ impl<T> Awaited<T> {
     pub(crate) fn leave(&self) -> Option<T> {
         match std::mem::replace(&mut *self.0.lock(), State::Gone) {
             State::Kept(answer) => Some(answer),
-            State::Waiting(_) | State::Gone => None,
+            State::Waiting(_) | State::Gone | State::Broken => None,
+        }
+    }
+}
+
+/// Whoever drops a promise breaks it, and nobody waits for ever.
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        if let State::Waiting(waker) = &mut *state {
+            let waker = waker.take();
+            *state = State::Broken;
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
         }
     }
 }
@@ -71,12 +87,14 @@ impl<T> Drop for Awaited<T> {
 }
 
 impl<T> Future for Awaited<T> {
-    type Output = T;
+    /// None if the promise was broken.
+    type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Gone) {
-            State::Kept(answer) => Poll::Ready(answer),
+            State::Kept(answer) => Poll::Ready(Some(answer)),
+            State::Broken => Poll::Ready(None),
             State::Waiting(_) => {
                 *state = State::Waiting(Some(context.waker().clone()));
                 Poll::Pending

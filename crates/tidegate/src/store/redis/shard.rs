@@ -1,19 +1,20 @@
 //! One server: who waits for it, what is on the way to it, and whether it answers.
 //!
-//! While one flight of calls is on its way, questions gather; those about the same keys
-//! become one group, and the next flight carries them all. So the busier it is, the
+//! While a flight of calls is on its way, questions gather; those about the same keys
+//! become one group, and the next flight carries them all. Two lanes of flights overlap,
+//! each about other subjects. So the busier it is, the
 //! fewer calls a question costs, and nobody waits for company.
 
 use super::connection::Connection;
 use super::core::Core;
-use super::job::{self, Change, Fault, Group, How, Job, Key, Request, What};
+use super::job::{self, Change, Fault, Group, How, Job, Key, LANES, Request, What};
 use super::stats::count;
 use crate::clock::Timestamp;
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -35,8 +36,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(2);
 pub(crate) struct Shard {
     /// Where it is, as far as it is known.
     address: Mutex<String>,
-    gathered: Mutex<Gathered>,
-    wake: Notify,
+    lanes: [Lane; LANES],
     /// False while it does not answer: then nobody is made to wait for it.
     is_up: AtomicBool,
     /// When it is tried again, on the real clock.
@@ -61,6 +61,13 @@ struct Lead {
 /// Clocks drift apart: what was shown longer ago than one or two of these is forgotten.
 const LATELY: Duration = Duration::from_secs(1);
 
+/// Where questions gather for the next flight.
+#[derive(Default)]
+struct Lane {
+    gathered: Mutex<Gathered>,
+    wake: Notify,
+}
+
 #[derive(Default)]
 struct Gathered {
     jobs: Vec<Waiting>,
@@ -83,8 +90,7 @@ impl Shard {
             good_us: AtomicU64::new(began.as_micros()),
             lead: Mutex::new(Lead { least_us: i64::MAX, before_us: i64::MAX, since: began }),
             address: Mutex::new(address),
-            gathered: Mutex::default(),
-            wake: Notify::new(),
+            lanes: Default::default(),
             is_up: AtomicBool::new(true),
             retry_at_us: AtomicU64::new(0),
             is_retired: AtomicBool::new(false),
@@ -127,19 +133,21 @@ impl Shard {
     /// No longer part of the Cluster.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
-        self.wake.notify_one();
+        self.wake_all();
     }
 
     /// One request about one key; `key` is only called if nobody asks about it yet.
     pub(crate) fn ask_one(
         &self,
+        bytes: &[u8],
         hash: u64,
         joins: bool,
         is_same: impl Fn(&Key) -> bool,
         key: impl FnOnce() -> Key,
         request: Request,
     ) {
-        let mut gathered = self.lock();
+        let lane = &self.lanes[job::lane(bytes)];
+        let mut gathered = lane.lock();
         if joins
             && let Some(group) = gathered.joinable(hash)
             && group.keys.len() == 1
@@ -147,20 +155,21 @@ impl Shard {
         {
             count(&group.keys[0].meter.core().counters.coalesced, 1);
             group.requests.push(request);
-            // Whoever opened the group has woken the server's task.
+            // Whoever opened the group has woken the lane.
             return;
         }
         let mut keys = SmallVec::new();
         keys.push(key());
         gathered.open(hash, keys, request, joins);
         drop(gathered);
-        self.wake.notify_one();
+        lane.wake.notify_one();
     }
 
     /// One request about several keys.
     pub(crate) fn ask(&self, keys: SmallVec<[Key; 1]>, joins: bool, request: Request) {
         let hash = keys.iter().fold(0u64, |all, key| all.rotate_left(7) ^ key.hash ^ u64::from(key.meter.id));
-        let mut gathered = self.lock();
+        let lane = &self.lanes[job::lane(&keys[0].bytes)];
+        let mut gathered = lane.lock();
         if joins
             && let Some(group) = gathered.joinable(hash)
             && is_same(&group.keys, &keys)
@@ -171,44 +180,39 @@ impl Shard {
         }
         gathered.open(hash, keys, request, joins);
         drop(gathered);
-        self.wake.notify_one();
+        lane.wake.notify_one();
     }
 
     pub(crate) fn change(&self, change: Change) {
-        let mut gathered = self.lock();
-        // What is asked from now on comes after this.
-        gathered.open.clear();
-        gathered.push(Job::Change(change), false);
-        drop(gathered);
-        self.wake.notify_one();
+        self.put(Waiting::new(Job::Change(change), false));
     }
 
     /// Something that another server did not do.
     fn redirect(&self, job: Job, is_asking: bool, not_before: Timestamp) {
-        let mut gathered = self.lock();
+        self.put(Waiting { job, is_alone: is_asking, is_asking, not_before });
+    }
+
+    /// Puts something behind what has gathered. What is asked from now on comes after it.
+    fn put(&self, waiting: Waiting) {
+        let lane = &self.lanes[waiting.job.lane()];
+        let mut gathered = lane.lock();
         gathered.open.clear();
-        gathered.jobs.push(Waiting { job, is_alone: is_asking, is_asking, not_before });
+        gathered.jobs.push(waiting);
         drop(gathered);
-        self.wake.notify_one();
+        lane.wake.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Gathered> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Vec<Waiting> {
-        let mut gathered = self.lock();
-        gathered.open.clear();
-        std::mem::take(&mut gathered.jobs)
+    fn wake_all(&self) {
+        self.lanes.iter().for_each(|lane| lane.wake.notify_one());
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.lock().jobs.is_empty()
+        self.lanes.iter().all(|lane| lane.lock().jobs.is_empty())
     }
 
     fn fail_all(&self, core: &Core) {
         let fault = self.fault(core);
-        for waiting in self.take() {
+        for waiting in self.lanes.iter().flat_map(Lane::take) {
             waiting.job.fail(fault);
         }
     }
@@ -236,6 +240,24 @@ fn is_same(one: &[Key], other: &[Key]) -> bool {
         })
 }
 
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, Gathered> {
+        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<Waiting> {
+        let mut gathered = self.lock();
+        gathered.open.clear();
+        std::mem::take(&mut gathered.jobs)
+    }
+}
+
+impl Waiting {
+    fn new(job: Job, is_alone: bool) -> Self {
+        Self { job, is_alone, is_asking: false, not_before: Timestamp::default() }
+    }
+}
+
 impl Gathered {
     fn joinable(&mut self, hash: u64) -> Option<&mut Group> {
         let at = *self.open.get(&hash)?;
@@ -249,11 +271,7 @@ impl Gathered {
         if joins {
             self.open.insert(hash, self.jobs.len());
         }
-        self.push(Job::Decide(Group { keys, requests: vec![request] }), !joins);
-    }
-
-    fn push(&mut self, job: Job, is_alone: bool) {
-        self.jobs.push(Waiting { job, is_alone, is_asking: false, not_before: Timestamp::default() });
+        self.jobs.push(Waiting::new(Job::Decide(Group { keys, requests: vec![request] }), !joins));
     }
 }
 
@@ -273,7 +291,7 @@ pub(crate) async fn run(core: Arc<Core>, shard: Arc<Shard>) {
                 shard.comes_up();
                 pauses = Pauses::default();
                 let since = core.now();
-                let mut lost = Flight { core: &core, shard: &shard, connection }.serve().await;
+                let mut lost = Flights::new(&core, &shard, connection).serve().await;
                 // A server that closes every connection is as good as silent.
                 lost.is_silent |= core.now().since(since) < FIRST_PAUSE;
                 tracing::debug!(server = shard.address(), why = lost.why, "connection to Redis lost");
@@ -340,10 +358,13 @@ struct Lost {
     is_silent: bool,
 }
 
-struct Flight<'a> {
+struct Flights<'a> {
     core: &'a Arc<Core>,
     shard: &'a Shard,
     connection: Connection,
+    /// Flights in a row, of either lane, that were not answered.
+    misses: AtomicU32,
+    lost: Mutex<Option<Lost>>,
 }
 
 /// What became of one call.
@@ -357,40 +378,65 @@ enum Fate {
     Wrong(&'static str),
 }
 
-impl Flight<'_> {
-    async fn serve(&mut self) -> Lost {
-        let mut misses = 0;
-        loop {
-            let jobs = self.shard.take();
-            if jobs.is_empty() {
+impl<'a> Flights<'a> {
+    fn new(core: &'a Arc<Core>, shard: &'a Shard, connection: Connection) -> Self {
+        Self { core, shard, connection, misses: AtomicU32::new(0), lost: Mutex::default() }
+    }
+
+    /// Serves all lanes until the connection is given up.
+    async fn serve(&self) -> Lost {
+        futures_util::future::join_all(self.shard.lanes.iter().map(|lane| self.serve_lane(lane))).await;
+        let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lost.unwrap_or(Lost { why: "it is no longer needed", is_silent: false })
+    }
+
+    fn give_up(&self, why: &'static str, is_silent: bool) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.get_or_insert(Lost { why, is_silent }).is_silent |= is_silent;
+        drop(lost);
+        // The other lanes, too, once their flight is over.
+        self.shard.wake_all();
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    async fn serve_lane(&self, lane: &Lane) {
+        while !self.is_given_up() {
+            let waiting = lane.take();
+            if waiting.is_empty() {
                 if self.shard.is_retired.load(Ordering::Relaxed) || self.core.is_closed() {
-                    return Lost { why: "it is no longer needed", is_silent: false };
+                    return self.give_up("it is no longer needed", false);
                 }
-                self.shard.wake.notified().await;
+                lane.wake.notified().await;
                 continue;
             }
-            let fates = self.fly(jobs).await;
+            let fates = self.fly(waiting).await;
             if fates.is_empty() {
-                // Nothing to send yet.
-                tokio::time::sleep(TRY_AGAIN).await;
+                // Everyone was answered, or what is left has to wait for its time.
+                if !lane.lock().jobs.iter().all(|waiting| waiting.not_before == Timestamp::default()) {
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+                continue;
             }
-            let is_answered = fates.iter().any(|fate| matches!(fate, Fate::Done));
-            misses = if is_answered || fates.is_empty() { 0 } else { misses + 1 };
+            if fates.iter().any(|fate| matches!(fate, Fate::Done)) {
+                self.misses.store(0, Ordering::Relaxed);
+            } else if self.misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES {
+                return self.give_up("it does not answer in time", true);
+            }
             for fate in fates {
                 match fate {
                     Fate::Done | Fate::Missed => {}
-                    Fate::Cut => return Lost { why: "the connection was closed", is_silent: false },
-                    Fate::Wrong(why) => return Lost { why, is_silent: true },
+                    Fate::Cut => return self.give_up("the connection was closed", false),
+                    Fate::Wrong(why) => return self.give_up(why, true),
                 }
-            }
-            if misses >= MISSES {
-                return Lost { why: "it does not answer in time", is_silent: true };
             }
         }
     }
 
     /// Sends everything that has gathered and waits for the answers.
-    async fn fly(&mut self, waiting: Vec<Waiting>) -> Vec<Fate> {
+    async fn fly(&self, waiting: Vec<Waiting>) -> Vec<Fate> {
         let calls = self.calls(waiting);
         let mut flying = Vec::with_capacity(calls.len());
         for (jobs, is_asking) in calls {
@@ -407,7 +453,7 @@ impl Flight<'_> {
         let now = self.core.now();
         for mut one in waiting {
             if one.not_before > now {
-                self.later(one);
+                self.shard.put(one);
                 continue;
             }
             if let Job::Decide(group) = &mut one.job {
@@ -420,7 +466,7 @@ impl Flight<'_> {
             if let Job::Change(Change { what: What::GiveBack { mark, .. }, .. }) = &one.job
                 && !marks.insert(Arc::as_ptr(mark).addr())
             {
-                self.later(one);
+                self.shard.put(one);
                 continue;
             }
             if one.is_alone {
@@ -437,12 +483,6 @@ impl Flight<'_> {
             }
         }
         calls
-    }
-
-    fn later(&self, waiting: Waiting) {
-        let mut gathered = self.shard.lock();
-        gathered.open.clear();
-        gathered.jobs.push(waiting);
     }
 
     /// Takes out who went away, and answers those whom the server's last word answers.

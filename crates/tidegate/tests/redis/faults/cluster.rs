@@ -2,6 +2,7 @@
 
 use super::check::{DEADLINE, RECOVERY, SLACK, burst, exceeded, late, odd};
 use super::drive::{Driver, Record, now_us};
+use super::login::{CLUSTER_RIGHTS, RIGHTS};
 use super::trio::{LIMIT, State, Trio, gate};
 use std::thread;
 use std::time::Duration;
@@ -207,7 +208,15 @@ const COUNTED: &str = "3000 per 24h";
 fn slot_migration_under_load_loses_nothing() {
     let cluster = Cluster::start();
     let patience = Duration::from_millis(500);
-    let redis = Redis::cluster(cluster.urls()).unwrap().deadline(patience);
+    // As a user who has the documented rights only.
+    let rights = format!("{RIGHTS} {CLUSTER_RIGHTS}");
+    for server in &cluster.servers {
+        let mut command = vec!["ACL", "SETUSER", "limits", "on", ">secret"];
+        command.extend(rights.split_whitespace());
+        server.cmd(&command).accepted();
+    }
+    let urls = cluster.servers.iter().map(|server| server.url_as("limits", "secret"));
+    let redis = Redis::cluster(urls).unwrap().deadline(patience);
     let limiter = Limiter::builder().redis(redis).build();
     let counted = gate(&limiter, "counted", COUNTED, Fallback::Deny);
     let flowing = gate(&limiter, "flowing", LIMIT, Fallback::Deny);
@@ -239,6 +248,8 @@ fn slot_migration_under_load_loses_nothing() {
     late(&counts, patience).unwrap();
     odd(&stats).unwrap();
     assert!(used >= granted && used <= granted + stats.degraded, "{granted} granted, {used} used: {stats:?}");
+    let calls = |command: &str| cluster.servers.iter().map(|server| server.calls(command)).sum::<u64>();
+    assert!(calls("eval") > 0 && calls("asking") > 0, "nobody was sent to where the key went");
     // Whoever asks for one key is served all the while.
     let degraded = counts.iter().chain(&flows).filter(|record| record.is_degraded).count();
     assert!(degraded == 0, "{degraded} of {}: {stats:?}", counts.len() + flows.len());
@@ -256,7 +267,7 @@ fn callers_are_answered_while_servers_come_and_go() {
     // Each time, the former master's shard is given up and another one begins.
     for _ in 0..4 {
         let replica = cluster.replica_of(cluster.master_of(&keys[0]));
-        cluster.servers[replica].cmd(&["CLUSTER", "FAILOVER"]).accepted();
+        cluster.servers[replica].cmd(&["CLUSTER", "FAILOVER", "TAKEOVER"]).accepted();
         wait_until("the replica has taken over", FAIL_OVER, || cluster.master_of(&keys[0]) == replica);
         cluster.wait_ready();
     }

@@ -1,6 +1,6 @@
 //! A server that forgets, and a connection that breaks at the worst moment.
 
-use super::check::{SLACK, exceeded, late, odd};
+use super::check::{RECOVERY, SLACK, exceeded, late, odd};
 use super::drive::{Driver, Record, now_us};
 use super::trio::{LIMIT, State, Trio, gate};
 use std::thread;
@@ -79,7 +79,14 @@ fn a_reply_cut_in_the_middle_counts_as_spent_and_is_never_granted_twice() {
     let counted = gate(&limiter, "counted", COUNTED, Fallback::Deny);
     // After nothing, in the head, in a number, between two lines.
     let cuts = [0, 1, 3, 4, 7, 12, 25, 2, 5, 20];
-    let records = under_load(&counted, |nth| proxy.cut_in_reply(cuts[nth]), cuts.len());
+    let cut = |nth: usize| {
+        proxy.cut_in_reply(cuts[nth]);
+        let connects = nth as u64 + 2;
+        wait_until("it is connected again", RECOVERY, || limiter.redis_stats().unwrap().connects >= connects);
+        // A server that closes young connections would be left alone.
+        pause(Duration::from_millis(60));
+    };
+    let records = under_load(&counted, cut, cuts.len());
     let (stats, granted) =
         (limiter.redis_stats().unwrap(), records.iter().filter(|record| record.is_allowed).count() as u64);
     let other = patient(&server.url());
