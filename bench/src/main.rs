@@ -4,6 +4,8 @@
 //! hands its cases to `report`.
 
 mod inproc;
+mod procfs;
+mod redis;
 mod report;
 mod rounds;
 
@@ -20,6 +22,7 @@ type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 Examples:
   cargo run --release --manifest-path bench/Cargo.toml -- inproc
   cargo run --release --manifest-path bench/Cargo.toml -- inproc --case hot --rounds 5
+  cargo run --release --manifest-path bench/Cargo.toml -- redis
 
 Reading the result: `ratio` is ours against the best peer that answered correctly, or against the
 base that the case names; above 1 is better for us. It is the median of the rounds' ratios, and the
@@ -36,9 +39,15 @@ struct Cli {
 enum Suite {
     /// The library in one process, against other Rust libraries; about five minutes
     Inproc(RunOptions),
+    /// Several processes on one Redis, against the scripts that people use today; about fifteen
+    /// minutes, needs the program redis-server
+    Redis(RunOptions),
     /// One contender's memory, in a process of its own; started by `inproc`
     #[command(hide = true)]
     BytesChild(inproc::bytes::ChildOptions),
+    /// One client process of a contender on Redis; started by `redis`
+    #[command(hide = true)]
+    Client(redis::client::ClientOptions),
 }
 
 /// What every suite lets its caller choose.
@@ -55,7 +64,9 @@ struct RunOptions {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().suite {
         Suite::Inproc(options) => run("inproc", &options, inproc::run),
+        Suite::Redis(options) => run("redis", &options, redis::run),
         Suite::BytesChild(options) => inproc::bytes::child(&options),
+        Suite::Client(options) => redis::client::child(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -71,6 +71,8 @@ pub enum Base {
     /// The peer with the best median among those that answered correctly; the ratio against the
     /// named one is noted beside it.
     BestPeerAndAlso(&'static str),
+    /// The best of these by its median, if one of them answered correctly; the ratios against all other peers are noted beside it.
+    BestOf(&'static [&'static str]),
     Peer(&'static str),
     /// The figure is a ratio already, of us against ourselves.
     Itself(&'static str),
@@ -90,16 +92,23 @@ impl Case {
                 (name.to_owned(), ratios(ours, peer, plan.better))
             }
             Base::BestPeerAndAlso(also) => {
-                let best = best_peer(series, plan.better).ok_or("no peer answered correctly")?;
+                let best = best_peer(series.iter(), plan.better).ok_or("no peer answered correctly")?;
                 let other = named(also).ok_or_else(|| missing(also))?;
-                let against = ratios(ours, other, plan.better);
-                notes.push(format!(
-                    "against {also}: {:.2} ({:.2} to {:.2})",
-                    median(&against),
-                    low(&against),
-                    high(&against)
-                ));
+                notes.push(against(ours, other, plan.better));
                 let base = format!("{}, the best correct peer", best.name);
+                (base, ratios(ours, best, plan.better))
+            }
+            Base::BestOf(names) => {
+                let named = || series.iter().filter(|one| names.contains(&one.name));
+                let best = best_peer(named(), plan.better)
+                    .or_else(|| named().next())
+                    .ok_or_else(|| missing(&names.join(" or ")))?;
+                let others = series.iter().filter(|one| one.role == Role::Peer && one.name != best.name);
+                notes.extend(others.map(|other| against(ours, other, plan.better)));
+                let base = match names {
+                    [_] => best.name.to_owned(),
+                    _ => format!("{}, the best of {}", best.name, names.join(", ")),
+                };
                 (base, ratios(ours, best, plan.better))
             }
         };
@@ -119,7 +128,11 @@ impl Case {
             base,
             notes,
             rows: series.iter().filter(|one| one.role != Role::Yardstick).map(Row::new).collect(),
-            wrong: ours.wrong,
+            wrong: series
+                .iter()
+                .filter(|one| matches!(one.role, Role::Ours | Role::Variant))
+                .map(|one| one.wrong)
+                .fold(0.0, f64::max),
         })
     }
 }
@@ -171,24 +184,35 @@ impl Report {
     }
 }
 
+/// How ours stand against one that is not the base.
+fn against(ours: &Series, other: &Series, better: Better) -> String {
+    let ratios = ratios(ours, other, better);
+    format!("against {}: {:.2} ({:.2} to {:.2})", other.name, median(&ratios), low(&ratios), high(&ratios))
+}
+
 fn note_of(series: &Series) -> Option<String> {
     match series.role {
-        Role::Yardstick => Some(format!(
-            "without any limiter, {}: {} ({} to {})",
-            series.name,
-            table::figure(median(&series.values)),
-            table::figure(low(&series.values)),
-            table::figure(high(&series.values))
-        )),
-        Role::Ours | Role::Peer if series.wrong > 0.0 => {
-            Some(format!("{} answered {:.1} % wrongly, so it is no base", series.name, series.wrong * 100.0))
+        Role::Yardstick => Some(format!("without any limiter, {}", spread(series))),
+        _ if series.wrong > 0.0 => {
+            Some(format!("{} answered {:.2} % wrongly, so it is no base", series.name, series.wrong * 100.0))
         }
+        Role::Variant => Some(spread(series)),
         Role::Ours | Role::Peer => None,
     }
 }
 
-fn best_peer(series: &[Series], better: Better) -> Option<&Series> {
-    series.iter().filter(|one| one.role == Role::Peer && one.wrong == 0.0).min_by(|a, b| {
+fn spread(series: &Series) -> String {
+    format!(
+        "{}: {} ({} to {})",
+        series.name,
+        table::figure(median(&series.values)),
+        table::figure(low(&series.values)),
+        table::figure(high(&series.values))
+    )
+}
+
+fn best_peer<'a>(series: impl Iterator<Item = &'a Series>, better: Better) -> Option<&'a Series> {
+    series.filter(|one| one.role == Role::Peer && one.wrong == 0.0).min_by(|a, b| {
         let (a, b) = (median(&a.values), median(&b.values));
         match better {
             Better::Lower => a.total_cmp(&b),
@@ -209,7 +233,7 @@ fn ratios(ours: &Series, base: &Series, better: Better) -> Vec<f64> {
         .collect()
 }
 
-fn median(values: &[f64]) -> f64 {
+pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -257,6 +281,29 @@ mod tests {
         assert!(case.base.starts_with("good"));
         assert_eq!(case.notes.len(), 2, "{:?}", case.notes);
         assert_eq!(case.peers["liar"], 1.0);
+    }
+
+    #[test]
+    fn the_best_of_the_named_is_the_base_and_the_others_and_variants_are_noted() {
+        let all = [
+            series("us", Role::Ours, &[10.0], 0.0),
+            series("us, otherwise", Role::Variant, &[1.0], 0.0),
+            series("one", Role::Peer, &[40.0], 0.0),
+            series("two", Role::Peer, &[30.0], 0.0),
+            series("three", Role::Peer, &[20.0], 0.0),
+        ];
+        let case = Case::new(plan(Base::BestOf(&["one", "two"])), &all).expect("all ran");
+        assert_eq!(case.ratio, 3.0);
+        assert_eq!(case.base, "two, the best of one, two");
+        assert_eq!(case.peers.len(), 3);
+        assert_eq!(
+            case.notes,
+            [
+                "against one: 4.00 (4.00 to 4.00)",
+                "against three: 2.00 (2.00 to 2.00)",
+                "us, otherwise: 1.00 (1.00 to 1.00)"
+            ]
+        );
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::io::{IsTerminal, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Ours,
+    /// Ours in another setting. Shown, never compared with.
+    Variant,
     Peer,
     /// No limiter, but the least that any limiter has to do. Shown, never compared with.
     Yardstick,

@@ -8,7 +8,7 @@ pub mod bytes;
 mod cases;
 mod contenders;
 mod crowd;
-mod keys;
+pub mod keys;
 mod timing;
 
 use crate::report::Case;

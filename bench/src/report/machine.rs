@@ -1,6 +1,7 @@
 //! What the figures were taken on, and who else was using it. No host name and no paths: the text
 //! is committed.
 
+use crate::procfs::{self, numbers};
 use std::fs::read_to_string;
 
 pub fn describe() -> String {
@@ -47,18 +48,9 @@ impl Ticks {
         let fields = numbers(first_line("/proc/stat")?.strip_prefix("cpu")?);
         let all = fields.iter().take(8).sum();
         let idle: u64 = fields.iter().skip(3).take(2).sum();
-        // After the name in parentheses, counted from the state: utime, stime, and those of the
-        // children that ended, are at 11 to 14.
-        let own = read_to_string("/proc/self/stat").ok()?;
-        let own = own.rsplit_once(") ")?.1.split_once(' ')?.1;
-        let own = numbers(own).iter().skip(10).take(4).sum();
-        Some(Self { all, busy: all - idle, own })
+        let own = procfs::times("self")?;
+        Some(Self { all, busy: all - idle, own: own.itself + own.ended_children })
     }
-}
-
-/// The numbers in a line. A negative one counts as none, to keep its place.
-fn numbers(line: &str) -> Vec<u64> {
-    line.split_whitespace().map(|word| word.parse().unwrap_or(0)).collect()
 }
 
 fn cpu_model() -> Option<String> {

@@ -27,10 +27,11 @@ fn block(text: &mut String, case: &Case) {
         "\n{}: {:.2} times ({:.2} to {:.2}) against {}",
         case.name, case.ratio, case.low, case.high, case.base
     );
+    let widest = case.rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(15) + 1;
     for row in &case.rows {
         let _ = writeln!(
             text,
-            "  {:<16}{:>9} {}   {} to {}",
+            "  {:<widest$}{:>9} {}   {} to {}",
             row.name,
             figure(row.median),
             case.unit,

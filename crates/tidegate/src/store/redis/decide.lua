@@ -24,7 +24,7 @@ local out, outs = { now }, 1
 local function tell(value) outs = outs + 1; out[outs] = value end
 
 -- Milliseconds that a state is kept which is as good as none after `us`.
-local function keep(us) return max(ceil(us / 1000) + 1, keep_ms) end
+local function keep(us) return format('%d', max(ceil(us / 1000) + 1, keep_ms)) end
 
 local plans, key = {}, 0
 for n = 1, a[2] do
@@ -142,7 +142,7 @@ local function the_rest()
 
   -- What stands behind a state: its limit, and what that could not hold.
   local function tag_of(p, s)
-    if s.excess and s.excess > 0 then return format('%s+%.0f', p.tag, s.excess) end
+    if s.excess and s.excess > 0 then return format('%s+%d', p.tag, s.excess) end
     return p.tag
   end
 
@@ -195,8 +195,8 @@ local function the_rest()
       local us = floor(s.level / p.drain)
       local fraction = s.level - us * p.drain
       local text
-      if fraction > 0 then text = format('%.0f:%.0f%s', now + us, fraction, tag_of(p, s))
-      else text = format('%.0f%s', now + us, tag_of(p, s)) end
+      if fraction > 0 then text = format('%d:%d%s', now + us, fraction, tag_of(p, s))
+      else text = format('%d%s', now + us, tag_of(p, s)) end
       return pcall('SET', key, text, 'PX', keep(us + 1))
     end
 
@@ -281,7 +281,7 @@ local function the_rest()
 
     function kind.save(p, s, key)
       if s.level == 0 then return call('DEL', key) end
-      local text = format('%.0f:%.0f%s', s.tick, s.level, tag_of(p, s))
+      local text = format('%d:%d%s', s.tick, s.level, tag_of(p, s))
       return pcall('SET', key, text, 'PX', keep(empty_us(p, s, s.level)))
     end
 
@@ -351,7 +351,7 @@ local function the_rest()
       local again = s.base + price(p.cold, s.stored, p.cell) + p.cold - s.stored
       if s.used == 0 then return call('DEL', key) end
       local us = floor(s.base / p.drain)
-      local text = format('%.0f:%.0f:%.0f%s', now + us, s.base - us * p.drain, s.stored, tag_of(p, s))
+      local text = format('%d:%d:%d%s', now + us, s.base - us * p.drain, s.stored, tag_of(p, s))
       return pcall('SET', key, text, 'PX', keep(max(again, 0) / p.drain))
     end
 
@@ -936,8 +936,8 @@ local function bucket(p)
   if level > before then
     local us = floor(level / p.drain)
     local fraction = level - us * p.drain
-    if fraction > 0 then text = format('%.0f:%.0f%s', now + us, fraction, p.tag)
-    else text = format('%.0f%s', now + us, p.tag) end
+    if fraction > 0 then text = format('%d:%d%s', now + us, fraction, p.tag)
+    else text = format('%d%s', now + us, p.tag) end
     local saved = pcall('SET', name, text, 'PX', keep(us + 1))
     if saved.err then
       for i = status + 1, outs do out[i] = nil end

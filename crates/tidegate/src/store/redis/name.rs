@@ -30,11 +30,12 @@ pub(crate) fn subject(key: &[u8]) -> Cow<'_, [u8]> {
 
 /// Safe to read in a terminal, to print in a log, and to hash as a tag.
 fn is_plain(key: &[u8]) -> bool {
+    let is_ascii = || key.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'{' && *byte != b'}');
     let is_text = || match std::str::from_utf8(key) {
         Ok(text) => text.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != '{' && c != '}'),
         Err(_) => false,
     };
-    !key.is_empty() && key.len() <= LONGEST && !is_digest(key) && is_text()
+    !key.is_empty() && key.len() <= LONGEST && !is_digest(key) && (is_ascii() || is_text())
 }
 
 /// Ends as a digested subject does.

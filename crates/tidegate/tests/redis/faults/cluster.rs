@@ -4,9 +4,8 @@ use super::check::{DEADLINE, RECOVERY, SLACK, burst, exceeded, late, odd};
 use super::drive::{Driver, Record, now_us};
 use super::login::{CLUSTER_RIGHTS, RIGHTS};
 use super::trio::{LIMIT, State, Trio, gate};
-use std::thread;
 use std::time::Duration;
-use testkit::servers::{Cluster, Sentinels, pause, wait_until};
+use testkit::servers::{Cluster, RedisServer, Sentinels, pause, wait_until};
 use tidegate::{Fallback, Gate, Limit, Limiter, Redis};
 
 /// A replica takes over within the cluster's second, some votes, and our own recovery.
@@ -96,7 +95,7 @@ fn several_dead_masters_give_one_share_each_and_no_more() {
     let all: Vec<&str> = keys.iter().map(String::as_str).collect();
     let allowed = Driver::start(&capped, &all, 3);
     pause(Duration::from_millis(300));
-    cluster.servers.iter().for_each(|server| server.freeze());
+    cluster.servers.iter().for_each(RedisServer::freeze);
     pause(Duration::from_millis(1_500));
     for records in drivers.map(Driver::stop) {
         late(&records, DEADLINE).unwrap();
@@ -105,7 +104,7 @@ fn several_dead_masters_give_one_share_each_and_no_more() {
     }
     let allowed = allowed.stop();
     exceeded(allowed.iter().filter(|record| record.is_degraded), |window| cap.worst_case(window, 1)).unwrap();
-    cluster.servers.iter().for_each(|server| server.thaw());
+    cluster.servers.iter().for_each(RedisServer::thaw);
 }
 
 #[test]
@@ -305,6 +304,6 @@ fn a_frozen_sentinel_does_not_keep_the_others_from_being_asked() {
     let redis = Redis::sentinel(sentinels.urls(), sentinels.name(), "redis://any").unwrap();
     let limiter = Limiter::builder().redis(redis).build();
     let gate = gate(&limiter, "sentinel", LIMIT, Fallback::Deny);
-    thread::scope(|_| wait_until("the master is reached", RECOVERY, || !gate.check("all").is_degraded()));
+    wait_until("the master is reached", RECOVERY, || !gate.check("all").is_degraded());
     sentinels.sentinels[0].thaw();
 }

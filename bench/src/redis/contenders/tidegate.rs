@@ -1,0 +1,48 @@
+//! Ours. It has a thread of its own for the connection; the callers are on the client's, as they
+//! are for everybody.
+
+use super::{Answer, Contender, Layers, Place};
+use crate::Fallible;
+use std::time::Duration;
+use tidegate::{Gate, Limiter, Options, Redis};
+
+/// As long as redis-rs waits for the peers' answers.
+const DEADLINE: Duration = Duration::from_millis(500);
+const LEASE: Duration = Duration::from_millis(100);
+
+#[derive(Clone)]
+pub struct Remote {
+    limiter: Limiter,
+    gate: Gate,
+}
+
+impl Remote {
+    pub fn new(place: &Place, layers: Layers) -> Fallible<Self> {
+        let options = match layers {
+            Layers::Exact => Options::new(),
+            Layers::NoDenialMemory => Options::new().remember_denials(false),
+            Layers::NoCoalescing => Options::new().coalesce(false),
+            Layers::Neither => Options::new().remember_denials(false).coalesce(false),
+            Layers::Leases => Options::new().lease(LEASE),
+        };
+        let redis = Redis::at(&place.url())?.deadline(DEADLINE);
+        let limiter = Limiter::builder().redis(redis).build();
+        let gate = limiter.gate_with("bench", place.allowance.text().as_str(), options)?;
+        Ok(Self { limiter, gate })
+    }
+}
+
+impl Contender for Remote {
+    async fn ask(&self, key: &str) -> Answer {
+        let decision = self.gate.check_async(key).await;
+        match (decision.is_degraded(), decision.is_allowed()) {
+            (true, _) => Answer::Failed,
+            (false, true) => Answer::Allowed,
+            (false, false) => Answer::Denied,
+        }
+    }
+
+    fn defects(&self) -> u64 {
+        self.limiter.redis_stats().map_or(0, |stats| stats.disagreements)
+    }
+}
