@@ -187,7 +187,7 @@ impl Plan {
     }
 
     /// Units in use, rounded up: what goes along when the limit changes.
-    fn used(&self, now_us: u64, state: &mut State) -> u64 {
+    pub(crate) fn used(&self, now_us: u64, state: &mut State) -> u64 {
         self.repair(now_us, state);
         match (self, state) {
             (Self::Word(bucket), State::Word(word)) => bucket.used(now_us, *word),

@@ -12,7 +12,7 @@ use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
 use redis::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -54,6 +54,8 @@ pub(crate) struct Core {
     /// Nodes alive, as last heard; zero before that.
     nodes: AtomicU32,
     numbers: AtomicU64,
+    /// Servers ever known.
+    servers: AtomicUsize,
     holders: Mutex<HashMap<u64, Weak<Holder>>>,
 }
 
@@ -68,6 +70,8 @@ const NOBODY: u16 = u16::MAX;
 
 impl Store {
     pub(crate) fn new(config: Redis, clock: Option<StoreClock>) -> Self {
+        // Whoever has chosen a provider of cryptography keeps it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         #[expect(clippy::expect_used, reason = "without a poll descriptor nothing can be done")]
         let runtime = runtime.expect("the system lets us watch sockets");
@@ -81,7 +85,7 @@ impl Store {
         let clock = clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
         let began = clock.now();
         let shards: Vec<Arc<Shard>> =
-            addresses.into_iter().map(|address| Arc::new(Shard::new(address, began))).collect();
+            addresses.into_iter().enumerate().map(|(nth, at)| Arc::new(Shard::new(at, nth, began))).collect();
         let core = Arc::new(Core {
             config,
             clock,
@@ -101,6 +105,7 @@ impl Store {
             is_closed: AtomicBool::new(false),
             nodes: AtomicU32::new(0),
             numbers: AtomicU64::new(1),
+            servers: AtomicUsize::new(shards.len()),
             holders: Mutex::default(),
         });
         for shard in shards {
@@ -191,7 +196,9 @@ impl Core {
 
     fn index_of(self: &Arc<Self>, map: &mut Map, address: &str) -> u16 {
         let at = map.shards.iter().position(|shard| shard.address() == address).unwrap_or_else(|| {
-            let shard = Arc::new(Shard::new(address.to_string(), self.began));
+            // It has answered nobody yet: what was admitted elsewhere before counts.
+            let number = self.servers.fetch_add(1, Ordering::Relaxed);
+            let shard = Arc::new(Shard::new(address.to_string(), number, self.clock.now()));
             self.handle.spawn(shard::run(self.clone(), shard.clone()));
             map.shards.push(shard);
             map.shards.len() - 1

@@ -6,6 +6,7 @@ use super::name;
 use super::pack::Packed;
 use super::plan::{Found, Mark, Version};
 use super::promise::Promise;
+use super::shard::Shard;
 use super::stats::count;
 use crate::algorithm::Mode;
 use crate::clock::Timestamp;
@@ -381,6 +382,7 @@ impl Writer<'_> {
 pub(crate) fn read(
     jobs: Vec<Job>,
     answer: &[Value],
+    shard: &Shard,
     sent: Timestamp,
     done: Timestamp,
     fault: Fault,
@@ -401,7 +403,7 @@ pub(crate) fn read(
         }
         match job {
             Job::Decide(group) => match group.read(now_us, &mut reader) {
-                Some((founds, takens)) => group.answer(now_us, sent, done, founds, &takens),
+                Some((founds, takens)) => group.answer(now_us, shard, sent, done, founds, &takens),
                 None => Job::Decide(group).fail(fault),
             },
             Job::Change(change) => change.answer(sent, &mut reader),
@@ -462,6 +464,7 @@ impl Group {
     fn answer(
         self,
         now_us: u64,
+        shard: &Shard,
         sent: Timestamp,
         done: Timestamp,
         mut founds: SmallVec<[Found; 1]>,
@@ -519,6 +522,7 @@ impl Group {
         // it forgotten, not remembered afterwards.
         for (at, key) in keys.iter().enumerate() {
             key.meter.learn(key, &founds[at], denied[at], done);
+            key.meter.answered(shard);
         }
         let core = keys[0].meter.core();
         let now = core.now();

@@ -1,7 +1,7 @@
 //! What a gate does while Redis does not answer.
 
 use super::config::Fallback;
-use crate::algorithm::{Gauge, Plan, State};
+use crate::algorithm::{Gauge, Plan};
 use crate::ask::MemoryAsk;
 use crate::clock::{StoreClock, Timestamp};
 use crate::decision::{Decision, Outcome, Refused};
@@ -26,8 +26,6 @@ struct Share {
     /// What it was made of; another one starts anew.
     of: Limit,
     nodes: u32,
-    /// When Redis answered last: from then on the share flows.
-    since: Timestamp,
     meter: Arc<memory::Meter>,
 }
 
@@ -61,7 +59,7 @@ impl Local {
             Fallback::Local => (nodes.and_then(|nodes| limit.share(nodes)), key, true),
         };
         let Some(share) = share else { return denied() };
-        let meter = self.meter(limit, &share, nodes.unwrap_or(1), since);
+        let meter = self.meter(limit, &share, nodes.unwrap_or(1));
         let hash = meter.hash(key);
         if is_empty {
             start_empty(&meter, hash, since);
@@ -69,18 +67,25 @@ impl Local {
         Alone::Share(MemoryAsk { meter, hash, cost, index: 0 })
     }
 
-    fn meter(&self, of: &Limit, share: &Limit, nodes: u32, since: Timestamp) -> Arc<memory::Meter> {
+    fn meter(&self, of: &Limit, share: &Limit, nodes: u32) -> Arc<memory::Meter> {
         let mut held = self.share.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = &*held
             && held.of == *of
             && held.nodes == nodes
-            && held.since == since
         {
+            return held.meter.clone();
+        }
+        // Another number of nodes is another share of the same: what was used goes along.
+        if let Some(held) = &mut *held
+            && held.of == *of
+        {
+            held.nodes = nodes;
+            held.meter.change(share.clone());
             return held.meter.clone();
         }
         let home = Arc::new(Home::new(self.clock.clone(), MAX_KEYS, Pages::AsTouched));
         let meter = Arc::new(memory::Meter::new(self.id, &self.name, share.clone(), home, false));
-        *held = Some(Share { of: of.clone(), nodes, since, meter: meter.clone() });
+        *held = Some(Share { of: of.clone(), nodes, meter: meter.clone() });
         meter
     }
 
@@ -93,15 +98,15 @@ impl Local {
     }
 }
 
-/// A key that was not seen since Redis answered last had nothing left then: whatever
-/// the others have used, this node starts no burst of its own.
+/// A key had nothing left when Redis answered last: whatever the others have used, this
+/// node starts no burst of its own.
 fn start_empty(meter: &memory::Meter, hash: u64, since: Timestamp) {
-    let until_us = since.as_micros().saturating_add(meter.version().plan.longest_us());
     with_state(meter, hash, |version, now_us, state| {
-        let is_new = version.plan.idle_at_us(now_us, state) <= now_us;
-        let is_rate = !matches!((&version.plan, &*state), (Plan::Slots(_), _) | (_, State::Slots(_)));
-        if is_new && is_rate && now_us < until_us {
-            *state = version.plan.used_up(since.as_micros());
+        if !matches!(version.plan, Plan::Slots(_)) {
+            let mut empty = version.plan.used_up(since.as_micros());
+            if version.plan.used(now_us, &mut empty) > version.plan.used(now_us, state) {
+                *state = empty;
+            }
         }
     });
 }

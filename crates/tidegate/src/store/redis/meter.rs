@@ -8,6 +8,7 @@ use super::local::{Alone, Local};
 use super::name;
 use super::plan::{Found, Version};
 use super::promise::{Awaited, promise};
+use super::shard::Shard;
 use super::stats::count;
 use crate::algorithm::Mode;
 use crate::ask::decide_in_memory;
@@ -19,6 +20,7 @@ use crate::limiter::Options;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -41,7 +43,12 @@ pub(crate) struct Meter {
     believed: Duration,
     /// Requests about the same key share a call.
     pub(crate) coalesces: bool,
+    /// When each server answered this gate last, on the local clock; servers that share a
+    /// place share the later one.
+    answered_us: [AtomicU64; SERVERS],
 }
+
+const SERVERS: usize = 16;
 
 /// What asking comes to.
 pub(crate) type Answered = Awaited<Result<Told, Fault>>;
@@ -62,6 +69,7 @@ impl Meter {
             known: options.remembers.then(Known::default),
             believed: if options.comes_back { BELIEVED } else { Duration::from_secs(3_600) },
             coalesces: options.coalesces,
+            answered_us: Default::default(),
             store,
         }
     }
@@ -110,6 +118,18 @@ impl Meter {
         {
             known.remember(key.hash, &key.version, found.clone(), sent, sent + self.believed);
         }
+    }
+
+    /// A server has answered this gate.
+    pub(crate) fn answered(&self, shard: &Shard) {
+        let now_us = self.core().clock.now().as_micros();
+        self.answered_us[shard.number % SERVERS].store(now_us, Ordering::Relaxed);
+    }
+
+    /// Since when a server has not answered this gate.
+    fn unanswered_since(&self, shard: &Shard) -> Timestamp {
+        let answered_us = self.answered_us[shard.number % SERVERS].load(Ordering::Relaxed);
+        Timestamp::from_micros(answered_us).max(shard.since)
     }
 
     /// Something came back: what was refused may fit.
@@ -220,8 +240,8 @@ impl Meter {
     pub(crate) fn question(&self, version: &Version, key: &[u8], cost: u64, fault: Fault) -> Alone {
         let core = self.core();
         count(&core.counters.degraded, 1);
-        let since =
-            core.shard_of(|| name::slot(&name::subject(key))).map_or(core.began, |shard| shard.good());
+        let shard = core.shard_of(|| name::slot(&name::subject(key)));
+        let since = shard.map_or(core.began, |shard| self.unanswered_since(&shard));
         self.local.question(&version.limit, core.nodes(), since, key, cost, fault.retry_us)
     }
 }

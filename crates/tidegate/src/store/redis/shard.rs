@@ -42,8 +42,13 @@ pub(crate) struct Shard {
     /// When it is tried again, on the real clock.
     retry_at_us: AtomicU64,
     is_retired: AtomicBool,
-    /// When it answered last, on the local clock.
-    good_us: AtomicU64,
+    /// True while its lanes are flown. Otherwise nobody looks at who waits in them but
+    /// the one who answers those whose deadline passes.
+    is_served: AtomicBool,
+    unserved: Notify,
+    /// Which one it is, and since when it is known, on the local clock.
+    pub(crate) number: usize,
+    pub(crate) since: Timestamp,
     lead: Mutex<Lead>,
 }
 
@@ -85,10 +90,13 @@ struct Waiting {
 }
 
 impl Shard {
-    pub(crate) fn new(address: String, began: Timestamp) -> Self {
+    pub(crate) fn new(address: String, number: usize, since: Timestamp) -> Self {
         Self {
-            good_us: AtomicU64::new(began.as_micros()),
-            lead: Mutex::new(Lead { least_us: i64::MAX, before_us: i64::MAX, since: began }),
+            is_served: AtomicBool::new(false),
+            unserved: Notify::new(),
+            number,
+            since,
+            lead: Mutex::new(Lead { least_us: i64::MAX, before_us: i64::MAX, since }),
             address: Mutex::new(address),
             lanes: Default::default(),
             is_up: AtomicBool::new(true),
@@ -113,11 +121,6 @@ impl Shard {
         lead.least_us = lead.least_us.min(now_us - sent_us);
         let least_us = lead.least_us.min(lead.before_us);
         Timestamp::from_micros(u64::try_from(now_us - least_us).unwrap_or(0)).max(sent)
-    }
-
-    /// When it answered last.
-    pub(crate) fn good(&self) -> Timestamp {
-        Timestamp::from_micros(self.good_us.load(Ordering::Relaxed))
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -148,6 +151,12 @@ impl Shard {
     ) {
         let lane = &self.lanes[job::lane(bytes)];
         let mut gathered = lane.lock();
+        // Looked at under the lock: whoever takes the server down answers all in the lane.
+        if !self.is_up() {
+            drop(gathered);
+            request.promise.keep(Err(Fault::default()));
+            return;
+        }
         if joins
             && let Some(group) = gathered.joinable(hash)
             && group.keys.len() == 1
@@ -170,6 +179,11 @@ impl Shard {
         let hash = keys.iter().fold(0u64, |all, key| all.rotate_left(7) ^ key.hash ^ u64::from(key.meter.id));
         let lane = &self.lanes[job::lane(&keys[0].bytes)];
         let mut gathered = lane.lock();
+        if !self.is_up() {
+            drop(gathered);
+            request.promise.keep(Err(Fault::default()));
+            return;
+        }
         if joins
             && let Some(group) = gathered.joinable(hash)
             && is_same(&group.keys, &keys)
@@ -196,6 +210,10 @@ impl Shard {
     fn put(&self, waiting: Waiting) {
         let lane = &self.lanes[waiting.job.lane()];
         let mut gathered = lane.lock();
+        if !self.is_up() {
+            drop(gathered);
+            return waiting.job.fail(Fault::default());
+        }
         gathered.open.clear();
         gathered.jobs.push(waiting);
         drop(gathered);
@@ -214,6 +232,27 @@ impl Shard {
         let fault = self.fault(core);
         for waiting in self.lanes.iter().flat_map(Lane::take) {
             waiting.job.fail(fault);
+        }
+    }
+
+    /// Answers those in the lanes whose deadline has passed.
+    fn fail_late(&self, core: &Core) {
+        let (until, fault) = (core.now().before(core.config.deadline), self.fault(core));
+        for lane in &self.lanes {
+            let mut late = Vec::new();
+            let mut gathered = lane.lock();
+            for waiting in &mut gathered.jobs {
+                if let Job::Decide(group) = &mut waiting.job {
+                    late.extend(group.requests.extract_if(.., |request| request.since <= until));
+                } else {
+                    waiting.job.fail_until(until, fault);
+                }
+            }
+            drop(gathered);
+            count(&core.counters.timeouts, late.len() as u64);
+            for request in late {
+                request.promise.keep(Err(fault));
+            }
         }
     }
 
@@ -275,13 +314,41 @@ impl Gathered {
     }
 }
 
-/// Tries to reach the server, serves it, and starts anew.
+/// Looks after a server for as long as it is needed.
 pub(crate) async fn run(core: Arc<Core>, shard: Arc<Shard>) {
+    // Whatever ends this, nobody must be left waiting in the lanes.
+    struct End(Arc<Core>, Arc<Shard>);
+    impl Drop for End {
+        fn drop(&mut self) {
+            self.1.is_up.store(false, Ordering::Relaxed);
+            self.1.fail_all(&self.0);
+        }
+    }
+    let end = End(core.clone(), shard.clone());
+    let serving = std::pin::pin!(serve(core, shard));
+    let sweeping = std::pin::pin!(sweep(&end.0, &end.1));
+    futures_util::future::select(serving, sweeping).await;
+}
+
+/// Answers those whose deadline passes while nobody flies.
+async fn sweep(core: &Core, shard: &Shard) {
+    let often = (core.config.deadline / 4).max(Duration::from_millis(1));
+    loop {
+        if shard.is_served.load(Ordering::Relaxed) {
+            shard.unserved.notified().await;
+        } else {
+            tokio::time::sleep(often).await;
+            shard.fail_late(core);
+        }
+    }
+}
+
+/// Tries to reach the server, serves it, and starts anew.
+async fn serve(core: Arc<Core>, shard: Arc<Shard>) {
     let mut pauses = Pauses::default();
     let mut is_first = true;
     loop {
         if shard.is_retired.load(Ordering::Relaxed) || core.is_closed() {
-            shard.fail_all(&core);
             return;
         }
         match connect(&core, &shard, is_first).await {
@@ -289,6 +356,7 @@ pub(crate) async fn run(core: Arc<Core>, shard: Arc<Shard>) {
                 *shard.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
                 count(&core.counters.connects, 1);
                 shard.comes_up();
+                shard.is_served.store(true, Ordering::Relaxed);
                 pauses = Pauses::default();
                 let since = core.now();
                 let mut lost = Flights::new(&core, &shard, connection).serve().await;
@@ -394,6 +462,8 @@ impl<'a> Flights<'a> {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.get_or_insert(Lost { why, is_silent }).is_silent |= is_silent;
         drop(lost);
+        self.shard.is_served.store(false, Ordering::Relaxed);
+        self.shard.unserved.notify_one();
         // The other lanes, too, once their flight is over.
         self.shard.wake_all();
     }
@@ -522,10 +592,9 @@ impl<'a> Flights<'a> {
         count(&core.counters.asked, asked as u64);
         match self.in_time(&jobs, self.connection.call(core, &call, is_asking)).await {
             Some(Ok(Value::Array(values))) => {
-                self.shard.good_us.store(core.clock.now().as_micros(), Ordering::Relaxed);
                 let now_us = if let Some(Value::Int(now)) = values.first() { *now } else { 0 };
                 let reckoned = self.shard.reckon(sent, u64::try_from(now_us).unwrap_or(0));
-                let errors = job::read(jobs, &values, sent, reckoned, self.shard.fault(core));
+                let errors = job::read(jobs, &values, self.shard, sent, reckoned, self.shard.fault(core));
                 self.look_at(&errors)
             }
             Some(Ok(_)) => {

@@ -20,12 +20,11 @@ const WINDOWS_MS: [u64; 7] = [0, 10, 100, 300, 1_000, 3_000, 30_000];
 
 /// A decision that took longer than it may.
 pub(super) fn late(records: &[Record], deadline: Duration) -> Result<(), String> {
-    match records.iter().max_by_key(|record| record.took()) {
-        Some(longest) if longest.took() > deadline + SLACK => {
-            Err(format!("a decision took {:?}, {deadline:?} were promised: {longest:?}", longest.took()))
-        }
-        _ => Ok(()),
-    }
+    let mut late: Vec<&Record> = records.iter().filter(|one| one.took() > deadline + SLACK).collect();
+    late.sort_by_key(|record| record.took());
+    let Some(longest) = late.last() else { return Ok(()) };
+    let (took, all) = (longest.took(), records.len());
+    Err(format!("a decision took {took:?}, {deadline:?} were promised; {} of {all}: {late:?}", late.len()))
 }
 
 /// The most that started in any window of this length, for certain: a start counts where

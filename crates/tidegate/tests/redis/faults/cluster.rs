@@ -8,8 +8,9 @@ use std::time::Duration;
 use testkit::servers::{Cluster, RedisServer, Sentinels, pause, wait_until};
 use tidegate::{Fallback, Gate, Limit, Limiter, Redis};
 
-/// A replica takes over within the cluster's second, some votes, and our own recovery.
-const FAIL_OVER: Duration = Duration::from_secs(8);
+/// Longer than the servers among themselves take to replace one of them: a vote that nobody
+/// wins is repeated seconds later. It says nothing about the store.
+const FAIL_OVER: Duration = Duration::from_secs(20);
 
 fn limiter(cluster: &Cluster) -> Limiter {
     Limiter::builder().redis(Redis::cluster(cluster.urls()).unwrap()).build()
@@ -61,7 +62,9 @@ fn one_dead_master_leaves_the_other_shards_exact() {
     assert_eq!(open, 1, "{:?}", limiter.redis_stats());
     cluster.servers[dead].thaw();
     let back_us = now_us();
-    wait_until("the dead one is exact again", FAIL_OVER, || drivers[0].exact_us() > back_us + 300_000);
+    wait_until("the dead one is exact again", RECOVERY + RECOVERY, || {
+        drivers[0].exact_us() > back_us + 300_000
+    });
     println!(
         "exact again after {:?}",
         Duration::from_micros(drivers[0].degraded_us().saturating_sub(back_us))
@@ -144,7 +147,9 @@ fn cluster_fail_over_with_a_stalled_replica_costs_at_most_one_burst() {
     exceeded(exact, |window| limit.worst_case(window, 1) + limit.capacity()).unwrap();
     exceeded(&others, |window| 2 * limit.worst_case(window, 1)).unwrap();
     odd(&stats).unwrap();
-    assert!(stats.connects <= 12, "{stats:?}");
+    // Masters that say that their cluster is down are tried with pauses as well.
+    let seconds = (over_us - killed_us) / 1_000_000 + 1;
+    assert!(stats.connects <= 6 + 4 * seconds, "{seconds} s: {stats:?}");
 }
 
 /// A server that the store hears of only now has never answered: what flowed before it was

@@ -55,10 +55,20 @@ fn memory_full_is_survived_by_every_fallback() {
     assert!(told.stats.connects <= 4, "{:?}", told.stats);
 }
 
+/// Makes a replica of it. What it is sent it does not write to a file first: on a busy disk
+/// that can keep it from answering for seconds.
+fn demote(server: &RedisServer, master: &RedisServer) {
+    server.cmd(&["CONFIG", "SET", "repl-diskless-load", "swapdb"]).accepted();
+    server.cmd(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]).accepted();
+    wait_until("it has caught up", RECOVERY, || {
+        server.info("replication", "master_link_status").as_deref() == Some("up")
+    });
+}
+
 #[test]
 fn a_read_only_replica_is_not_asked_until_it_is_a_master() {
-    let master = RedisServer::start();
-    let replica = RedisServer::replica_of(&master);
+    let (master, replica) = (RedisServer::start(), RedisServer::start());
+    demote(&replica, &master);
     let trio = Trio::start_away(redis(&replica).nodes(1));
     trio.wait_down();
     trio.run(Duration::from_millis(500));
@@ -75,10 +85,8 @@ fn a_read_only_replica_is_not_asked_until_it_is_a_master() {
 fn a_master_that_becomes_a_replica_is_left_alone() {
     let (master, other) = (RedisServer::start(), RedisServer::start());
     let trio = Trio::start(redis(&master));
-    let port = other.port().to_string();
-    let demote = || drop(master.cmd(&["REPLICAOF", "127.0.0.1", &port]).accepted());
     let promote = || drop(master.cmd(&["REPLICAOF", "NO", "ONE"]).accepted());
-    let took = trio.outage(demote, Duration::from_millis(500), promote);
+    let took = trio.outage(|| demote(&master, &other), Duration::from_millis(500), promote);
     // What it was sent by its master was nothing.
     let told = trio.end(State::Lost);
     println!("exact again after {took:?}");

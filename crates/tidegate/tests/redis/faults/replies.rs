@@ -113,13 +113,14 @@ fn a_connection_that_is_cut_and_then_silent_is_waited_for_one_deadline_only() {
     let limiter = patient(&proxy.url());
     let gate = gate(&limiter, "cut", LIMIT, Fallback::Deny);
     assert!(!gate.check("all").is_degraded());
-    proxy.stall();
+    server.freeze();
     let records: Vec<Record> = thread::scope(|scope| {
         let ask = || {
             let gate = &gate;
             scope.spawn(move || Record::of(|| gate.check("all")))
         };
-        // One is on its way, the next one waits for its answer.
+        // One is on its way, the next one waits for its answer; then the network breaks, and
+        // comes back mute.
         let first = ask();
         pause(Duration::from_millis(30));
         let second = ask();
