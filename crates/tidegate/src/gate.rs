@@ -249,6 +249,9 @@ impl Gate {
             #[cfg(feature = "redis")]
             Side::Redis(meter) => {
                 limit.exact_in_doubles()?;
+                if meter.leases.is_some() && !crate::store::redis::can_lease(&limit) {
+                    return Err(GateError::Lease { name: self.name().into(), limit });
+                }
                 meter.change(limit);
             }
         }

@@ -151,7 +151,7 @@ impl Options {
     /// node, which gives one three times as often; 10 s unless said. A node that crashes
     /// keeps its places for this long.
     pub fn hold_for(mut self, lease: Duration) -> Self {
-        self.place_lease = lease.max(Duration::from_millis(100));
+        self.place_lease = lease.max(Duration::from_millis(500));
         self
     }
 }

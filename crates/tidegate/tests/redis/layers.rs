@@ -254,6 +254,49 @@ fn while_nodes_disagree_about_a_limit_no_more_starts_than_the_looser_allows() {
 }
 
 #[test]
+fn what_a_stricter_limit_cannot_hold_is_not_forgotten_by_the_looser() {
+    let pairs = [
+        // Only the burst differs, the rate does, or the algorithm.
+        ("10/s burst 100", "10/s burst 2"),
+        ("10/s burst 100", "50/s burst 5"),
+        ("10/s burst 100", "20 per 100ms fixed-window"),
+        ("10/s burst 100", "5 per 100ms sliding-log"),
+        ("10/s burst 100", "leaky 50/s queue 2"),
+        ("10/s burst 100", "50/s warmup 10ms"),
+        ("100 per 1min sliding-log", "5 per 100ms sliding-log"),
+        ("100 per 1min sliding-window", "50/s burst 5"),
+        ("100 every 1min cap 100", "5 every 100ms cap 5"),
+        ("100 per 1h fixed-window", "50/s burst 5"),
+    ];
+    let server = RedisServer::start();
+    std::thread::scope(|scope| {
+        for (nth, (loose, strict)) in pairs.into_iter().enumerate() {
+            let server = &server;
+            scope.spawn(move || {
+                let name = format!("pair-{nth}");
+                let looser = node(&server.url()).gate(&name, loose).unwrap();
+                let stricter = node(&server.url()).gate(&name, strict).unwrap();
+                let began = server.micros();
+                let mut admitted = u64::from(looser.check_cost("a", 100).is_allowed()) * 100;
+                assert_eq!(admitted, 100, "`{loose}`");
+                // The stricter one looks, drains as it counts, and lets some through.
+                for _ in 0..6 {
+                    admitted += u64::from(stricter.check("a").is_allowed());
+                    pause(Duration::from_millis(60));
+                }
+                while looser.check("a").is_allowed() {
+                    admitted += 1;
+                }
+                let window = Duration::from_micros(server.micros() - began);
+                let limit = |text: &str| text.parse::<Limit>().unwrap().worst_case(window, 1);
+                let most = limit(loose) + limit(strict);
+                assert!(admitted <= most, "`{loose}` and `{strict}`: {admitted} of {most} in {window:?}");
+            });
+        }
+    });
+}
+
+#[test]
 fn keys_can_be_read_by_an_operator_and_expire_when_they_say_nothing() {
     let server = RedisServer::start();
     let limiter = node(&server.url());

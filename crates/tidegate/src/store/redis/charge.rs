@@ -145,11 +145,14 @@ impl Holder {
     }
 
     /// A sign of life was answered.
-    pub(crate) fn renewed(&self, is_held: bool, sent: Timestamp) {
-        if is_held {
-            self.renewed_us.fetch_max(sent.as_micros(), Ordering::Relaxed);
-        } else if self.units.load(Ordering::Relaxed) > 0 {
-            self.is_lost.store(true, Ordering::Relaxed);
+    pub(crate) fn renewed(&self, member: &str, answer: i64, sent: Timestamp) {
+        match answer {
+            1 => {
+                self.renewed_us.fetch_max(sent.as_micros(), Ordering::Relaxed);
+            }
+            // Part of it was released meanwhile, and it goes by another name.
+            0 if self.member() == member => self.is_lost.store(true, Ordering::Relaxed),
+            _ => {}
         }
     }
 

@@ -54,6 +54,7 @@ pub(crate) struct Core {
     /// Nodes alive, as last heard; zero before that.
     nodes: AtomicU32,
     numbers: AtomicU64,
+    warn_at_us: AtomicU64,
     /// Servers ever known.
     servers: AtomicUsize,
     holders: Mutex<HashMap<u64, Weak<Holder>>>,
@@ -106,6 +107,7 @@ impl Store {
             nodes: AtomicU32::new(0),
             numbers: AtomicU64::new(1),
             servers: AtomicUsize::new(shards.len()),
+            warn_at_us: AtomicU64::new(0),
             holders: Mutex::default(),
         });
         for shard in shards {
@@ -254,6 +256,14 @@ impl Core {
         }
     }
 
+    /// True once a second: what goes wrong with every call is said that often.
+    pub(crate) fn may_warn(&self) -> bool {
+        let (now_us, next_us) = (self.now().as_micros(), self.warn_at_us.load(Ordering::Relaxed));
+        let next = now_us + 1_000_000;
+        now_us >= next_us
+            && self.warn_at_us.compare_exchange(next_us, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     /// From zero to one.
     pub(crate) fn random(&self) -> f64 {
         random_word() as f64 / u64::MAX as f64
@@ -267,6 +277,7 @@ fn random_word() -> u64 {
 /// Tells the others that this node is alive, and hears how many are.
 async fn beat(core: Arc<Core>) {
     let life_us = u64::try_from(ALIVE.as_micros()).unwrap_or(u64::MAX);
+    let mut fewer_since = None;
     while !core.is_closed() {
         let (promise, heard) = promise();
         let what = What::Beat { node: core.node.clone(), life_us };
@@ -274,9 +285,17 @@ async fn beat(core: Arc<Core>) {
         if let Ok(Some(Ok(told))) = tokio::time::timeout(BEAT, heard).await
             && let Some(nodes) = told.first().and_then(|nodes| u32::try_from(*nodes).ok())
         {
-            core.nodes.store(nodes.max(1), Ordering::Relaxed);
+            // Fewer is believed only once it was heard for as long as a sign of life is: a
+            // server that comes back empty hears the nodes one after the other.
+            let (now, nodes) = (core.now(), nodes.max(1));
+            let since = *fewer_since.get_or_insert(now);
+            if nodes >= core.nodes.load(Ordering::Relaxed) || now.since(since) >= ALIVE {
+                core.nodes.store(nodes, Ordering::Relaxed);
+                fewer_since = None;
+            }
             tokio::time::sleep(BEAT.mul_f64(0.5 + core.random())).await;
         } else {
+            fewer_since = None;
             tokio::time::sleep(BEAT.mul_f64(0.05 + core.random() / 10.0)).await;
         }
     }
@@ -297,7 +316,8 @@ async fn renew(core: Arc<Core>) {
         }
         for holders in by_key.into_values() {
             for holders in holders.chunks(64) {
-                let what = What::Renew { holders: holders.to_vec() };
+                let named = |holder: &Arc<Holder>| (holder.clone(), holder.member());
+                let what = What::Renew { holders: holders.iter().map(named).collect() };
                 let key = Some(holders[0].key.clone());
                 core.change(Change { key, what, since: core.now(), promise: None });
             }
@@ -309,7 +329,10 @@ async fn renew(core: Arc<Core>) {
 async fn look_around(core: Arc<Core>) {
     let Way::Cluster(seeds) = &core.config.way else { return };
     while !core.is_closed() {
-        let known: Vec<String> = core.shards().iter().map(|shard| shard.address()).collect();
+        // Those that answer first: one that is cut off from the others knows an old map.
+        let mut shards = core.shards();
+        shards.sort_by_key(|shard| !shard.is_up());
+        let known: Vec<String> = shards.iter().map(|shard| shard.address()).collect();
         let seeded = seeds.iter().map(|seed| seed.addr().to_string());
         for address in known.into_iter().chain(seeded) {
             let Ok(info) = at(&seeds[0], &address) else { continue };

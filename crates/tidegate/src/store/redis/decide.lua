@@ -41,8 +41,10 @@ for n = 1, a[2] do
   else
     p.amount, p.queue, p.lease_us, p.waiter_us = b, c, d, e
   end
+  -- From when on this node has had this limit.
+  p.since = now - a[at + 7]
   plans[n] = p
-  at = at + 7
+  at = at + 8
 end
 
 -- Everything but the shortest way, made only in a call that needs it.
@@ -74,76 +76,114 @@ local function the_rest()
     return spent + times_over(dear, 2 * above - dear, upper)
   end
 
-  -- The text of a state is its numbers, and the numbers of the limit that wrote it:
-  --   us[:fraction] b cell/drain            when a bucket will be empty
-  --   tick:level t amount/tick              units at that tick
-  --   us:fraction:stored w cell/drain/warmup   the last start, permits in store
-  -- and a list of slices starts with `l slice/span` and its total. A `+units` behind it is
-  -- what another limit had counted and this one cannot hold: while nodes disagree about a
-  -- limit, the looser one must not find it forgotten.
+  -- The text of a state is its numbers, and the numbers (in base 36) of the limit that
+  -- wrote it, so that another limit can convert it:
+  --   us[:fraction] b cell/full[/drain]          when a bucket will be empty
+  --   tick:level t amount/tick/full              units at that tick
+  --   us:fraction:stored w cell/drain/warmup/wait   the last start, permits in store
+  -- and a list of slices starts with `l slice/span/wait` and its total. Behind it may stand
+  -- `+units@created~until`: what another limit had counted, this one cannot hold, and
+  -- would have been used until then. It counts for those who had their limit already when
+  -- it was put there: while nodes disagree, the looser limit must not find it forgotten.
   local function numbers(text)
     local x, y, z = match(text, '^(%-?%d+):?(%d*):?(%d*)$')
     return tonumber(x), tonumber(y) or 0, tonumber(z)
   end
 
-  -- Units in use of a state that another limit wrote, rounded up; nil if it is none.
+  local function base36(text) return text and text ~= '' and tonumber(text, 36) or nil end
+
+  -- Takes what a limit could not hold off its text: the rest, and that, if it still counts.
+  local function split(text)
+    if not find(text, '+', 1, true) then return text end
+    local plain, units, created, till = match(text, '^(.*)%+(%d+)@(%-?%d+)~(%-?%d+)$')
+    if not plain then return nil end
+    local excess = { units = tonumber(units), created = tonumber(created), till = tonumber(till) }
+    return plain, excess.till > now and excess or nil
+  end
+
+  -- Units in use of a state that another limit wrote, rounded up, and when they would all
+  -- be gone; nil if it is none.
   local function used_of_text(text)
-    local head, letter, x, y, z = match(text, '^([%d:%-]+)(%a)(%d+)/(%d+)/?(%d*)$')
+    local head, letter, w, x, y, z = match(text, '^([%d:%-]+)(%a)(%w+)/(%w+)/?(%w*)/?(%w*)$')
     if not head then return nil end
-    x, y, z = tonumber(x), tonumber(y), tonumber(z)
+    w, x, y, z = base36(w), base36(x), base36(y), base36(z)
     local n, fraction, stored = numbers(head)
     if not n then return nil end
     if letter == 'b' then
-      return max(ceil(((n - now) * y + fraction) / x), 0)
-    elseif letter == 't' then
-      return max(fraction + (n - floor(now / y)) * x, 0)
+      local drain = y or 1
+      local level = min((n - now) * drain + fraction, (x + 1) * w)
+      return min(max(ceil(level / w), 0), x), now + ceil(level / drain)
+    elseif letter == 't' and y then
+      local tick = floor(now / x)
+      local level = min(fraction + (n - tick) * w, y)
+      return max(level, 0), (tick + ceil(level / w)) * x
     elseif letter == 'w' and stored and z then
-      return max(ceil(((n - now) * y + fraction + price(z * y, stored, x)) / x), 0)
+      local cold = y * x
+      local base = min((n - now) * x + fraction, (y + z) * x)
+      local first = base + price(cold, stored, w)
+      return max(ceil(first / w), 0), now + ceil(max(first, 0) / x)
     end
   end
 
-  local function used_of_list(list)
-    local slice_us, span, excess = match(list[1] or '', '^l(%d+)/(%d+)%+?(%d*)$')
+  local function used_of_list(list, tag)
+    local slice_us, span, wait = match(tag or '', '^l(%w+)/(%w+)/(%w+)$')
     if not slice_us then return nil end
-    local oldest, used = floor(now / slice_us) - span, 0
+    slice_us, span, wait = base36(slice_us), base36(span), base36(wait)
+    local current, used, last = floor(now / slice_us), 0, 0
     for i = 3, #list, 2 do
-      if tonumber(list[i]) >= oldest then used = used + list[i + 1] end
+      local slice = tonumber(list[i])
+      if slice >= current - span then used, last = used + list[i + 1], slice end
     end
-    return used > 0 and used + (tonumber(excess) or 0) or 0
+    last = min(last, current + ceil(wait / slice_us))
+    return used, (last + span + 1) * slice_us
+  end
+
+  -- What another limit has counted, and what of it this one cannot hold.
+  local function carry(p, used, till, excess)
+    if excess and excess.created > p.since then used, till = used + excess.units, max(till, excess.till) end
+    return used, till
+  end
+
+  local function excess_of(used, held, till)
+    if used > held and till > now then return { units = used - held, created = now, till = till } end
   end
 
   -- The numbers of a key under this limit, or the units that another one has counted on
-  -- it, or what is wrong; and what this limit could not hold.
+  -- it and until when, or what is wrong; and what this limit could not hold.
   local function read(p, key)
     local text = pcall('GET', key)
     if not text then return nil end
+    local used, till, plain, excess
     if type(text) == 'table' then
       local list = pcall('LRANGE', key, 0, -1)
-      local used = not list.err and used_of_list(list)
-      if not used then return nil, nil, OTHER end
-      return nil, used
-    end
-    local plain, excess = text, nil
-    if find(text, '+', 1, true) then
-      plain, excess = match(text, '^(.*)%+(%d+)$')
+      if list.err then return nil, nil, OTHER end
+      plain, excess = split(list[1] or '')
+      used, till = used_of_list(list, plain)
+    else
+      plain, excess = split(text)
       if not plain then return nil, nil, OTHER end
-      excess = tonumber(excess)
+      local tag = #plain - #p.tag
+      if sub(plain, tag + 1) == p.tag then
+        local head = sub(plain, 1, tag)
+        if find(head, '^%-?%d[%d:]*$') then return head, nil, nil, excess end
+      end
+      used, till = used_of_text(plain)
     end
-    local tag = #plain - #p.tag
-    if sub(plain, tag + 1) == p.tag then
-      local head = sub(plain, 1, tag)
-      if find(head, '^%-?%d[%d:]*$') then return head, nil, nil, excess end
-    end
-    local used = used_of_text(plain)
     if not used then return nil, nil, OTHER end
-    -- A key that is as good as unused has nothing to hold.
-    return nil, used > 0 and used + (excess or 0) or 0
+    used, till = carry(p, used, till, excess)
+    return nil, used, nil, till
   end
 
   -- What stands behind a state: its limit, and what that could not hold.
   local function tag_of(p, s)
-    if s.excess and s.excess > 0 then return format('%s+%d', p.tag, s.excess) end
-    return p.tag
+    if not s.excess then return p.tag end
+    return format('%s+%d@%d~%d', p.tag, s.excess.units, s.excess.created, s.excess.till)
+  end
+
+  -- How long a state is kept: until it is as good as none, also for another limit.
+  local function kept(s, us)
+    if s.excess then us = max(us, s.excess.till - now) end
+    return keep(us)
   end
 
   -- Each kind: load, fits, apply, save, found; and for rates give_back and owe.
@@ -159,7 +199,7 @@ local function the_rest()
       local level, repaired = 0, used ~= nil
       if used then
         level = min(used * p.cell, p.full)
-        excess = used - ceil(level / p.cell)
+        excess = excess_of(used, ceil(level / p.cell), excess)
       elseif head then
         local us, fraction = tonumber(head), 0
         if not us then us, fraction = numbers(head) end
@@ -191,13 +231,13 @@ local function the_rest()
     function kind.apply(s, level) s.level, s.dirty = level, true end
 
     function kind.save(p, s, key)
-      if s.level == 0 then return call('DEL', key) end
+      if s.level == 0 and not s.excess then return call('DEL', key) end
       local us = floor(s.level / p.drain)
       local fraction = s.level - us * p.drain
       local text
       if fraction > 0 then text = format('%d:%d%s', now + us, fraction, tag_of(p, s))
       else text = format('%d%s', now + us, tag_of(p, s)) end
-      return pcall('SET', key, text, 'PX', keep(us + 1))
+      return pcall('SET', key, text, 'PX', kept(s, us + 1))
     end
 
     function kind.found(p, s) tell(s.before) end
@@ -233,10 +273,10 @@ local function the_rest()
     function kind.load(p, key)
       local head, used, err, excess = read(p, key)
       if err then return nil, err end
-      local s = { tick = floor(now / p.tick_us), level = 0, excess = excess }
+      local s = { tick = floor(now / p.tick_us), level = 0, excess = not used and excess or nil }
       if used then
         s.level, s.repaired, s.carried = min(used, p.full), true, true
-        s.excess = used - s.level
+        s.excess = excess_of(used, s.level, excess)
       elseif head then
         local tick, level = numbers(head)
         level = level + (tick - s.tick) * p.amount
@@ -280,9 +320,9 @@ local function the_rest()
     function kind.apply(s, level) s.level, s.dirty = level, true end
 
     function kind.save(p, s, key)
-      if s.level == 0 then return call('DEL', key) end
+      if s.level == 0 and not s.excess then return call('DEL', key) end
       local text = format('%d:%d%s', s.tick, s.level, tag_of(p, s))
-      return pcall('SET', key, text, 'PX', keep(empty_us(p, s, s.level)))
+      return pcall('SET', key, text, 'PX', kept(s, empty_us(p, s, s.level)))
     end
 
     function kind.found(p, s) tell(s.before) end
@@ -314,10 +354,10 @@ local function the_rest()
     function kind.load(p, key)
       local head, used, err, excess = read(p, key)
       if err then return nil, err end
-      local s = { excess = excess, base = 0, stored = p.cold, used = 0, repaired = used ~= nil, carried = used }
+      local s = { excess = not used and excess or nil, base = 0, stored = p.cold, used = 0, repaired = used ~= nil, carried = used }
       if used and used > 0 then
         s.base, s.used = min((used - 1) * p.cell, p.furthest), 1
-        s.excess = used - 1 - ceil(s.base / p.cell)
+        s.excess = excess_of(used, 1 + ceil(s.base / p.cell), excess)
       elseif head then
         local us, fraction, stored = numbers(head)
         if not stored then return nil, OTHER end
@@ -352,7 +392,7 @@ local function the_rest()
       if s.used == 0 then return call('DEL', key) end
       local us = floor(s.base / p.drain)
       local text = format('%d:%d:%d%s', now + us, s.base - us * p.drain, s.stored, tag_of(p, s))
-      return pcall('SET', key, text, 'PX', keep(max(again, 0) / p.drain))
+      return pcall('SET', key, text, 'PX', kept(s, max(again, 0) / p.drain))
     end
 
     function kind.found(p, s)
@@ -409,18 +449,22 @@ local function the_rest()
     function kind.load(p, key)
       local s = { key = key, n = 0, stored = 0, gone = 0, known = 0, total = 0, slices = {}, units = {}, walked = 0 }
       local head = pcall('LRANGE', key, 0, 1)
-      local tag, excess = head[1], nil
-      if tag and find(tag, '+', 1, true) then tag, excess = match(tag, '^(.*)%+(%d+)$') end
-      s.excess = tonumber(excess)
+      local tag, excess = split(head[1] or '')
       if head.err or (head[1] and tag ~= p.tag) then
-        local used
-        if head.err then used = select(2, read(p, key)) else used = used_of_list(call('LRANGE', key, 0, -1)) end
+        local used, till, _
+        if head.err then
+          _, used, _, till = read(p, key)
+        else
+          used, till = used_of_list(call('LRANGE', key, 0, -1), tag)
+          if used then used, till = carry(p, used, till, excess) end
+        end
         if not used then return nil, OTHER end
         s.rebuilt, s.repaired, s.carried = true, true, true
-        s.excess = used - min(used, p.amount)
+        s.excess = excess_of(used, min(used, p.amount), till)
         used = min(used, p.amount)
         if used > 0 then append(s, floor(now / p.slice_us), used) end
       elseif head[1] then
+        s.excess = excess
         s.total = tonumber(head[2])
         s.n = (call('LLEN', key) - 2) / 2
         s.stored = s.n
@@ -497,10 +541,13 @@ local function the_rest()
     end
 
     function kind.save(p, s, key)
-      if s.n == 0 then return call('DEL', key) end
+      if s.n == 0 and not s.excess then return call('DEL', key) end
       local list, done
-      if s.rebuilt then
+      if s.rebuilt or s.n == 0 then
         know(s, s.n)
+        -- Whether the server takes writes, before anything is given up.
+        local err = pcall('SETRANGE', key, 0, '')
+        if type(err) == 'table' and err.err and not find(err.err, 'WRONGTYPE', 1, true) then return err end
         call('DEL', key)
         list, done = { tag_of(p, s), s.total }, 0
       else
@@ -516,13 +563,18 @@ local function the_rest()
       end
       for i = done + 1, s.n do
         list[#list + 1], list[#list + 2] = s.slices[i], s.units[i]
-        if #list >= 1000 or i == s.n then
+        if #list >= 1000 then
           local err = pcall('RPUSH', key, unpack(list))
           if type(err) == 'table' and err.err then return err end
           list = {}
         end
       end
-      call('PEXPIRE', key, keep((s.slices[s.n] + p.span + 1) * p.slice_us - now))
+      if #list > 0 then
+        local err = pcall('RPUSH', key, unpack(list))
+        if type(err) == 'table' and err.err then return err end
+      end
+      local last = s.slices[s.n]
+      call('PEXPIRE', key, kept(s, last and (last + p.span + 1) * p.slice_us - now or 0))
     end
 
     -- The total and the entries that the questions met; the rest as one, in the last.
@@ -548,21 +600,37 @@ local function the_rest()
       end
     end
 
-    function kind.give_back(p, s, cost, start, m1, m2, units)
-      local low, high = 1, s.n
-      know(s, s.n)
-      while low < high do
-        local middle = floor((low + high) / 2)
-        if s.slices[middle] < m1 then low = middle + 1 else high = middle end
+    -- Makes sure that entry `i` is known, and some before it.
+    local function see(s, i)
+      if i < 1 or s.slices[i] then return end
+      local first = max(i - 31, 1)
+      local from = 2 + 2 * (s.gone + first - 1)
+      local list = call('LRANGE', s.key, from, from + 2 * (i - first) + 1)
+      for at = 1, #list, 2 do
+        local entry = first + (at - 1) / 2
+        if not s.slices[entry] then s.slices[entry], s.units[entry] = tonumber(list[at]), tonumber(list[at + 1]) end
       end
-      if s.n == 0 or s.slices[low] ~= m1 then return end
+    end
+
+    function kind.give_back(p, s, cost, start, m1, m2, units)
+      -- From the end: what is given back is mostly new.
+      local low = s.n
+      see(s, low)
+      while low > 0 and s.slices[low] > m1 do
+        low = low - 1
+        see(s, low)
+      end
+      if low == 0 or s.slices[low] ~= m1 then return end
       local back = min(units, cost, s.units[low])
       s.units[low], s.total = s.units[low] - back, s.total - back
       -- An entry without units is harmless, but for the last: starts do not go back behind it.
       if low < s.n and not s.rebuilt then pcall('LSET', s.key, 3 + 2 * (s.gone + low - 1), s.units[low]) end
       while s.n > 0 and s.units[s.n] == 0 do
         if not s.rebuilt then call('RPOP', s.key, 2) end
-        s.n, s.known, s.stored = s.n - 1, s.n - 1, s.n - 1
+        s.slices[s.n], s.units[s.n] = nil, nil
+        s.n = s.n - 1
+        s.stored, s.known = s.n, min(s.known, s.n)
+        see(s, s.n)
       end
       s.dirty = true
     end
@@ -643,7 +711,9 @@ local function the_rest()
         end
         local err = pcall('ZADD', key, -s.held, '#')
         if type(err) == 'table' and err.err then return err end
-        call('PEXPIRE', key, keep(p.lease_us))
+        -- As long as the longest lease, which may be another node's.
+        local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+        call('PEXPIRE', key, keep(max(tonumber(last) - now, p.lease_us)))
       end
       if s.waiting > 0 then
         call('PEXPIRE', s.queue, keep(p.waiter_us))
@@ -759,7 +829,11 @@ local function the_rest()
         end
       end
     end
-    for i = 1, n do bad = bad or save(ps[i], ss[i], names[i]) end
+    -- What was repaired is written also if something else is wrong: the sum of places must
+    -- follow what was taken out of them.
+    for i = 1, n do
+      if ss[i] then bad = save(ps[i], ss[i], names[i]) or bad end
+    end
     if bad then return tell(bad) end
     tell(0)
     for i = 1, n do ps[i].kind.found(ps[i], ss[i]) end
@@ -826,8 +900,10 @@ local function the_rest()
     tell(0)
     for i = 1, n do
       local held = call('ZSCORE', s.key, a[at + 1 + i])
-      if held then pcall('ZADD', s.key, now + p.lease_us, a[at + 1 + i]); s.dirty = true end
-      tell(held and 1 or 0)
+      local renewed = held and pcall('ZADD', s.key, now + p.lease_us, a[at + 1 + i])
+      s.dirty = s.dirty or held
+      -- 2: it is held, but the server takes no writes.
+      tell(not held and 0 or type(renewed) == 'table' and 2 or 1)
     end
     at = at + 2 + n
     save(p, s, s.key)

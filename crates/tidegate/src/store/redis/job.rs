@@ -1,6 +1,7 @@
 //! What the script is asked to do, how it is written down, and how its answer is read.
 
 use super::charge::{Charge, Holder};
+use super::core::Core;
 use super::meter::Meter;
 use super::name;
 use super::pack::Packed;
@@ -108,7 +109,7 @@ pub(crate) enum What {
     Owe { units: u64 },
     Reset,
     Release { member: String, left: String },
-    Renew { holders: Vec<Arc<Holder>> },
+    Renew { holders: Vec<(Arc<Holder>, String)> },
     Queue { member: String, is_new: bool },
     Leave { member: String },
     Beat { node: String, life_us: u64 },
@@ -241,8 +242,10 @@ pub(crate) struct Call {
     pub(crate) packed: Vec<u8>,
 }
 
-/// Writes jobs down as one call. `now_us` is the time if it is not the server's.
-pub(crate) fn write(prefix: &str, node: &str, now_us: Option<u64>, jobs: &[Job]) -> Call {
+/// Writes jobs down as one call.
+pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
+    let (prefix, node) = (core.config.prefix.as_str(), core.node.as_str());
+    let now = core.clock.now();
     let mut writer = Writer { prefix, node, keys: Vec::new(), plans: Vec::new(), groups: Packed::default() };
     for job in jobs {
         match job {
@@ -252,14 +255,16 @@ pub(crate) fn write(prefix: &str, node: &str, now_us: Option<u64>, jobs: &[Job])
         }
     }
     let mut packed = Packed::default();
-    match now_us {
-        Some(now_us) => packed.number(now_us),
-        None => packed.none(),
+    if core.foreign_time {
+        packed.number(now.as_micros());
+    } else {
+        packed.none();
     }
     packed.number(writer.plans.len() as u64);
     for version in &writer.plans {
         version.numbers.iter().for_each(|number| packed.number(*number));
         packed.text(&version.tag);
+        packed.number(now.as_micros().saturating_sub(version.since.as_micros()));
     }
     packed.number(jobs.len() as u64);
     packed.append(&writer.groups);
@@ -346,7 +351,8 @@ impl Writer<'_> {
             None => self.keys.push(name::nodes(self.prefix)),
         }
         if let (Some(key), false) = (&change.key, matches!(change.what, What::Reset)) {
-            let version = key.version.clone();
+            // Places that come back are handed on by the limit that is in force now.
+            let version = if key.version.is_place() { key.meter.version() } else { key.version.clone() };
             self.plan(&version);
         }
         match &change.what {
@@ -362,7 +368,7 @@ impl Writer<'_> {
             }
             What::Renew { holders } => {
                 self.groups.number(holders.len() as u64);
-                holders.iter().for_each(|holder| self.groups.text(&holder.member()));
+                holders.iter().for_each(|(_, member)| self.groups.text(member));
             }
             What::Queue { member, is_new } => {
                 self.groups.text(member);
@@ -547,6 +553,10 @@ fn place_at(keys: &[Key], at: usize) -> usize {
 
 impl Change {
     fn answer(self, sent: Timestamp, reader: &mut Reader<'_>) {
+        // Whatever was learned of the key while this was on its way may be outdated.
+        if let Some(key) = &self.key {
+            key.meter.forget(key.hash);
+        }
         let mut told: SmallVec<[i64; 2]> = SmallVec::new();
         let expected = match &self.what {
             What::GiveBack { .. } => 2,
@@ -562,7 +572,9 @@ impl Change {
                 }
             }
             (What::Renew { holders }, held) => {
-                holders.iter().zip(held).for_each(|(holder, held)| holder.renewed(*held == 1, sent));
+                for ((holder, member), held) in holders.iter().zip(held) {
+                    holder.renewed(member, *held, sent);
+                }
             }
             _ => {}
         }

@@ -75,11 +75,9 @@ impl Local {
         {
             return held.meter.clone();
         }
-        // Another number of nodes is another share of the same: what was used goes along.
-        if let Some(held) = &mut *held
-            && held.of == *of
-        {
-            held.nodes = nodes;
+        // Another limit, or another number of nodes: what was used goes along.
+        if let Some(held) = &mut *held {
+            (held.of, held.nodes) = (of.clone(), nodes);
             held.meter.change(share.clone());
             return held.meter.clone();
         }

@@ -55,7 +55,7 @@ pub(crate) type Answered = Awaited<Result<Told, Fault>>;
 
 impl Meter {
     pub(crate) fn new(id: u32, name: &str, limit: Limit, store: Arc<Store>, options: &Options) -> Self {
-        let version = Version::new(1, limit, options.place_lease);
+        let version = Version::new(1, limit, options.place_lease, store.core.clock.now());
         Self {
             id,
             name: name.into(),
@@ -92,7 +92,7 @@ impl Meter {
         if old.limit == limit {
             return;
         }
-        let next = Arc::new(Version::new(old.number + 1, limit, self.lease));
+        let next = Arc::new(Version::new(old.number + 1, limit, self.lease, self.core().clock.now()));
         *self.version.write().unwrap_or_else(PoisonError::into_inner) = next;
         if let Some(known) = &self.known {
             known.forget_all();

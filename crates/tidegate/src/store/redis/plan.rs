@@ -5,8 +5,10 @@
 //! state that the script found, by the same functions as in memory.
 
 use crate::algorithm::{
-    Answer, Bucket, Gauge, Mode, SliceState, Slices, SlotState, Slots, Step, Stepped, WarmState, WarmUp, Wide,
+    Answer, Bucket, Gauge, Mode, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped, WarmState,
+    WarmUp, Wide,
 };
+use crate::clock::Timestamp;
 use crate::decision::Refused;
 use crate::limit::{Algorithm, Limit};
 use std::time::Duration;
@@ -20,6 +22,8 @@ pub(crate) struct Version {
     pub(crate) numbers: [u64; 6],
     /// Written behind every state, so that another limit can tell whose it is.
     pub(crate) tag: String,
+    /// When it came into force here, on the local clock.
+    pub(crate) since: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +40,7 @@ const WAITER_ALIVE: Duration = Duration::from_secs(2);
 
 impl Version {
     /// `lease` is how long a place is held without a sign of its holder.
-    pub(crate) fn new(number: u64, limit: Limit, lease: Duration) -> Self {
+    pub(crate) fn new(number: u64, limit: Limit, lease: Duration, since: Timestamp) -> Self {
         let (amount, period, wait) = (limit.amount(), limit.period_us(), limit.wait_us());
         let (cell, drain) = limit.cell_and_drain();
         let wide = |burst: u128, full: u128, strict: bool| {
@@ -78,28 +82,48 @@ impl Version {
         let narrow = |ticks: u128| u64::try_from(ticks).unwrap_or(u64::MAX);
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (numbers, tag) = match plan {
-            Plan::Smooth(Bucket { scale: s, strict }) => (
-                [1, s.cell, s.drain, narrow(s.burst), narrow(s.full), u64::from(strict)],
-                format!("b{}/{}", s.cell, s.drain),
-            ),
+            Plan::Smooth(Bucket { scale: s, strict }) => {
+                let full = narrow(s.full / u128::from(s.cell));
+                let drain = (s.drain != 1).then_some(s.drain);
+                (
+                    [1, s.cell, s.drain, narrow(s.burst), narrow(s.full), u64::from(strict)],
+                    tag('b', [s.cell, full].into_iter().chain(drain)),
+                )
+            }
             Plan::Stepped(Bucket { scale: s, .. }) => {
-                ([2, s.amount, s.tick_us, s.cap, s.wait_us, 0], format!("t{}/{}", s.amount, s.tick_us))
+                ([2, s.amount, s.tick_us, s.cap, s.wait_us, 0], tag('t', [s.amount, s.tick_us, s.full()]))
             }
             Plan::Warm(w) => (
                 [3, w.cell, w.drain, w.warmup_us, w.wait_us, 0],
-                format!("w{}/{}/{}", w.cell, w.drain, w.warmup_us),
+                tag('w', [w.cell, w.drain, w.warmup_us, w.wait_us]),
             ),
             Plan::Slices(s) => {
-                ([4, s.amount, s.slice_us, s.span, s.wait_us, 0], format!("l{}/{}", s.slice_us, s.span))
+                ([4, s.amount, s.slice_us, s.span, s.wait_us, 0], tag('l', [s.slice_us, s.span, s.wait_us]))
             }
             Plan::Slots(s) => ([5, s.amount, s.queue, us(lease), us(WAITER_ALIVE), 0], String::new()),
         };
-        Self { number, limit, plan, numbers, tag }
+        Self { number, limit, plan, numbers, tag, since }
     }
 
     pub(crate) fn is_place(&self) -> bool {
         matches!(self.plan, Plan::Slots(_))
     }
+}
+
+/// The numbers of a limit in base 36, short as they stand behind every state.
+fn tag(kind: char, numbers: impl IntoIterator<Item = u64>) -> String {
+    let digits = |mut number: u64| {
+        let mut digits = Vec::new();
+        loop {
+            digits.push(char::from_digit((number % 36) as u32, 36).unwrap_or('0'));
+            number /= 36;
+            if number == 0 {
+                return digits.into_iter().rev().collect::<String>();
+            }
+        }
+    };
+    let parts: Vec<String> = numbers.into_iter().map(digits).collect();
+    format!("{kind}{}", parts.join("/"))
 }
 
 /// What the script found of one key, at `at_us` on the server's clock.

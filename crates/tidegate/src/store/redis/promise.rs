@@ -16,6 +16,8 @@ struct Shared<T>(Mutex<State<T>>);
 enum State<T> {
     Waiting(Option<Waker>),
     Kept(T),
+    /// The answer was taken.
+    Taken,
     Gone,
     Broken,
 }
@@ -45,7 +47,7 @@ impl<T> Promise<T> {
                 }
                 None
             }
-            State::Kept(_) | State::Gone | State::Broken => Some(answer),
+            State::Kept(_) | State::Taken | State::Gone | State::Broken => Some(answer),
         }
     }
 
@@ -58,9 +60,13 @@ impl<T> Promise<T> {
 impl<T> Awaited<T> {
     /// Goes away; an answer that had come is handed out.
     pub(crate) fn leave(&self) -> Option<T> {
-        match std::mem::replace(&mut *self.0.lock(), State::Gone) {
+        let mut state = self.0.lock();
+        if let State::Taken = *state {
+            return None;
+        }
+        match std::mem::replace(&mut *state, State::Gone) {
             State::Kept(answer) => Some(answer),
-            State::Waiting(_) | State::Gone | State::Broken => None,
+            State::Waiting(_) | State::Taken | State::Gone | State::Broken => None,
         }
     }
 }
@@ -92,14 +98,14 @@ impl<T> Future for Awaited<T> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.0.lock();
-        match std::mem::replace(&mut *state, State::Gone) {
+        match std::mem::replace(&mut *state, State::Taken) {
             State::Kept(answer) => Poll::Ready(Some(answer)),
             State::Broken => Poll::Ready(None),
             State::Waiting(_) => {
                 *state = State::Waiting(Some(context.waker().clone()));
                 Poll::Pending
             }
-            State::Gone => panic!("an answer was awaited twice"),
+            State::Taken | State::Gone => panic!("an answer was awaited twice"),
         }
     }
 }

@@ -118,9 +118,9 @@ impl Shard {
         if sent.since(lead.since) >= LATELY || sent < lead.since {
             *lead = Lead { least_us: i64::MAX, before_us: lead.least_us, since: sent };
         }
-        lead.least_us = lead.least_us.min(now_us - sent_us);
+        lead.least_us = lead.least_us.min(now_us.saturating_sub(sent_us));
         let least_us = lead.least_us.min(lead.before_us);
-        Timestamp::from_micros(u64::try_from(now_us - least_us).unwrap_or(0)).max(sent)
+        Timestamp::from_micros(u64::try_from(now_us.saturating_sub(least_us)).unwrap_or(0)).max(sent)
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -203,7 +203,9 @@ impl Shard {
 
     /// Something that another server did not do.
     fn redirect(&self, job: Job, is_asking: bool, not_before: Timestamp) {
-        self.put(Waiting { job, is_alone: is_asking, is_asking, not_before });
+        // In its own company: with others, of which only some have moved, it would be sent
+        // back again.
+        self.put(Waiting { job, is_alone: true, is_asking, not_before });
     }
 
     /// Puts something behind what has gathered. What is asked from now on comes after it.
@@ -357,9 +359,12 @@ async fn serve(core: Arc<Core>, shard: Arc<Shard>) {
                 count(&core.counters.connects, 1);
                 shard.comes_up();
                 shard.is_served.store(true, Ordering::Relaxed);
-                pauses = Pauses::default();
                 let since = core.now();
                 let mut lost = Flights::new(&core, &shard, connection).serve().await;
+                // One that connects and does not answer is no better than one that does not.
+                if lost.has_answered {
+                    pauses = Pauses::default();
+                }
                 // A server that closes every connection is as good as silent.
                 lost.is_silent |= core.now().since(since) < FIRST_PAUSE;
                 tracing::debug!(server = shard.address(), why = lost.why, "connection to Redis lost");
@@ -424,6 +429,7 @@ impl Pauses {
 struct Lost {
     why: &'static str,
     is_silent: bool,
+    has_answered: bool,
 }
 
 struct Flights<'a> {
@@ -432,6 +438,7 @@ struct Flights<'a> {
     connection: Connection,
     /// Flights in a row, of either lane, that were not answered.
     misses: AtomicU32,
+    has_answered: AtomicBool,
     lost: Mutex<Option<Lost>>,
 }
 
@@ -448,19 +455,29 @@ enum Fate {
 
 impl<'a> Flights<'a> {
     fn new(core: &'a Arc<Core>, shard: &'a Shard, connection: Connection) -> Self {
-        Self { core, shard, connection, misses: AtomicU32::new(0), lost: Mutex::default() }
+        Self {
+            core,
+            shard,
+            connection,
+            misses: AtomicU32::new(0),
+            has_answered: AtomicBool::new(false),
+            lost: Mutex::default(),
+        }
     }
 
     /// Serves all lanes until the connection is given up.
     async fn serve(&self) -> Lost {
         futures_util::future::join_all(self.shard.lanes.iter().map(|lane| self.serve_lane(lane))).await;
         let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).take();
-        lost.unwrap_or(Lost { why: "it is no longer needed", is_silent: false })
+        let mut lost =
+            lost.unwrap_or(Lost { why: "it is no longer needed", is_silent: false, has_answered: false });
+        lost.has_answered = self.has_answered.load(Ordering::Relaxed);
+        lost
     }
 
     fn give_up(&self, why: &'static str, is_silent: bool) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        lost.get_or_insert(Lost { why, is_silent }).is_silent |= is_silent;
+        lost.get_or_insert(Lost { why, is_silent, has_answered: false }).is_silent |= is_silent;
         drop(lost);
         self.shard.is_served.store(false, Ordering::Relaxed);
         self.shard.unserved.notify_one();
@@ -492,6 +509,7 @@ impl<'a> Flights<'a> {
             }
             if fates.iter().any(|fate| matches!(fate, Fate::Done)) {
                 self.misses.store(0, Ordering::Relaxed);
+                self.has_answered.store(true, Ordering::Relaxed);
             } else if self.misses.fetch_add(1, Ordering::Relaxed) + 1 >= MISSES {
                 return self.give_up("it does not answer in time", true);
             }
@@ -583,9 +601,8 @@ impl<'a> Flights<'a> {
 
     async fn send(&self, jobs: Vec<Job>, is_asking: bool) -> Fate {
         let core = self.core;
-        let foreign_us = core.foreign_time.then(|| core.clock.now().as_micros());
         let sent = core.clock.now();
-        let call = job::write(&core.config.prefix, &core.node, foreign_us, &jobs);
+        let call = job::write(core, &jobs);
         let asked: usize =
             jobs.iter().map(|job| if let Job::Decide(group) = job { group.requests.len() } else { 0 }).sum();
         count(&core.counters.calls, 1);
@@ -649,7 +666,9 @@ impl<'a> Flights<'a> {
     /// Single jobs that the server did not do.
     fn look_at(&self, errors: &[String]) -> Fate {
         let Some(error) = errors.first() else { return Fate::Done };
-        tracing::warn!(server = self.shard.address(), error, "Redis refused a decision");
+        if self.core.may_warn() {
+            tracing::warn!(server = self.shard.address(), error, "Redis refused a decision");
+        }
         if errors.iter().any(|error| error.contains("READONLY")) {
             return Fate::Wrong("it is a replica that takes no writes");
         }
@@ -706,11 +725,13 @@ impl<'a> Flights<'a> {
                 Fate::Wrong("the user lacks rights")
             }
             ErrorKind::Server(_) | ErrorKind::Extension => {
-                tracing::warn!(
-                    server = self.shard.address(),
-                    error = error.to_string(),
-                    "Redis refused a call"
-                );
+                if self.core.may_warn() {
+                    tracing::warn!(
+                        server = self.shard.address(),
+                        error = error.to_string(),
+                        "Redis refused a call"
+                    );
+                }
                 // A script that failed may have done a part of what it was asked.
                 self.unknown(jobs);
                 return Fate::Done;
