@@ -232,7 +232,8 @@ impl Gate {
     ///
     /// On a limiter over Redis this changes the limit of this process: each one has to
     /// be told. Until all have heard of it, each counts the same units by its own limit,
-    /// so that no more starts than the looser of the two allows.
+    /// so that no more starts than the looser of the two allows beside what the stricter
+    /// one lets through.
     ///
     /// # Errors
     /// If the text is not a limit, or if a concurrency limit would become a rate (or

@@ -60,7 +60,7 @@ fn tls_with_a_client_certificate() {
 /// The rights that docs/redis.md names: to run the script, what the script runs, and
 /// nothing else. Asking for the eviction policy is refused, which costs the warning only.
 pub(super) const RIGHTS: &str = "~tg:* -@all +evalsha +script|load +role +time \
-    +get +set +del +pexpire \
+    +get +set +setrange +del +pexpire \
     +lrange +llen +lset +lpop +lpush +rpush +rpop \
     +zadd +zcard +zrange +zrangebyscore +zrem +zremrangebyscore +zscore";
 
