@@ -105,7 +105,7 @@ fn requests_that_share_a_call_are_decided_one_by_one_in_order() {
     assert!(gate.check_cost("a", 7).is_allowed());
     proxy.delay(Duration::from_millis(300));
     // While the first is on its way, the others gather: [5, 1, 2, 1] with 3 left.
-    let mut first = Box::pin(gate.check_async("b"));
+    let mut first = Box::pin(gate.check_cost_async("a", 0));
     let waker = std::task::Waker::noop();
     assert!(first.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
     pause(Duration::from_millis(50));
