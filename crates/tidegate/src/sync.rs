@@ -1,13 +1,13 @@
 //! The atomics of the lock-free paths: the standard ones, or loom's under its model.
 
-#[cfg(not(loom))]
+#[cfg(not(tidegate_loom))]
 pub(crate) use std::{
     hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering, fence},
     thread::yield_now,
 };
 
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 pub(crate) use loom::{
     hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering, fence},
@@ -38,12 +38,12 @@ impl Backoff {
 }
 
 /// Zeroed atomics that take no memory until touched.
-#[cfg(not(loom))]
+#[cfg(not(tidegate_loom))]
 pub(crate) fn zeroed(length: usize) -> Box<[AtomicU64]> {
     bytemuck::allocation::zeroed_slice_box(length)
 }
 
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 pub(crate) fn zeroed(length: usize) -> Box<[AtomicU64]> {
     (0..length).map(|_| AtomicU64::new(0)).collect()
 }

@@ -216,7 +216,7 @@ impl LockedGroup<'_> {
         (0..SLOTS).map(|slot| (slot, Print(self.group.print(slot)))).find(|(_, print)| print.is_key_of(hash))
     }
 
-    #[cfg(all(test, loom))]
+    #[cfg(all(test, tidegate_loom))]
     pub(crate) fn prints(&self) -> impl Iterator<Item = Print> {
         (0..SLOTS).map(|slot| Print(self.group.print(slot)))
     }

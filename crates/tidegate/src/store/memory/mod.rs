@@ -6,7 +6,7 @@
 //! key known) is in [`meter`], every other in [`transaction`].
 
 mod flat;
-#[cfg(all(test, loom))]
+#[cfg(all(test, tidegate_loom))]
 mod loom_tests;
 mod meter;
 mod numbers;
