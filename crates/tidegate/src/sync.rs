@@ -29,7 +29,7 @@ impl Backoff {
     }
 
     pub(crate) fn wait(&mut self) {
-        if cfg!(loom) || self.0 > Self::DOUBLINGS {
+        if cfg!(tidegate_loom) || self.0 > Self::DOUBLINGS {
             return yield_now();
         }
         (0..Self::FIRST << self.0).for_each(|_| spin_loop());

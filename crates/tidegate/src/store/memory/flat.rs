@@ -87,7 +87,7 @@ impl Flat {
         // Allocated as plain words, because only those come zeroed without being
         // touched; the first group starts at the first pair of lines within.
         let past = (words.as_ptr() as usize / size_of::<AtomicU64>()) % GROUP_WORDS;
-        let first = if cfg!(loom) { 0 } else { (GROUP_WORDS - past) % GROUP_WORDS };
+        let first = if cfg!(tidegate_loom) { 0 } else { (GROUP_WORDS - past) % GROUP_WORDS };
         Self { words, first, groups }
     }
 
