@@ -1,4 +1,4 @@
-//! Every interleaving of the compare-and-swap paths, by loom: `RUSTFLAGS="--cfg loom"`.
+//! Every interleaving of the compare-and-swap paths, by loom: `RUSTFLAGS="--cfg tidegate_loom"`.
 //!
 //! The real meter on tables as small as they can be, one group, so that every key
 //! meets every other. What is checked is what a user is promised: no unit is granted

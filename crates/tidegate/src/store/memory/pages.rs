@@ -18,7 +18,7 @@ pub(crate) enum Pages {
 /// Smaller tables fit the processor's own table of pages.
 const WORTH_BYTES: usize = 8 << 20;
 
-#[cfg(all(target_os = "linux", not(any(loom, miri))))]
+#[cfg(all(target_os = "linux", not(any(tidegate_loom, miri))))]
 #[expect(unsafe_code, reason = "the standard library has no safe call for this advice")]
 pub(crate) fn advise(words: &[AtomicU64], pages: Pages) {
     const PAGE: usize = 4096;
@@ -39,7 +39,7 @@ pub(crate) fn advise(words: &[AtomicU64], pages: Pages) {
     let _ = unsafe { libc::madvise(start, rest / PAGE * PAGE, libc::MADV_HUGEPAGE) };
 }
 
-#[cfg(not(all(target_os = "linux", not(any(loom, miri)))))]
+#[cfg(not(all(target_os = "linux", not(any(tidegate_loom, miri)))))]
 pub(crate) fn advise(_words: &[AtomicU64], _pages: Pages) {
     let _ = WORTH_BYTES;
 }
