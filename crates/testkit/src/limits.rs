@@ -85,3 +85,20 @@ pub const CHANGES: [&str; 8] = [
 /// One of each kind, for requests under several.
 pub const TOGETHER: [&str; 9] =
     [SMOOTH[1], SMOOTH[2], SMOOTH[5], LEAKY[2], TICKED[1], FIXED[1], WINDOWS[2], LOGS[1], WARM[1]];
+
+/// Hands every algorithm that counts starts, with its limits, to a macro: `name: LIMITS, ...`,
+/// behind whatever else it is given. One list for the suites of all stores.
+#[macro_export]
+macro_rules! for_every_algorithm {
+    ($then:ident $(, $with:expr)?) => {
+        $then! { $($with =>)?
+            a_smooth_bucket: SMOOTH,
+            a_leaky_bucket: LEAKY,
+            a_ticked_bucket: TICKED,
+            a_fixed_window: FIXED,
+            a_sliding_window: WINDOWS,
+            a_sliding_log: LOGS,
+            a_warm_up: WARM,
+        }
+    };
+}

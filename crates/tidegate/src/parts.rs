@@ -9,9 +9,10 @@ use crate::algorithm::{Gauge, Mode};
 use crate::ask::{MemoryAsk, OwnedAsk, Side, decide_in_memory};
 use crate::clock::{MonotonicClock, StoreClock, Timestamp};
 use crate::decision::{Decision, Denial, Outcome};
+use crate::limit::Limit;
 use crate::permit::{Charge, Permit};
 use crate::store::redis::{
-    self, Alone, Answered, Change, Core, Fault, How, Key, RedisAsk, Request, Told, Version, What, promise,
+    self, Alone, Answered, Change, Core, Fault, How, Key, RedisAsk, Request, Told, What, promise,
 };
 use crate::timer::Alarm;
 use crate::verdict::Verdict;
@@ -29,7 +30,7 @@ type Decisions = SmallVec<[Decision; 2]>;
 
 /// Decides all questions; an allowed verdict holds the permit.
 pub(crate) async fn decide(asks: Vec<OwnedAsk>, mode: Mode) -> Verdict {
-    let mut decisions: Decisions = asks.iter().map(unasked).collect();
+    let mut decisions: Decisions = asks.iter().map(|ask| not_asked(&side(ask).limit())).collect();
     if let Some((at, denied)) = remembered(&asks, mode) {
         decisions[at] = denied;
         return verdict(&asks, decisions, SmallVec::new());
@@ -195,8 +196,13 @@ fn ask(core: &Arc<Core>, slot: u16, merged: &Merged, how: How) -> Result<Asking,
         since: core.now(),
         promise,
     };
-    let joins = merged.keys.iter().all(|key| key.meter.coalesces);
-    shard.ask(merged.keys.clone(), joins, request);
+    let keys = &merged.keys;
+    let joins = keys.iter().all(|key| key.meter.coalesces);
+    let hash = keys.iter().fold(0u64, |all, key| all.rotate_left(7) ^ key.hash ^ u64::from(key.meter.id));
+    let is_same = |others: &[Key]| {
+        others.len() == keys.len() && others.iter().zip(keys).all(|(other, key)| other.is_same(key))
+    };
+    shard.ask(redis::lane(&keys[0].bytes), hash, joins, is_same, || keys.clone(), request);
     Ok(Asking(awaited))
 }
 
@@ -222,7 +228,7 @@ impl Drop for Asking {
 /// Decides without Redis: all by their shares in memory, or none.
 fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTold {
     let mut shares: Vec<MemoryAsk> = Vec::new();
-    let mut decisions: Decisions = merged.of.iter().map(|at| not_asked(&merged.keys[*at].version)).collect();
+    let mut decisions: Decisions = asks.iter().map(|ask| not_asked(&ask.meter.version().limit)).collect();
     let mut is_denied = false;
     for (at, ask) in asks.iter().enumerate() {
         match ask.meter.question(&merged.keys[merged.of[at]].version, &ask.key, ask.cost, fault) {
@@ -476,12 +482,7 @@ fn clock(ask: &OwnedAsk) -> StoreClock {
     }
 }
 
-fn unasked(ask: &OwnedAsk) -> Decision {
-    let limit = side(ask).limit().capacity();
-    Decision { outcome: Outcome::Allow { wait_us: 0 }, limit, gauge: Gauge::Unasked }
-}
-
-fn not_asked(version: &Version) -> Decision {
-    let limit = version.limit.capacity();
-    Decision { outcome: Outcome::Allow { wait_us: 0 }, limit, gauge: Gauge::Unasked }
+fn not_asked(limit: &Limit) -> Decision {
+    let outcome = Outcome::Allow { wait_us: 0 };
+    Decision { outcome, limit: limit.capacity(), gauge: Gauge::Unasked }
 }

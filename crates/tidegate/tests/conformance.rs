@@ -70,15 +70,7 @@ macro_rules! every_algorithm {
     )*};
 }
 
-every_algorithm! {
-    a_smooth_bucket: SMOOTH,
-    a_leaky_bucket: LEAKY,
-    a_ticked_bucket: TICKED,
-    a_fixed_window: FIXED,
-    a_sliding_window: WINDOWS,
-    a_sliding_log: LOGS,
-    a_warm_up: WARM,
-}
+testkit::for_every_algorithm!(every_algorithm);
 
 #[test]
 fn concurrency_without_a_queue_decides_as_the_model() {

@@ -97,15 +97,7 @@ macro_rules! every_algorithm {
 macro_rules! everywhere {
     ($($place:ident: $where:expr),* $(,)?) => {$(
         mod $place {
-            every_algorithm! { $where =>
-                a_smooth_bucket: SMOOTH,
-                a_leaky_bucket: LEAKY,
-                a_ticked_bucket: TICKED,
-                a_fixed_window: FIXED,
-                a_sliding_window: WINDOWS,
-                a_sliding_log: LOGS,
-                a_warm_up: WARM,
-            }
+            testkit::for_every_algorithm!(every_algorithm, $where);
         }
     )*};
 }

@@ -2,8 +2,8 @@
 
 use super::config::{Way, moved};
 use super::core::Core;
-use super::job::Call;
 use super::stats::count;
+use super::write::Call;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{

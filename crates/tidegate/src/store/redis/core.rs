@@ -4,9 +4,11 @@
 use super::charge::Holder;
 use super::config::{Redis, Way};
 use super::connection::{at, plain};
-use super::job::{Change, Fault, What};
+use super::job::{Change, Fault, Job, What};
+use super::lane::Waiting;
 use super::promise::promise;
-use super::shard::{self, Shard};
+use super::serve;
+use super::shard::Shard;
 use super::stats::{Counters, RedisStats, ShardStats};
 use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
 use redis::Value;
@@ -111,7 +113,7 @@ impl Store {
             holders: Mutex::default(),
         });
         for shard in shards {
-            core.handle.spawn(shard::run(core.clone(), shard));
+            core.handle.spawn(serve::run(core.clone(), shard));
         }
         core.handle.spawn(beat(core.clone()));
         core.handle.spawn(renew(core.clone()));
@@ -176,24 +178,25 @@ impl Core {
 
     /// The server at this address.
     pub(crate) fn shard_at(self: &Arc<Self>, address: &str) -> Option<Arc<Shard>> {
+        self.found_at(address, None)
+    }
+
+    /// A server says that a slot is at this address now.
+    pub(crate) fn moved(self: &Arc<Self>, address: &str, slot: u16) -> Option<Arc<Shard>> {
+        self.found_at(address, Some(slot))
+    }
+
+    fn found_at(self: &Arc<Self>, address: &str, slot: Option<u16>) -> Option<Arc<Shard>> {
         // A server that does not know its own name sends an empty one.
         if address.starts_with(':') {
             return None;
         }
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
         let at = self.index_of(&mut map, address);
-        Some(map.shards[usize::from(at)].clone())
-    }
-
-    /// A server says that a slot is at this address now.
-    pub(crate) fn moved(self: &Arc<Self>, address: &str, slot: u16) -> Option<Arc<Shard>> {
-        let shard = self.shard_at(address)?;
-        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        let at = self.index_of(&mut map, address);
-        if let Some(held) = map.slots.get_mut(usize::from(slot)) {
+        if let Some(held) = slot.and_then(|slot| map.slots.get_mut(usize::from(slot))) {
             *held = at;
         }
-        Some(shard)
+        Some(map.shards[usize::from(at)].clone())
     }
 
     fn index_of(self: &Arc<Self>, map: &mut Map, address: &str) -> u16 {
@@ -201,7 +204,7 @@ impl Core {
             // It has answered nobody yet: what was admitted elsewhere before counts.
             let number = self.servers.fetch_add(1, Ordering::Relaxed);
             let shard = Arc::new(Shard::new(address.to_string(), number, self.clock.now()));
-            self.handle.spawn(shard::run(self.clone(), shard.clone()));
+            self.handle.spawn(serve::run(self.clone(), shard.clone()));
             map.shards.push(shard);
             map.shards.len() - 1
         });
@@ -213,15 +216,11 @@ impl Core {
         self.look.notify_one();
     }
 
+    /// Has something done, if the server is there; it says so itself if it is not.
     pub(crate) fn change(&self, change: Change) {
-        let job = super::job::Job::Change(change);
+        let job = Job::Change(change);
         match self.shard_of(|| job.slot()) {
-            Some(shard) if shard.is_up() => {
-                if let super::job::Job::Change(change) = job {
-                    shard.change(change);
-                }
-            }
-            Some(shard) => job.fail(shard.fault(self)),
+            Some(shard) => shard.put(Waiting::new(job, false)),
             None => job.fail(Fault::default()),
         }
     }

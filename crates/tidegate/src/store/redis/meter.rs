@@ -3,6 +3,7 @@
 use super::core::{Core, Store};
 use super::job::{Fault, How, Key, Request, Told};
 use super::known::{BELIEVED, Known};
+use super::lane::lane;
 use super::lease::Leases;
 use super::local::{Alone, Local};
 use super::name;
@@ -165,14 +166,13 @@ impl Meter {
             since: core.now(),
             promise,
         };
-        let is_same = |key: &Key| {
-            Arc::ptr_eq(&key.version, version)
-                && std::ptr::eq(&raw const *key.meter, &raw const **self)
-                && *key.bytes == *bytes
+        let is_same = |keys: &[Key]| matches!(keys, [key] if Arc::ptr_eq(&key.version, version) && Arc::ptr_eq(&key.meter, self) && *key.bytes == *bytes);
+        let keys = || {
+            let key = Key { meter: self.clone(), version: version.clone(), bytes: bytes.into(), hash };
+            SmallVec::from_elem(key, 1)
         };
-        let key = || Key { meter: self.clone(), version: version.clone(), bytes: bytes.into(), hash };
         let id = hash ^ u64::from(self.id).rotate_left(48);
-        shard.ask_one(bytes, id, self.coalesces, is_same, key, request);
+        shard.ask(lane(bytes), id, self.coalesces, is_same, keys, request);
         Ok(awaited)
     }
 }

@@ -1,16 +1,20 @@
 //! The same limits across any number of processes: state and clock are Redis's.
 //!
 //! A question goes through the layers before the network ([`lease`], [`known`]), joins
-//! others about the same keys in [`shard`], travels as one call of one constant script
-//! ([`job`], `decide.lua`), and is answered by replaying the script's steps on the state
-//! that it found ([`plan`]). What is not answered in time is decided by [`local`].
+//! others about the same keys in a [`lane`] of a [`shard`], travels in a [`flight`] as
+//! part of one call of one constant script ([`write`], `decide.lua`), and is answered by
+//! replaying the script's steps on the state that it found ([`read`], [`plan`]). What is
+//! not answered in time is decided by [`local`].
 
 mod charge;
 mod config;
 mod connection;
 mod core;
+mod flight;
 mod job;
 mod known;
+mod lane;
+mod lead;
 mod lease;
 mod local;
 mod meter;
@@ -18,18 +22,21 @@ mod name;
 mod pack;
 mod plan;
 mod promise;
+mod read;
+mod serve;
 mod shard;
 mod stats;
+mod write;
 
 pub(crate) use charge::{Charge, member};
 pub use config::{Fallback, Redis, RedisError};
 pub(crate) use core::{Core, Store};
 pub(crate) use job::{Change, Fault, How, Key, Request, Told, What};
+pub(crate) use lane::lane;
 pub(crate) use lease::can_lease;
 pub(crate) use local::Alone;
 pub(crate) use meter::{Answered, Asked, Meter};
 pub(crate) use name::{slot, subject};
-pub(crate) use plan::Version;
 pub(crate) use promise::promise;
 pub use stats::{LeaseStats, RedisStats, ShardStats};
 

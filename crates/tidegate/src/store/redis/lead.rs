@@ -1,0 +1,37 @@
+//! The server's clock, reckoned from here.
+
+use crate::clock::Timestamp;
+use std::time::Duration;
+
+/// Clocks drift apart: what was shown longer ago than one or two of these is forgotten.
+const LATELY: Duration = Duration::from_secs(1);
+
+/// How far the server's clock is ahead of ours, at most: the least that any answer has
+/// shown, lately. An answer's time lies after the moment of asking by what the way took,
+/// so the quickest way shows it best.
+#[derive(Clone, Copy)]
+pub(crate) struct Lead {
+    least_us: i64,
+    /// The same, of the span before.
+    before_us: i64,
+    since: Timestamp,
+}
+
+impl Lead {
+    pub(crate) fn new(since: Timestamp) -> Self {
+        Self { least_us: i64::MAX, before_us: i64::MAX, since }
+    }
+
+    /// The latest moment on our clock at which the server's can have shown `now_us`, in
+    /// answer to what was asked at `sent`. Not before that.
+    pub(super) fn reckon(&mut self, sent: Timestamp, now_us: u64) -> Timestamp {
+        let signed = |us: u64| i64::try_from(us).unwrap_or(i64::MAX);
+        let (now_us, sent_us) = (signed(now_us), signed(sent.as_micros()));
+        if sent.since(self.since) >= LATELY || sent < self.since {
+            *self = Self { before_us: self.least_us, ..Self::new(sent) };
+        }
+        self.least_us = self.least_us.min(now_us.saturating_sub(sent_us));
+        let least_us = self.least_us.min(self.before_us);
+        Timestamp::from_micros(u64::try_from(now_us.saturating_sub(least_us)).unwrap_or(0)).max(sent)
+    }
+}

@@ -1,0 +1,214 @@
+//! How the script's answer is read, and everyone answered.
+
+use super::charge::Charge;
+use super::job::{Change, Fault, Group, How, Job, Key, Told, What};
+use super::plan::Found;
+use super::shard::Shard;
+use super::stats::count;
+use super::write::runs;
+use crate::clock::Timestamp;
+use crate::decision::{Decision, Outcome, Refused};
+use redis::Value;
+use smallvec::SmallVec;
+use std::sync::PoisonError;
+
+/// Reads the answer to `jobs`, which were sent at `sent` and done at `done` at the latest,
+/// on the local clock, and answers everyone. Tells what went wrong with single jobs.
+pub(crate) fn read(
+    jobs: Vec<Job>,
+    answer: &[Value],
+    shard: &Shard,
+    sent: Timestamp,
+    done: Timestamp,
+    fault: Fault,
+) -> Vec<String> {
+    let mut reader = Reader { values: answer.iter() };
+    let mut errors = Vec::new();
+    let now_us = reader.next().and_then(|now| u64::try_from(now).ok());
+    for job in jobs {
+        let (status, now_us) = match (reader.status(), now_us) {
+            (Ok(()), Some(now_us)) => (Ok(()), now_us),
+            (Ok(()), None) => (Err("an answer without a time".to_string()), 0),
+            (Err(error), _) => (Err(error), 0),
+        };
+        if let Err(error) = status {
+            errors.push(error);
+            job.fail(fault);
+            continue;
+        }
+        match job {
+            Job::Decide(group) => match group.read(now_us, &mut reader) {
+                Some((founds, takens)) => group.answer(now_us, shard, sent, done, founds, &takens),
+                None => Job::Decide(group).fail(fault),
+            },
+            Job::Change(change) => change.answer(sent, &mut reader),
+        }
+    }
+    errors
+}
+
+struct Reader<'a> {
+    values: std::slice::Iter<'a, Value>,
+}
+
+impl Iterator for Reader<'_> {
+    type Item = i64;
+
+    fn next(&mut self) -> Option<i64> {
+        match self.values.next()? {
+            Value::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Zero, or what went wrong.
+    fn status(&mut self) -> Result<(), String> {
+        match self.values.next() {
+            Some(Value::Int(0)) => Ok(()),
+            Some(Value::BulkString(text)) => Err(String::from_utf8_lossy(text).into_owned()),
+            Some(Value::SimpleString(text)) => Err(text.clone()),
+            other => Err(format!("an answer that makes no sense: {other:?}")),
+        }
+    }
+}
+
+impl Group {
+    /// What the script found of each key, and whether it took each request.
+    fn read(&self, now_us: u64, reader: &mut Reader<'_>) -> Option<(SmallVec<[Found; 1]>, Vec<bool>)> {
+        let mut founds: SmallVec<[Found; 1]> = SmallVec::new();
+        for key in &self.keys {
+            founds.push(key.version.plan.read(now_us, reader)?);
+        }
+        let mut takens = Vec::with_capacity(self.requests.len());
+        if self.is_plain() {
+            for run in runs(&self.requests) {
+                let taken = u64::try_from(reader.next()?).ok()?;
+                takens.extend((0..run.count).map(|nth| nth < taken));
+            }
+        } else {
+            for _ in &self.requests {
+                takens.push(reader.next()? == 1);
+            }
+        }
+        Some((founds, takens))
+    }
+
+    /// Answers every request, replaying them on what the script found.
+    fn answer(
+        self,
+        now_us: u64,
+        shard: &Shard,
+        sent: Timestamp,
+        done: Timestamp,
+        mut founds: SmallVec<[Found; 1]>,
+        takens: &[bool],
+    ) {
+        let Self { keys, requests } = self;
+        let mut denied: SmallVec<[bool; 1]> = SmallVec::from_elem(false, keys.len());
+        let mut answers = Vec::with_capacity(requests.len());
+        for (request, was_taken) in requests.into_iter().zip(takens) {
+            let mut decisions: SmallVec<[Decision; 1]> = SmallVec::new();
+            let mut steps: SmallVec<[_; 1]> = SmallVec::new();
+            let mut is_allowed = true;
+            for (at, key) in keys.iter().enumerate() {
+                let capacity = key.version.limit.capacity();
+                let (cost, mode) = (request.costs[at], request.how.mode(&key.version));
+                let plan = &key.version.plan;
+                let mut answer = plan.answer(now_us, &mut founds[at], cost, mode, capacity);
+                if request.how == How::Peek {
+                    // Nothing was taken, and that is what it shows.
+                    answer.gauge = plan.answer(now_us, &mut founds[at], 0, mode, capacity).gauge;
+                }
+                if let Outcome::Deny(Refused::Later { .. }) = answer.outcome {
+                    denied[at] = request.how != How::Peek || denied[at];
+                }
+                is_allowed &= answer.is_allowed();
+                decisions.push(answer.decision(capacity));
+                steps.push(answer.step);
+            }
+            let mut charges = SmallVec::new();
+            if request.how != How::Peek {
+                if is_allowed != *was_taken {
+                    count(&keys[0].meter.core().counters.disagreements, 1);
+                    is_allowed = false;
+                    for decision in &mut decisions {
+                        decision.outcome = Outcome::Deny(Refused::Unknown);
+                    }
+                }
+                if is_allowed {
+                    let wait_us = decisions.iter().map(Decision::wait_us).max().unwrap_or(0);
+                    for (at, key) in keys.iter().enumerate() {
+                        let mark = key.version.plan.apply(&mut founds[at], steps[at]);
+                        if request.wants_charges {
+                            let place = key.version.is_place().then(|| request.number(place_at(&keys, at)));
+                            let mut charge = Charge::new(key, request.costs[at], now_us, mark, place, sent);
+                            charge.starts_after(wait_us);
+                            charges.push(charge);
+                        }
+                    }
+                }
+            }
+            let told = Told { decisions, now_us, charges };
+            answers.push((request.promise, request.since, told));
+        }
+        // Before anyone hears of it: whoever gives something back upon a denial must find
+        // it forgotten, not remembered afterwards.
+        for (at, key) in keys.iter().enumerate() {
+            key.meter.learn(key, &founds[at], denied[at], done);
+            key.meter.answered(shard);
+        }
+        let core = keys[0].meter.core();
+        let now = core.now();
+        for (promise, since, told) in answers {
+            let took_us = now.since(since).as_micros();
+            core.counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
+            if let Some(Ok(told)) = promise.keep(Ok(told))
+                && promise.is_forsaken()
+            {
+                // Nobody waits for it any more: what it was granted goes back. Who was
+                // told that there is no answer has decided otherwise: that is spent.
+                told.charges.into_iter().for_each(Charge::cancel);
+            }
+        }
+    }
+}
+
+/// The how manieth place of a request a key is.
+fn place_at(keys: &[Key], at: usize) -> usize {
+    keys[..at].iter().filter(|key| key.version.is_place()).count()
+}
+
+impl Change {
+    fn answer(self, sent: Timestamp, reader: &mut Reader<'_>) {
+        // Whatever was learned of the key while this was on its way may be outdated.
+        if let Some(key) = &self.key {
+            key.meter.forget(key.hash);
+        }
+        let mut told: SmallVec<[i64; 2]> = SmallVec::new();
+        let expected = match &self.what {
+            What::GiveBack { .. } => 2,
+            What::Release { .. } | What::Queue { .. } | What::Beat { .. } => 1,
+            What::Renew { holders } => holders.len(),
+            What::Owe { .. } | What::Reset | What::Leave { .. } => 0,
+        };
+        told.extend(reader.by_ref().take(expected));
+        match (&self.what, told.as_slice()) {
+            (What::GiveBack { mark, .. }, [m1, m2]) => {
+                if let (Ok(m1), Ok(m2)) = (u64::try_from(*m1), u64::try_from(*m2)) {
+                    *mark.lock().unwrap_or_else(PoisonError::into_inner) = (m1, m2);
+                }
+            }
+            (What::Renew { holders }, held) => {
+                for ((holder, member), held) in holders.iter().zip(held) {
+                    holder.renewed(member, *held, sent);
+                }
+            }
+            _ => {}
+        }
+        if let Some(promise) = self.promise {
+            promise.keep(Ok(told));
+        }
+    }
+}

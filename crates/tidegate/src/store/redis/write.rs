@@ -1,0 +1,169 @@
+//! How jobs are written down for the script.
+
+use super::charge::member;
+use super::core::Core;
+use super::job::{Change, Group, How, Job, Key, Request, What};
+use super::name;
+use super::pack::Packed;
+use super::plan::Version;
+use smallvec::SmallVec;
+use std::sync::{Arc, PoisonError};
+
+/// One call of the script.
+pub(crate) struct Call {
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) packed: Vec<u8>,
+}
+
+/// Writes jobs down as one call.
+pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
+    let (prefix, node) = (core.config.prefix.as_str(), core.node.as_str());
+    let now = core.clock.now();
+    let mut writer = Writer { prefix, node, keys: Vec::new(), plans: Vec::new(), groups: Packed::default() };
+    for job in jobs {
+        match job {
+            Job::Decide(group) if group.is_plain() => writer.one(group),
+            Job::Decide(group) => writer.several(group),
+            Job::Change(change) => writer.change(change),
+        }
+    }
+    let mut packed = Packed::default();
+    if core.foreign_time {
+        packed.number(now.as_micros());
+    } else {
+        packed.none();
+    }
+    packed.number(writer.plans.len() as u64);
+    for version in &writer.plans {
+        version.numbers.iter().for_each(|number| packed.number(*number));
+        packed.text(&version.tag);
+        packed.number(now.as_micros().saturating_sub(version.since.as_micros()));
+    }
+    packed.number(jobs.len() as u64);
+    packed.append(&writer.groups);
+    Call { keys: writer.keys, packed: packed.finish() }
+}
+
+/// Equal questions, one after the other, about one key.
+pub(super) struct Run {
+    how: How,
+    cost: u64,
+    pub(super) count: u64,
+}
+
+pub(super) fn runs(requests: &[Request]) -> SmallVec<[Run; 2]> {
+    let mut runs: SmallVec<[Run; 2]> = SmallVec::new();
+    for request in requests {
+        let (how, cost) = (request.how, request.costs[0]);
+        match runs.last_mut() {
+            Some(run) if run.how == how && run.cost == cost => run.count += 1,
+            _ => runs.push(Run { how, cost, count: 1 }),
+        }
+    }
+    runs
+}
+
+struct Writer<'a> {
+    prefix: &'a str,
+    node: &'a str,
+    keys: Vec<Vec<u8>>,
+    plans: Vec<Arc<Version>>,
+    groups: Packed,
+}
+
+impl Writer<'_> {
+    fn key(&mut self, key: &Key) {
+        let subject = name::subject(&key.bytes);
+        let parts: &[&str] = if key.version.is_place() { &["", ":queue", ":alive"] } else { &[""] };
+        for part in parts {
+            self.keys.push(name::name(self.prefix, &key.meter.name, &subject, part));
+        }
+    }
+
+    fn plan(&mut self, version: &Arc<Version>) {
+        let at = self.plans.iter().position(|plan| Arc::ptr_eq(plan, version)).unwrap_or_else(|| {
+            self.plans.push(version.clone());
+            self.plans.len() - 1
+        });
+        self.groups.number(at as u64 + 1);
+    }
+
+    fn one(&mut self, group: &Group) {
+        self.key(&group.keys[0]);
+        self.groups.number(1);
+        self.plan(&group.keys[0].version);
+        let runs = runs(&group.requests);
+        self.groups.number(runs.len() as u64);
+        for run in runs {
+            self.groups.number(run.how.number());
+            self.groups.number(run.count);
+            self.groups.number(run.cost);
+        }
+    }
+
+    fn several(&mut self, group: &Group) {
+        self.groups.number(2);
+        self.groups.number(group.keys.len() as u64);
+        for key in &group.keys {
+            self.key(key);
+            self.plan(&key.version);
+        }
+        self.groups.number(group.requests.len() as u64);
+        for request in &group.requests {
+            self.groups.number(request.how.number());
+            request.costs.iter().for_each(|cost| self.groups.number(*cost));
+            let places = group.keys.iter().zip(&request.costs).filter(|(key, _)| key.version.is_place());
+            for (at, (_, cost)) in places.enumerate() {
+                self.groups.text(&member(self.node, request.number(at), *cost));
+            }
+        }
+    }
+
+    fn change(&mut self, change: &Change) {
+        let op = match change.what {
+            What::GiveBack { .. } => 3,
+            What::Owe { .. } => 4,
+            What::Reset => 5,
+            What::Release { .. } => 6,
+            What::Renew { .. } => 7,
+            What::Queue { .. } => 8,
+            What::Leave { .. } => 9,
+            What::Beat { .. } => 10,
+        };
+        self.groups.number(op);
+        match &change.key {
+            Some(key) => self.key(key),
+            None => self.keys.push(name::nodes(self.prefix)),
+        }
+        if let (Some(key), false) = (&change.key, matches!(change.what, What::Reset)) {
+            // Places that come back are handed on by the limit that is in force now.
+            let version = if key.version.is_place() { key.meter.version() } else { key.version.clone() };
+            self.plan(&version);
+        }
+        match &change.what {
+            What::GiveBack { cost, start_us, mark, units } => {
+                let (m1, m2) = *mark.lock().unwrap_or_else(PoisonError::into_inner);
+                [*cost, *start_us, m1, m2, *units].iter().for_each(|n| self.groups.number(*n));
+            }
+            What::Owe { units } => self.groups.number(*units),
+            What::Reset => {}
+            What::Release { member, left } => {
+                self.groups.text(member);
+                self.groups.text(left);
+            }
+            What::Renew { holders } => {
+                self.groups.number(holders.len() as u64);
+                holders.iter().for_each(|(_, member)| self.groups.text(member));
+            }
+            What::Queue { member, is_new } => {
+                self.groups.text(member);
+                self.groups.number(u64::from(*is_new));
+            }
+            What::Leave { member } => self.groups.text(member),
+            What::Beat { node, life_us } => {
+                self.groups.text(node);
+                self.groups.number(*life_us);
+            }
+        }
+    }
+}
