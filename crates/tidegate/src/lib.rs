@@ -47,6 +47,7 @@ mod verdict;
 mod acquire;
 mod ask;
 mod asked;
+mod caller;
 mod clock;
 mod key;
 #[cfg(feature = "redis")]
@@ -61,6 +62,7 @@ pub use acquire::Acquire;
 #[cfg(feature = "redis")]
 pub use asked::ResetFuture;
 pub use asked::{DecisionFuture, VerdictFuture};
+pub use caller::{Caller, CallerScope, Client, User};
 pub use clock::{Clock, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};

@@ -1,0 +1,218 @@
+//! Who calls: the client and the user that a front end found out, and the way from there
+//! to a function deep inside that is limited by them.
+//!
+//! Nothing here trusts or parses a header; that is the front end's work.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// A client by its address. Its text is its key: an IPv4 address whole, an IPv6 address
+/// by its /64, because whoever has one address there has all of them.
+///
+/// ```
+/// use tidegate::Client;
+/// assert_eq!(Client::new("203.0.113.9".parse()?).to_string(), "203.0.113.9");
+/// assert_eq!(Client::new("::ffff:203.0.113.9".parse()?).to_string(), "203.0.113.9");
+/// assert_eq!(Client::new("2001:db8::1".parse()?).to_string(), "2001:db8::/64");
+/// assert_eq!(Client::new("2001:db8::2".parse()?), Client::new("2001:db8::1".parse()?));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// The first address of its network.
+    network: IpAddr,
+    bits: u8,
+}
+
+impl Client {
+    /// IPv6 addresses by their /64.
+    pub const IPV6_BITS: u8 = 64;
+
+    /// The client of this address. An IPv4 address written as IPv6 is an IPv4 address.
+    pub fn new(ip: IpAddr) -> Self {
+        Self::within(ip, 32, Self::IPV6_BITS)
+    }
+
+    /// The client of this address, where all addresses with the same leading bits are one
+    /// client. More bits than an address has are all of them.
+    pub fn within(ip: IpAddr, ipv4_bits: u8, ipv6_bits: u8) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => {
+                let bits = ipv4_bits.min(32);
+                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                Self { network: IpAddr::V4((ip.to_bits() & mask).into()), bits }
+            }
+            IpAddr::V6(ip) => {
+                let bits = ipv6_bits.min(128);
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                Self { network: IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask)), bits }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = if self.network.is_ipv4() { 32 } else { 128 };
+        if self.bits == whole {
+            write!(f, "{}", self.network)
+        } else {
+            write!(f, "{}/{}", self.network, self.bits)
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({self})")
+    }
+}
+
+/// The signed-in user, as the application's authentication knows them.
+///
+/// Middleware reads it from the request's extensions; put it there once the user is
+/// known, never from what the request says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct User(Arc<str>);
+
+impl User {
+    /// The user of this name or number.
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self(id.into())
+    }
+
+    /// The name or number.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Who calls, for everything that runs within [`Caller::scope`].
+///
+/// ```
+/// use tidegate::{Caller, User};
+///
+/// let ann = Caller::new().user(User::new("ann"));
+/// ann.enter(|| assert_eq!(Caller::current().user_id().unwrap().as_str(), "ann"));
+/// assert!(Caller::current().user_id().is_none());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    client: Option<Client>,
+    user: Option<User>,
+}
+
+thread_local! {
+    static CALLER: RefCell<Caller> = RefCell::default();
+}
+
+impl Caller {
+    /// Nobody known.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From this client.
+    #[must_use]
+    pub fn client(mut self, client: Client) -> Self {
+        self.client = Some(client);
+        self
+    }
+
+    /// On behalf of this user.
+    #[must_use]
+    pub fn user(mut self, user: User) -> Self {
+        self.user = Some(user);
+        self
+    }
+
+    /// The client, if it is known.
+    pub fn client_ip(&self) -> Option<Client> {
+        self.client
+    }
+
+    /// The user, if they are known.
+    pub fn user_id(&self) -> Option<&User> {
+        self.user.as_ref()
+    }
+
+    /// Who calls here and now; nobody known outside a scope.
+    pub fn current() -> Self {
+        CALLER.with_borrow(Clone::clone)
+    }
+
+    /// Runs `f` as this caller.
+    pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Restore(Option<Caller>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                if let Some(before) = self.0.take() {
+                    CALLER.replace(before);
+                }
+            }
+        }
+        let _restore = Restore(Some(CALLER.replace(self.clone())));
+        f()
+    }
+
+    /// Runs a future as this caller, under any executor. What it spawns starts without:
+    /// wrap that too.
+    pub fn scope<F>(self, future: F) -> CallerScope<F> {
+        CallerScope { caller: self, future }
+    }
+}
+
+pin_project_lite::pin_project! {
+    /// The future of [`Caller::scope`].
+    #[derive(Debug)]
+    #[must_use = "a future does nothing unless it is awaited"]
+    pub struct CallerScope<F> {
+        caller: Caller,
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for CallerScope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        this.caller.enter(|| this.future.poll(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scope_ends_when_what_runs_in_it_panics() {
+        let ann = Caller::new().user(User::new("ann"));
+        let panicked = std::panic::catch_unwind(|| ann.enter(|| panic!("inside")));
+        assert!(panicked.is_err());
+        assert_eq!(Caller::current(), Caller::new());
+    }
+
+    #[test]
+    fn networks_of_any_width_have_one_text() {
+        let at = |ip: &str, v4, v6| Client::within(ip.parse().unwrap(), v4, v6).to_string();
+        assert_eq!(at("203.0.113.9", 24, 64), "203.0.113.0/24");
+        assert_eq!(at("203.0.113.9", 0, 64), "0.0.0.0/0");
+        assert_eq!(at("2001:db8:1:2:3::", 32, 48), "2001:db8:1::/48");
+        assert_eq!(at("2001:db8::1", 32, 200), "2001:db8::1");
+        assert_eq!(at("2001:db8::1", 32, 0), "::/0");
+        assert_eq!(at("::ffff:203.0.113.9", 32, 64), "203.0.113.9");
+    }
+}
