@@ -973,26 +973,50 @@ local function the_rest()
   return ops
 end
 
--- The shortest way: one key of a bucket, last written by the same limit. False if it is
--- not that.
-local function bucket(p)
-  local name = KEYS[key + 1]
-  local text = pcall('GET', name)
-  local level = 0
-  if text then
-    if type(text) ~= 'string' then return false end
-    local tag = p.tag
-    if sub(text, -#tag) ~= tag then return false end
-    local us, fraction = sub(text, 1, -#tag - 1), 0
+local names = KEYS
+
+-- The level of a bucket by the text that the same limit has written; nil if it has not.
+local function level_of(p, text)
+  local tag, us, fraction = p.tag, sub(text, 1, 16), 0
+  -- Sixteen digits until the year 2286, unless there is a fraction.
+  if sub(text, 17) ~= tag then
+    if sub(text, -#tag) ~= tag then return nil end
+    us = sub(text, 1, -#tag - 1)
     local colon = find(us, ':', 1, true)
     if colon then us, fraction = sub(us, 1, colon - 1), tonumber(sub(us, colon + 1)) end
-    us = tonumber(us)
-    if not us or not fraction then return false end
-    local ahead = us - now
-    if ahead > p.full_us then return false end
-    if ahead >= 0 then level = ahead * p.drain + fraction end
-    if level > p.full then return false end
   end
+  us = tonumber(us)
+  if not us or not fraction then return nil end
+  local ahead = us - now
+  if ahead < 0 then return 0 end
+  if ahead > p.full_us then return nil end
+  local level = ahead * p.drain + fraction
+  return level <= p.full and level or nil
+end
+
+-- The level of a key of a bucket, if what it holds is that or nothing.
+local function look(p, text)
+  if not text then return 0 end
+  return type(text) == 'string' and level_of(p, text)
+end
+
+-- Writes a level; tells what went wrong.
+local function put(p, name, level)
+  local fraction = level % p.drain
+  local us, text = (level - fraction) / p.drain, nil
+  local ms = us + 1000
+  ms = (ms - ms % 1000) / 1000 + 1
+  if ms < keep_ms then ms = keep_ms end
+  if fraction > 0 then text = format('%d:%d%s', now + us, fraction, p.tag)
+  else text = format('%d%s', now + us, p.tag) end
+  return pcall('SET', name, text, 'PX', format('%d', ms)).err
+end
+
+-- Any number of runs about one key of a bucket. False if it has to go the long way.
+local function bucket(p)
+  local name = names[key + 1]
+  local level = look(p, pcall('GET', name))
+  if not level then return false end
   key = key + 1
   local runs, status, before = a[at + 1], outs + 1, level
   at = at + 2
@@ -1009,29 +1033,58 @@ local function bucket(p)
     outs = outs + 1
     out[outs] = fit
   end
-  if level > before then
-    local us = floor(level / p.drain)
-    local fraction = level - us * p.drain
-    if fraction > 0 then text = format('%d:%d%s', now + us, fraction, p.tag)
-    else text = format('%d%s', now + us, p.tag) end
-    local saved = pcall('SET', name, text, 'PX', keep(us + 1))
-    if saved.err then
-      for i = status + 1, outs do out[i] = nil end
-      out[status], outs = saved.err, status
-    end
+  local err = level > before and put(p, name, level)
+  if err then
+    for i = status + 1, outs do out[i] = nil end
+    out[status], outs = err, status
   end
   return true
 end
 
-local groups, ops = a[at], nil
-at = at + 1
+local is_each_once, groups, ops = a[at] == 1, a[at + 1], nil
+at = at + 2
+
+-- One unit of a bucket, the long way.
+local function unit(plan)
+  local numbers, here, status = a, at, outs + 1
+  a, at, ops = { plan, 1, 0, 1, 1 }, 1, ops or the_rest()
+  ops[1]()
+  a, at = numbers, here
+  if out[status] == 0 then
+    local level = out[status + 1]
+    out[status] = out[status + 2] == 1 and level or -1 - level
+    out[status + 1], out[status + 2], outs = nil, nil, status
+  end
+end
+
+-- Nothing here writes to a key that it has yet to read: then all are read at once. A key
+-- that holds something else than a text is told as none, so those are looked at again.
+local texts = is_each_once and call('MGET', unpack(names)) or {}
+
 for _ = 1, groups do
   local op = a[at]
   at = at + 1
-  local p = op == 1 and plans[a[at]]
-  if not (p and p.number == 1 and bucket(p)) then
-    ops = ops or the_rest()
-    ops[op]()
+  if op > 31 then
+    -- By far the most: one unit of a bucket, now. Tells the level that it found, or
+    -- -1 - level if that left no room.
+    local p, name = plans[op - 31], names[key + 1]
+    local level = look(p, texts[key + 1] or pcall('GET', name))
+    if not level then
+      unit(op - 31)
+    else
+      key, outs = key + 1, outs + 1
+      if level + p.cell > p.burst then
+        out[outs] = -1 - level
+      else
+        out[outs] = put(p, name, level + p.cell) or level
+      end
+    end
+  else
+    local p = op == 1 and plans[a[at]]
+    if not (p and p.number == 1 and bucket(p)) then
+      ops = ops or the_rest()
+      ops[op]()
+    end
   end
 end
 return out

@@ -4,7 +4,7 @@ use super::connection::Connection;
 use super::core::Core;
 use super::job::{Change, Group, How, Job, Told, What};
 use super::lane::{Lane, Waiting};
-use super::read::read;
+use super::read::Reply;
 use super::shard::Shard;
 use super::stats::count;
 use super::write::write;
@@ -174,28 +174,25 @@ impl<'a> Flights<'a> {
 
     /// Takes out who went away, and answers those whom the server's last word answers.
     fn thin_out(&self, group: &mut Group, now: Timestamp) {
-        let deadline = self.core.config.deadline;
-        group.requests.retain(|request| !request.promise.is_forsaken());
-        let fault = self.shard.fault(self.core);
-        group.requests.retain(|request| {
-            let is_late = now.since(request.since) >= deadline;
-            if is_late {
-                request.promise.keep(Err(fault));
+        let until = now.before(self.core.config.deadline);
+        let Group { keys, requests } = group;
+        requests.retain(|request| {
+            if request.promise.is_forsaken() {
+                return false;
             }
-            !is_late
-        });
-        if let [key] = group.keys.as_slice() {
-            group.requests.retain(|request| {
-                let How::Take(mode) = request.how else { return true };
-                match key.meter.remembered(key.hash, &key.version, request.costs[0], mode) {
-                    Some(decision) => {
-                        request.promise.keep(Ok(Told::denied(decision)));
-                        false
-                    }
-                    None => true,
+            if request.since <= until {
+                request.promise.keep(Err(self.shard.fault(self.core)));
+                return false;
+            }
+            let ([key], How::Take(mode)) = (keys.as_slice(), request.how) else { return true };
+            match key.meter.remembered(key.hash, &key.version, request.costs[0], mode) {
+                Some(decision) => {
+                    request.promise.keep(Ok(Told::denied(decision)));
+                    false
                 }
-            });
-        }
+                None => true,
+            }
+        });
     }
 
     async fn send(&self, jobs: Vec<Job>, is_asking: bool) -> Fate {
@@ -212,7 +209,8 @@ impl<'a> Flights<'a> {
                 let mut lead = self.shard.lead.lock().unwrap_or_else(PoisonError::into_inner);
                 let reckoned = lead.reckon(sent, u64::try_from(now_us).unwrap_or(0));
                 drop(lead);
-                let errors = read(jobs, &values, self.shard, sent, reckoned, self.shard.fault(core));
+                let reply = Reply { core, shard: self.shard, sent, done: reckoned };
+                let errors = reply.read(jobs, &values);
                 self.look_at(&errors)
             }
             Some(Ok(_)) => {

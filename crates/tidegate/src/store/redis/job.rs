@@ -198,6 +198,12 @@ impl Job {
 }
 
 impl Group {
+    /// One unit of a bucket, now, for one caller: by far the most, and the shortest to ask.
+    pub(super) fn is_unit(&self) -> bool {
+        matches!(self.requests.as_slice(), [request] if request.how == How::Take(Mode::Check) && request.costs[0] == 1)
+            && matches!(self.keys.as_slice(), [key] if key.version.is_bucket())
+    }
+
     /// One key of a rate: no member, and equal questions can be counted.
     pub(super) fn is_plain(&self) -> bool {
         self.keys.len() == 1 && !self.keys[0].version.is_place()

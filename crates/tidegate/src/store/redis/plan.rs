@@ -108,6 +108,10 @@ impl Version {
     pub(crate) fn is_place(&self) -> bool {
         matches!(self.plan, Plan::Slots(_))
     }
+
+    pub(crate) fn is_bucket(&self) -> bool {
+        matches!(self.plan, Plan::Smooth(_))
+    }
 }
 
 /// The numbers of a limit in base 36, short as they stand behind every state.

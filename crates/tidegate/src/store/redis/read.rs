@@ -1,8 +1,10 @@
 //! How the script's answer is read, and everyone answered.
 
 use super::charge::Charge;
+use super::core::Core;
 use super::job::{Change, Fault, Group, How, Job, Key, Told, What};
 use super::plan::Found;
+use super::promise::Promise;
 use super::shard::Shard;
 use super::stats::count;
 use super::write::runs;
@@ -12,39 +14,66 @@ use redis::Value;
 use smallvec::SmallVec;
 use std::sync::PoisonError;
 
-/// Reads the answer to `jobs`, which were sent at `sent` and done at `done` at the latest,
-/// on the local clock, and answers everyone. Tells what went wrong with single jobs.
-pub(crate) fn read(
-    jobs: Vec<Job>,
-    answer: &[Value],
-    shard: &Shard,
-    sent: Timestamp,
-    done: Timestamp,
-    fault: Fault,
-) -> Vec<String> {
-    let mut reader = Reader { values: answer.iter() };
-    let mut errors = Vec::new();
-    let now_us = reader.next().and_then(|now| u64::try_from(now).ok());
-    for job in jobs {
-        let (status, now_us) = match (reader.status(), now_us) {
-            (Ok(()), Some(now_us)) => (Ok(()), now_us),
-            (Ok(()), None) => (Err("an answer without a time".to_string()), 0),
-            (Err(error), _) => (Err(error), 0),
+/// A call that has been answered.
+pub(crate) struct Reply<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) shard: &'a Shard,
+    /// When it was sent, and when it was done at the latest, on the local clock.
+    pub(crate) sent: Timestamp,
+    pub(crate) done: Timestamp,
+}
+
+/// What someone is to be told, and since when they wait.
+type Answer = (Promise<Result<Told, Fault>>, Timestamp, Told);
+
+impl Reply<'_> {
+    /// Reads the answer to `jobs` and answers everyone. Tells what went wrong with single
+    /// jobs.
+    pub(crate) fn read(&self, jobs: Vec<Job>, answer: &[Value]) -> Vec<String> {
+        let fault = self.shard.fault(self.core);
+        let mut reader = Reader { values: answer.iter() };
+        let Some(now_us) = reader.next().and_then(|now| u64::try_from(now).ok()) else {
+            jobs.into_iter().for_each(|job| job.fail(fault));
+            return vec!["an answer without a time".to_string()];
         };
-        if let Err(error) = status {
-            errors.push(error);
-            job.fail(fault);
-            continue;
+        let (mut errors, mut answers) = (Vec::new(), Vec::with_capacity(jobs.len()));
+        for job in jobs {
+            let read = match &job {
+                Job::Decide(group) if group.is_unit() => group.read_unit(now_us, &mut reader),
+                Job::Decide(group) => reader.status().map(|()| group.read(now_us, &mut reader)),
+                Job::Change(_) => reader.status().map(|()| None),
+            };
+            match (job, read) {
+                (Job::Decide(group), Ok(Some((founds, takens)))) => {
+                    group.answer(now_us, self, founds, &takens, &mut answers);
+                }
+                (Job::Change(change), Ok(_)) => change.answer(self.sent, &mut reader),
+                (job, Ok(None)) => job.fail(fault),
+                (job, Err(error)) => {
+                    errors.push(error);
+                    job.fail(fault);
+                }
+            }
         }
-        match job {
-            Job::Decide(group) => match group.read(now_us, &mut reader) {
-                Some((founds, takens)) => group.answer(now_us, shard, sent, done, founds, &takens),
-                None => Job::Decide(group).fail(fault),
-            },
-            Job::Change(change) => change.answer(sent, &mut reader),
+        // In one go: those who are woken find each other's answers there, too.
+        self.keep(answers);
+        errors
+    }
+
+    fn keep(&self, answers: Vec<Answer>) {
+        let now = self.core.now();
+        for (promise, since, told) in answers {
+            let took_us = now.since(since).as_micros();
+            self.core.counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
+            if let Some(Ok(told)) = promise.keep(Ok(told))
+                && promise.is_forsaken()
+            {
+                // Nobody waits for it any more: what it was granted goes back. Who was
+                // told that there is no answer has decided otherwise: that is spent.
+                told.charges.into_iter().for_each(Charge::cancel);
+            }
         }
     }
-    errors
 }
 
 struct Reader<'a> {
@@ -65,8 +94,16 @@ impl Iterator for Reader<'_> {
 impl Reader<'_> {
     /// Zero, or what went wrong.
     fn status(&mut self) -> Result<(), String> {
+        match self.told()? {
+            0 => Ok(()),
+            other => Err(format!("an answer that makes no sense: {other}")),
+        }
+    }
+
+    /// A number, or what went wrong.
+    fn told(&mut self) -> Result<i64, String> {
         match self.values.next() {
-            Some(Value::Int(0)) => Ok(()),
+            Some(Value::Int(number)) => Ok(*number),
             Some(Value::BulkString(text)) => Err(String::from_utf8_lossy(text).into_owned()),
             Some(Value::SimpleString(text)) => Err(text.clone()),
             other => Err(format!("an answer that makes no sense: {other:?}")),
@@ -74,14 +111,24 @@ impl Reader<'_> {
     }
 }
 
+/// What the script found of each key, and whether it took each request.
+type FoundAndTaken = (SmallVec<[Found; 1]>, SmallVec<[bool; 8]>);
+
 impl Group {
-    /// What the script found of each key, and whether it took each request.
-    fn read(&self, now_us: u64, reader: &mut Reader<'_>) -> Option<(SmallVec<[Found; 1]>, Vec<bool>)> {
+    /// One number for both: the level, or -1 - level if nothing was taken.
+    fn read_unit(&self, now_us: u64, reader: &mut Reader<'_>) -> Result<Option<FoundAndTaken>, String> {
+        let told = reader.told()?;
+        let (level, is_taken) = if told < 0 { (-1 - told, false) } else { (told, true) };
+        let found = self.keys[0].version.plan.read(now_us, &mut std::iter::once(level));
+        Ok(found.map(|found| (SmallVec::from_elem(found, 1), SmallVec::from_elem(is_taken, 1))))
+    }
+
+    fn read(&self, now_us: u64, reader: &mut Reader<'_>) -> Option<FoundAndTaken> {
         let mut founds: SmallVec<[Found; 1]> = SmallVec::new();
         for key in &self.keys {
             founds.push(key.version.plan.read(now_us, reader)?);
         }
-        let mut takens = Vec::with_capacity(self.requests.len());
+        let mut takens = SmallVec::new();
         if self.is_plain() {
             for run in runs(&self.requests) {
                 let taken = u64::try_from(reader.next()?).ok()?;
@@ -95,19 +142,17 @@ impl Group {
         Some((founds, takens))
     }
 
-    /// Answers every request, replaying them on what the script found.
+    /// The answer to every request, replaying them on what the script found.
     fn answer(
         self,
         now_us: u64,
-        shard: &Shard,
-        sent: Timestamp,
-        done: Timestamp,
+        reply: &Reply<'_>,
         mut founds: SmallVec<[Found; 1]>,
         takens: &[bool],
+        answers: &mut Vec<Answer>,
     ) {
         let Self { keys, requests } = self;
         let mut denied: SmallVec<[bool; 1]> = SmallVec::from_elem(false, keys.len());
-        let mut answers = Vec::with_capacity(requests.len());
         for (request, was_taken) in requests.into_iter().zip(takens) {
             let mut decisions: SmallVec<[Decision; 1]> = SmallVec::new();
             let mut steps: SmallVec<[_; 1]> = SmallVec::new();
@@ -143,7 +188,8 @@ impl Group {
                         let mark = key.version.plan.apply(&mut founds[at], steps[at]);
                         if request.wants_charges {
                             let place = key.version.is_place().then(|| request.number(place_at(&keys, at)));
-                            let mut charge = Charge::new(key, request.costs[at], now_us, mark, place, sent);
+                            let mut charge =
+                                Charge::new(key, request.costs[at], now_us, mark, place, reply.sent);
                             charge.starts_after(wait_us);
                             charges.push(charge);
                         }
@@ -156,21 +202,8 @@ impl Group {
         // Before anyone hears of it: whoever gives something back upon a denial must find
         // it forgotten, not remembered afterwards.
         for (at, key) in keys.iter().enumerate() {
-            key.meter.learn(key, &founds[at], denied[at], done);
-            key.meter.answered(shard);
-        }
-        let core = keys[0].meter.core();
-        let now = core.now();
-        for (promise, since, told) in answers {
-            let took_us = now.since(since).as_micros();
-            core.counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
-            if let Some(Ok(told)) = promise.keep(Ok(told))
-                && promise.is_forsaken()
-            {
-                // Nobody waits for it any more: what it was granted goes back. Who was
-                // told that there is no answer has decided otherwise: that is spent.
-                told.charges.into_iter().for_each(Charge::cancel);
-            }
+            key.meter.learn(key, &founds[at], denied[at], reply.done);
+            key.meter.answered(reply.shard);
         }
     }
 }

@@ -9,6 +9,9 @@ use super::plan::Version;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
+/// Operations from here on are one unit of a bucket, by the plan of the number above it.
+const UNIT: u64 = 31;
+
 /// One call of the script.
 pub(crate) struct Call {
     pub(crate) keys: Vec<Vec<u8>>,
@@ -22,6 +25,7 @@ pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
     let mut writer = Writer { prefix, node, keys: Vec::new(), plans: Vec::new(), groups: Packed::default() };
     for job in jobs {
         match job {
+            Job::Decide(group) if group.is_unit() => writer.unit(group),
             Job::Decide(group) if group.is_plain() => writer.one(group),
             Job::Decide(group) => writer.several(group),
             Job::Change(change) => writer.change(change),
@@ -39,9 +43,24 @@ pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
         packed.text(&version.tag);
         packed.number(now.as_micros().saturating_sub(version.since.as_micros()));
     }
+    packed.number(u64::from(is_each_once(jobs)));
     packed.number(jobs.len() as u64);
     packed.append(&writer.groups);
     Call { keys: writer.keys, packed: packed.finish() }
+}
+
+/// True if all are about single units, and no key comes twice: then the script can read all
+/// keys at once, as nothing is written to any before it is read.
+fn is_each_once(jobs: &[Job]) -> bool {
+    let id = |job: &Job| match job {
+        Job::Decide(group) if group.is_unit() => Some((group.keys[0].meter.id, group.keys[0].hash)),
+        _ => None,
+    };
+    let ids: Option<SmallVec<[(u32, u64); 64]>> = jobs.iter().map(id).collect();
+    ids.is_some_and(|mut ids| {
+        ids.sort_unstable();
+        ids.windows(2).all(|pair| pair[0] != pair[1])
+    })
 }
 
 /// Equal questions, one after the other, about one key.
@@ -81,11 +100,22 @@ impl Writer<'_> {
     }
 
     fn plan(&mut self, version: &Arc<Version>) {
+        let number = self.plan_number(version);
+        self.groups.number(number);
+    }
+
+    fn plan_number(&mut self, version: &Arc<Version>) -> u64 {
         let at = self.plans.iter().position(|plan| Arc::ptr_eq(plan, version)).unwrap_or_else(|| {
             self.plans.push(version.clone());
             self.plans.len() - 1
         });
-        self.groups.number(at as u64 + 1);
+        at as u64 + 1
+    }
+
+    fn unit(&mut self, group: &Group) {
+        self.key(&group.keys[0]);
+        let plan = self.plan_number(&group.keys[0].version);
+        self.groups.number(UNIT + plan);
     }
 
     fn one(&mut self, group: &Group) {
