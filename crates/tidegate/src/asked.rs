@@ -1,6 +1,5 @@
 //! Answers that are to come, under any executor. In memory they have come already.
 
-#[cfg(feature = "redis")]
 use crate::acquire::block_on;
 use crate::algorithm::Mode;
 use crate::ask::{OwnedAsk, decide};
@@ -16,8 +15,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Becomes the [`Decision`] of [`Gate::check_async`](crate::Gate::check_async), within the
-/// store's deadline. Dropped before, it counts as spent if it was on its way.
-#[must_use = "a future does nothing unless it is awaited"]
+/// store's deadline. It is on its way from the call on, so that many can be asked before
+/// the first is awaited; dropped before its answer, it may count as spent.
+#[must_use = "the decision is what it becomes when it is awaited"]
 pub struct DecisionFuture(Deciding);
 
 enum Deciding {
@@ -110,15 +110,20 @@ impl fmt::Debug for VerdictFuture {
 
 /// Becomes true once a key is reset, false if the store did not answer in time. It is
 /// on its way also if nobody awaits it.
-#[cfg(feature = "redis")]
-pub struct ResetFuture(Pin<Box<dyn Future<Output = bool> + Send>>);
+pub struct ResetFuture(Resetting);
 
-#[cfg(feature = "redis")]
+enum Resetting {
+    Done,
+    #[cfg(feature = "redis")]
+    Asked(Pin<Box<dyn Future<Output = bool> + Send>>),
+}
+
 impl ResetFuture {
     pub(crate) fn done() -> Self {
-        Self(Box::pin(std::future::ready(true)))
+        Self(Resetting::Done)
     }
 
+    #[cfg(feature = "redis")]
     pub(crate) fn new(meter: &Arc<Meter>, key: &[u8]) -> Self {
         let hash = meter.hash(key);
         meter.forget(hash);
@@ -130,7 +135,7 @@ impl ResetFuture {
         let (promise, awaited) = promise();
         let since = meter.core().now();
         meter.core().change(Change { key: Some(key), what: What::Reset, since, promise: Some(promise) });
-        Self(Box::pin(async move { matches!(awaited.await, Some(Ok(_))) }))
+        Self(Resetting::Asked(Box::pin(async move { matches!(awaited.await, Some(Ok(_))) })))
     }
 
     /// Waits on this thread.
@@ -139,16 +144,20 @@ impl ResetFuture {
     }
 }
 
-#[cfg(feature = "redis")]
 impl Future for ResetFuture {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool> {
-        self.0.as_mut().poll(context)
+        #[cfg(not(feature = "redis"))]
+        let _ = context;
+        match &mut self.0 {
+            Resetting::Done => Poll::Ready(true),
+            #[cfg(feature = "redis")]
+            Resetting::Asked(asked) => asked.as_mut().poll(context),
+        }
     }
 }
 
-#[cfg(feature = "redis")]
 impl fmt::Debug for ResetFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResetFuture").finish_non_exhaustive()

@@ -3,9 +3,7 @@
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
 use crate::ask::{MemoryAsk, OwnedAsk, Side, decide};
-#[cfg(feature = "redis")]
-use crate::asked::ResetFuture;
-use crate::asked::{DecisionFuture, VerdictFuture};
+use crate::asked::{DecisionFuture, ResetFuture, VerdictFuture};
 use crate::decision::Decision;
 use crate::limit::{Algorithm, Limit, LimitError};
 use crate::store::memory::Spot;
@@ -140,6 +138,11 @@ impl Gate {
         }
     }
 
+    /// [`peek`](Self::peek) for async code.
+    pub fn peek_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> DecisionFuture {
+        self.peek_cost_async(key, 1)
+    }
+
     /// [`peek_cost`](Self::peek_cost) for async code.
     pub fn peek_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> DecisionFuture {
         match &self.side {
@@ -169,6 +172,11 @@ impl Gate {
     /// [`reserve`](Self::reserve) for `cost` units.
     pub fn reserve_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         decide(vec![self.owned(key.as_ref(), cost)], Mode::Reserve)
+    }
+
+    /// [`reserve`](Self::reserve) for async code.
+    pub fn reserve_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> VerdictFuture {
+        self.reserve_cost_async(key, 1)
     }
 
     /// [`reserve_cost`](Self::reserve_cost) for async code.
@@ -202,13 +210,13 @@ impl Gate {
 
     /// [`reset`](Self::reset) for async code: true once it is done, false if the store
     /// did not answer in time.
-    #[cfg(feature = "redis")]
     pub fn reset_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> ResetFuture {
         match &self.side {
             Side::Memory(_) => {
                 self.reset(key);
                 ResetFuture::done()
             }
+            #[cfg(feature = "redis")]
             Side::Redis(meter) => ResetFuture::new(meter, key.as_ref()),
         }
     }
@@ -357,6 +365,16 @@ impl Handle {
         self.pin.gate.peek_cost(&self.pin.key, cost)
     }
 
+    /// As [`Gate::peek_async`].
+    pub fn peek_async(&self) -> DecisionFuture {
+        self.peek_cost_async(1)
+    }
+
+    /// As [`Gate::peek_cost_async`].
+    pub fn peek_cost_async(&self, cost: u64) -> DecisionFuture {
+        self.pin.gate.peek_cost_async(&self.pin.key, cost)
+    }
+
     /// As [`Gate::reserve`].
     pub fn reserve(&self) -> Verdict {
         self.reserve_cost(1)
@@ -365,6 +383,11 @@ impl Handle {
     /// As [`Gate::reserve_cost`].
     pub fn reserve_cost(&self, cost: u64) -> Verdict {
         self.pin.gate.reserve_cost(&self.pin.key, cost)
+    }
+
+    /// As [`Gate::reserve_async`].
+    pub fn reserve_async(&self) -> VerdictFuture {
+        self.reserve_cost_async(1)
     }
 
     /// As [`Gate::reserve_cost_async`].
@@ -385,6 +408,11 @@ impl Handle {
     /// As [`Gate::reset`].
     pub fn reset(&self) {
         self.pin.gate.reset(&self.pin.key);
+    }
+
+    /// As [`Gate::reset_async`].
+    pub fn reset_async(&self) -> ResetFuture {
+        self.pin.gate.reset_async(&self.pin.key)
     }
 
     /// The gate that it is a key of.

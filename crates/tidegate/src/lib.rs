@@ -59,9 +59,7 @@ mod store;
 mod sync;
 
 pub use acquire::Acquire;
-#[cfg(feature = "redis")]
-pub use asked::ResetFuture;
-pub use asked::{DecisionFuture, VerdictFuture};
+pub use asked::{DecisionFuture, ResetFuture, VerdictFuture};
 pub use caller::{Caller, CallerScope, Client, User};
 pub use clock::{Clock, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};

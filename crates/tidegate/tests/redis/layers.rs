@@ -121,6 +121,27 @@ fn requests_that_share_a_call_are_decided_one_by_one_in_order() {
     assert_eq!(stats.coalesced, 3);
 }
 
+#[test]
+fn a_key_that_comes_twice_in_a_call_is_charged_twice() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.addr());
+    let limiter = node(&proxy.url());
+    let gate = limiter.gate("twice", "2 per 1h").unwrap();
+    assert!(gate.check("a").is_allowed());
+    proxy.delay(Duration::from_millis(300));
+    let mut first = Box::pin(gate.check_cost_async("a", 0));
+    assert!(first.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending());
+    pause(Duration::from_millis(50));
+    let calls = limiter.redis_stats().unwrap().calls;
+    // Under two limits these are two groups, about the one unit that is left.
+    let before = gate.check_async("a");
+    gate.change("2 per 2h").unwrap();
+    let after = gate.check_async("a");
+    proxy.pass();
+    assert_eq!(allowed([before, after].map(block_on)), [true, false]);
+    assert_eq!(limiter.redis_stats().unwrap().calls, calls + 1, "they did not share a call");
+}
+
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

@@ -1059,7 +1059,7 @@ end
 
 -- Nothing here writes to a key that it has yet to read: then all are read at once. A key
 -- that holds something else than a text is told as none, so those are looked at again.
-local texts = is_each_once and call('MGET', unpack(names)) or {}
+local texts = is_each_once and pcall('MGET', unpack(names)) or {}
 
 for _ = 1, groups do
   local op = a[at]

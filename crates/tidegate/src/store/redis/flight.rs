@@ -266,12 +266,26 @@ impl<'a> Flights<'a> {
     fn look_at(&self, errors: &[String]) -> Fate {
         let Some(error) = errors.first() else { return Fate::Done };
         if self.core.may_warn() {
-            tracing::warn!(server = self.shard.address(), error, "Redis refused a decision");
+            self.say_refused(error);
         }
         if errors.iter().any(|error| error.contains("READONLY")) {
             return Fate::Wrong("it is a replica that takes no writes");
         }
         Fate::Done
+    }
+
+    fn say_refused(&self, error: &str) {
+        let server = self.shard.address();
+        // As Redis 6 and 7 say it of a command within a script.
+        if error.contains("can't run this command") || error.contains("ACL failure") {
+            tracing::error!(
+                server,
+                error,
+                "the Redis user may not do all that the script does: see docs/redis.md for the rights it needs"
+            );
+        } else {
+            tracing::warn!(server, error, "Redis refused what it was asked");
+        }
     }
 
     /// The whole call was refused. What was not done for sure is asked elsewhere, or
@@ -319,11 +333,7 @@ impl<'a> Flights<'a> {
             }
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 if self.core.may_warn() {
-                    tracing::warn!(
-                        server = self.shard.address(),
-                        error = error.to_string(),
-                        "Redis refused a call"
-                    );
+                    self.say_refused(&error.to_string());
                 }
                 // A script that failed may have done a part of what it was asked.
                 self.unknown(jobs);
