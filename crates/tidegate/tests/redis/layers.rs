@@ -133,9 +133,11 @@ fn a_key_that_comes_twice_in_a_call_is_charged_twice() {
     assert!(first.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending());
     pause(Duration::from_millis(50));
     let calls = limiter.redis_stats().unwrap().calls;
-    // Under two limits these are two groups, about the one unit that is left.
+    // A limit that was changed and changed back: two groups, about the one unit that is
+    // left, with states that look the same.
     let before = gate.check_async("a");
     gate.change("2 per 2h").unwrap();
+    gate.change("2 per 1h").unwrap();
     let after = gate.check_async("a");
     proxy.pass();
     assert_eq!(allowed([before, after].map(block_on)), [true, false]);
