@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use testkit::servers::{RedisServer, wait_until};
-use tidegate::{Gate, Limiter, Options, Redis, Verdict};
+use tidegate::{Fallback, Gate, Limiter, Options, Redis, Verdict};
 
 /// For machines that are busy with other things.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -177,6 +177,93 @@ fn a_waiter_that_is_dropped_after_its_grant_gives_the_place_back() {
         drop(asked);
     }
     wait_until("the place is free", LEASE * 3, || gate.peek("job").remaining() == 1);
+}
+
+#[test]
+fn a_lowered_limit_takes_no_place_from_a_holder_and_gives_none_before_enough_are_back() {
+    let server = RedisServer::start();
+    let limiter = node(&server);
+    let gate = gate(&limiter, "3 concurrent");
+    let mut held: Vec<_> = (0..3).map(|_| gate.reserve("job").into_permit().unwrap()).collect();
+    gate.change("1 concurrent").unwrap();
+    for left in [3, 2, 1] {
+        assert!(!gate.reserve("job").is_allowed(), "{left} are held of 1");
+        assert!(held.iter().all(|permit| !permit.lost()));
+        drop(held.pop());
+    }
+    wait_until("there is room", PATIENCE, || gate.reserve("job").is_allowed());
+}
+
+#[test]
+fn nodes_with_other_leases_share_the_places_and_each_keeps_its_own() {
+    let server = RedisServer::start();
+    let (one, other) = (node(&server), node(&server));
+    let short = gate(&one, "2 concurrent");
+    let long = other.gate_with("workers", "2 concurrent", Options::new().hold_for(LEASE * 20)).unwrap();
+    let held = short.reserve("job").into_permit().unwrap();
+    let kept = long.reserve("job").into_permit().unwrap();
+    assert!(!short.reserve("job").is_allowed() && !long.reserve("job").is_allowed());
+    pause(LEASE * 2);
+    assert!(!held.lost() && !kept.lost(), "both are renewed in time");
+    let free = || long.peek("job").remaining();
+    assert_eq!(free(), 0);
+    drop(held);
+    wait_until("one is free", PATIENCE, || free() == 1);
+    drop(kept);
+    wait_until("both are free", PATIENCE, || free() == 2);
+}
+
+#[test]
+fn what_is_left_after_a_part_came_back_is_renewed_and_can_be_lost() {
+    let server = RedisServer::start();
+    let limiter = node(&server);
+    let gate = gate(&limiter, "3 concurrent");
+    let mut held = gate.reserve_cost("job", 3).into_permit().unwrap();
+    held.refund_units(1);
+    wait_until("one is back", PATIENCE, || gate.peek("job").remaining() == 1);
+    pause(LEASE * 2);
+    assert!(!held.lost(), "the two that are left are renewed");
+    assert_eq!(gate.peek("job").remaining(), 1);
+    server.cmd(&["FLUSHALL"]);
+    wait_until("they are lost", PATIENCE, || held.lost());
+}
+
+#[test]
+fn a_waiter_whose_node_is_gone_is_passed_over() {
+    let server = RedisServer::start();
+    let (one, other) = (node(&server), node(&server));
+    let limit = "1 concurrent queue 2 wait 20s";
+    let (here, there) = (gate(&one, limit), gate(&other, limit));
+    let held = here.reserve("job").into_permit().unwrap();
+    // A waiter that gives no sign of life: queued by hand, as a node that died had left it.
+    server.cmd(&["ZADD", "tg:1:workers:{job}:queue", "1", "gone.1:1"]).accepted();
+    let alive_us = (server.micros() + 300_000).to_string();
+    server.cmd(&["ZADD", "tg:1:workers:{job}:alive", &alive_us, "gone.1:1"]).accepted();
+    let waiting = there.acquire("job");
+    let waiter = std::thread::spawn(move || waiting.blocking().is_allowed());
+    wait_until("it is behind the other", PATIENCE, || {
+        server.cmd(&["ZCARD", "tg:1:workers:{job}:queue"]).int() == 2
+    });
+    drop(held);
+    assert!(waiter.join().unwrap(), "it is its turn once the other counts as gone");
+}
+
+#[test]
+fn while_writes_are_refused_no_place_is_given_and_those_held_end_with_their_lease() {
+    let server = RedisServer::start();
+    let limiter = node(&server);
+    let deny = Options::new().hold_for(LEASE).fallback(Fallback::Deny);
+    let gate = limiter.gate_with("workers", "2 concurrent", deny).unwrap();
+    let held = gate.reserve("job").into_permit().unwrap();
+    server.cmd(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).accepted();
+    server.cmd(&["CONFIG", "SET", "maxmemory", "1"]).accepted();
+    let refused = gate.reserve("job");
+    assert!(!refused.is_allowed() && refused.is_degraded(), "{refused:?}");
+    wait_until("it cannot be renewed", PATIENCE, || held.lost());
+    server.cmd(&["CONFIG", "SET", "maxmemory", "0"]).accepted();
+    wait_until("places are given again", PATIENCE, || gate.reserve("job").is_allowed());
+    drop(held);
+    wait_until("none is left behind", PATIENCE, || gate.peek("job").remaining() == 2);
 }
 
 #[test]
