@@ -69,43 +69,12 @@ pub enum Overflow {
 /// let gate = limiter.gate_with("public", "10/s", options)?;
 /// # Ok::<(), tidegate::GateError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     overflow: Overflow,
     max_keys: Option<usize>,
     #[cfg(feature = "redis")]
-    pub(crate) fallback: Fallback,
-    #[cfg(feature = "redis")]
-    pub(crate) remembers: bool,
-    #[cfg(feature = "redis")]
-    pub(crate) comes_back: bool,
-    #[cfg(feature = "redis")]
-    pub(crate) coalesces: bool,
-    #[cfg(feature = "redis")]
-    pub(crate) lease: Option<Duration>,
-    #[cfg(feature = "redis")]
-    pub(crate) place_lease: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            overflow: Overflow::Share,
-            max_keys: None,
-            #[cfg(feature = "redis")]
-            fallback: Fallback::Local,
-            #[cfg(feature = "redis")]
-            remembers: true,
-            #[cfg(feature = "redis")]
-            comes_back: true,
-            #[cfg(feature = "redis")]
-            coalesces: true,
-            #[cfg(feature = "redis")]
-            lease: None,
-            #[cfg(feature = "redis")]
-            place_lease: Duration::from_secs(10),
-        }
-    }
+    pub(crate) redis: redis::GateOptions,
 }
 
 /// What only a gate in Redis has.
@@ -113,14 +82,14 @@ impl Default for Options {
 impl Options {
     /// What happens while Redis does not answer; [`Fallback::Local`] unless said.
     pub fn fallback(mut self, fallback: Fallback) -> Self {
-        self.fallback = fallback;
+        self.redis.fallback = fallback;
         self
     }
 
     /// Whether what Redis has refused is refused here, until it could be otherwise; true
     /// unless said. It never lets anyone through.
     pub fn remember_denials(mut self, remember: bool) -> Self {
-        self.remembers = remember;
+        self.redis.remembers = remember;
         self
     }
 
@@ -128,14 +97,14 @@ impl Options {
     /// any node, so that a denial is remembered for as long as it holds instead of 50 ms
     /// at most.
     pub fn nothing_comes_back(mut self) -> Self {
-        self.comes_back = false;
+        self.redis.comes_back = false;
         self
     }
 
     /// Whether requests about the same key share a call while one is on its way; true
     /// unless said. Each is still decided on its own, in order.
     pub fn coalesce(mut self, coalesce: bool) -> Self {
-        self.coalesces = coalesce;
+        self.redis.coalesces = coalesce;
         self
     }
 
@@ -143,7 +112,7 @@ impl Options {
     /// within that time. Not exact: up to as much more can start in any window, on each
     /// node. Off unless said.
     pub fn lease(mut self, life: Duration) -> Self {
-        self.lease = (!life.is_zero()).then_some(life);
+        self.redis.lease = (!life.is_zero()).then_some(life);
         self
     }
 
@@ -151,7 +120,7 @@ impl Options {
     /// node, which gives one three times as often; 10 s unless said. A node that crashes
     /// keeps its places for this long.
     pub fn hold_for(mut self, lease: Duration) -> Self {
-        self.place_lease = lease.max(Duration::from_millis(500));
+        self.redis.place_lease = lease.max(Duration::from_millis(500));
         self
     }
 }
@@ -292,10 +261,16 @@ impl Limiter {
         #[cfg(feature = "redis")]
         if let Some(store) = &self.shared.redis {
             limit.exact_in_doubles()?;
-            if options.lease.is_some() && !redis::can_lease(&limit) {
+            if options.redis.lease.is_some() && !redis::can_lease(&limit) {
                 return Err(GateError::Lease { name: name.into(), limit });
             }
-            return Ok(Side::Redis(Arc::new(redis::Meter::new(id, name, limit, store.clone(), options))));
+            return Ok(Side::Redis(Arc::new(redis::Meter::new(
+                id,
+                name,
+                limit,
+                store.clone(),
+                &options.redis,
+            ))));
         }
         let home = match options.max_keys {
             Some(keys) => Arc::new(Home::new(self.shared.home.clock.clone(), keys, Pages::Huge)),

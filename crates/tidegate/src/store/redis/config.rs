@@ -37,6 +37,32 @@ pub(crate) enum Way {
     Cluster(Vec<ConnectionInfo>),
 }
 
+/// What a gate has only in Redis.
+#[derive(Clone, Debug)]
+pub(crate) struct GateOptions {
+    pub(crate) fallback: Fallback,
+    /// What Redis has refused is refused here, until it could be otherwise.
+    pub(crate) remembers: bool,
+    /// Something may be given back, on some node.
+    pub(crate) comes_back: bool,
+    pub(crate) coalesces: bool,
+    pub(crate) lease: Option<Duration>,
+    pub(crate) place_lease: Duration,
+}
+
+impl Default for GateOptions {
+    fn default() -> Self {
+        Self {
+            fallback: Fallback::Local,
+            remembers: true,
+            comes_back: true,
+            coalesces: true,
+            lease: None,
+            place_lease: Duration::from_secs(10),
+        }
+    }
+}
+
 /// What a gate does while the store does not answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

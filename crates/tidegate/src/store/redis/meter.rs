@@ -1,5 +1,6 @@
 //! One gate's side of the store: its limit, and the layers before the network.
 
+use super::config::GateOptions;
 use super::core::{Core, Store};
 use super::job::{Fault, How, Key, Request, Told};
 use super::known::{BELIEVED, Known};
@@ -17,7 +18,6 @@ use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::key::KeyHasher;
 use crate::limit::Limit;
-use crate::limiter::Options;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -55,7 +55,7 @@ const SERVERS: usize = 16;
 pub(crate) type Answered = Awaited<Result<Told, Fault>>;
 
 impl Meter {
-    pub(crate) fn new(id: u32, name: &str, limit: Limit, store: Arc<Store>, options: &Options) -> Self {
+    pub(crate) fn new(id: u32, name: &str, limit: Limit, store: Arc<Store>, options: &GateOptions) -> Self {
         let version = Version::new(1, limit, options.place_lease, store.core.clock.now());
         Self {
             id,

@@ -29,6 +29,7 @@ mod stats;
 mod write;
 
 pub(crate) use charge::{Charge, member};
+pub(crate) use config::GateOptions;
 pub use config::{Fallback, Redis, RedisError};
 pub(crate) use core::{Core, Store};
 pub(crate) use job::{Change, Fault, How, Key, Request, Told, What};
