@@ -127,10 +127,14 @@ impl Meter {
         self.answered_us[shard.number % SERVERS].store(now_us, Ordering::Relaxed);
     }
 
-    /// Since when a server has not answered this gate.
-    fn unanswered_since(&self, shard: &Shard) -> Timestamp {
-        let answered_us = self.answered_us[shard.number % SERVERS].load(Ordering::Relaxed);
-        Timestamp::from_micros(answered_us).max(shard.since)
+    /// Since when a server has not answered this gate. Where nobody knows which server it
+    /// would be, since any has.
+    fn unanswered_since(&self, shard: Option<&Shard>) -> Timestamp {
+        let read = |answered: &AtomicU64| Timestamp::from_micros(answered.load(Ordering::Relaxed));
+        match shard {
+            Some(shard) => read(&self.answered_us[shard.number % SERVERS]).max(shard.since),
+            None => self.answered_us.iter().map(read).fold(self.core().began, Timestamp::max),
+        }
     }
 
     /// Something came back: what was refused may fit.
@@ -241,7 +245,7 @@ impl Meter {
         let core = self.core();
         count(&core.counters.degraded, 1);
         let shard = core.shard_of(|| name::slot(&name::subject(key)));
-        let since = shard.map_or(core.began, |shard| self.unanswered_since(&shard));
+        let since = self.unanswered_since(shard.as_deref());
         self.local.question(&version.limit, core.nodes(), since, key, cost, fault.retry_us)
     }
 }
