@@ -52,6 +52,8 @@ mod clock;
 mod key;
 #[cfg(feature = "redis")]
 mod parts;
+#[cfg(feature = "redis")]
+mod sleep;
 mod timer;
 
 mod algorithm;

@@ -11,10 +11,10 @@ use crate::clock::{MonotonicClock, StoreClock, Timestamp};
 use crate::decision::{Decision, Denial, Outcome};
 use crate::limit::Limit;
 use crate::permit::{Charge, Permit};
+use crate::sleep::Sleep;
 use crate::store::redis::{
     self, Alone, Answered, Change, Core, Fault, How, Key, RedisAsk, Request, Told, What, promise,
 };
-use crate::timer::Alarm;
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
 use std::future::Future;
@@ -279,7 +279,7 @@ pub(crate) async fn acquire(asks: Vec<OwnedAsk>) -> Verdict {
     let clock = asks.first().map(clock).unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
     let waiting = Waiting(Some(verdict));
     let until = waiting.0.as_ref().map_or(Timestamp::default(), Verdict::starts_at);
-    Sleep { clock, until, alarm: None }.await;
+    Sleep::until(clock, until).await;
     waiting.end()
 }
 
@@ -401,7 +401,7 @@ async fn one_place(place: &RedisAsk) -> Option<redis::Charge> {
             ASK_AGAIN.mul_f64(0.75 + core.random() / 2.0).min(until.since(now).max(Duration::from_millis(1)));
         let clock = StoreClock::Monotonic(MonotonicClock::new());
         let wake = clock.now() + pause;
-        Sleep { clock, until: wake, alarm: None }.await;
+        Sleep::until(clock, wake).await;
     }
 }
 
@@ -415,41 +415,6 @@ impl Drop for InQueue {
     fn drop(&mut self) {
         if let Some(member) = self.member.take() {
             self.key.send(What::Leave { member });
-        }
-    }
-}
-
-/// Sleeps until a time on a clock, under any executor.
-struct Sleep {
-    clock: StoreClock,
-    until: Timestamp,
-    alarm: Option<Alarm>,
-}
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let waker = context.waker();
-        let (until, timer) = (self.until, self.clock.timer());
-        if self.clock.now() >= until {
-            return Poll::Ready(());
-        }
-        if self.alarm.is_some_and(|alarm| timer.rearm(alarm, waker)) {
-            return Poll::Pending;
-        }
-        let alarm = timer.arm(until, waker.clone());
-        // The clock may have passed it before the alarm stood.
-        let is_over = self.clock.now() >= until;
-        self.alarm = Some(alarm);
-        if is_over { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        if let Some(alarm) = self.alarm.take() {
-            self.clock.timer().disarm(alarm);
         }
     }
 }
