@@ -33,7 +33,10 @@
 //! - With the feature `redis`, `LimiterBuilder::redis` keeps the state in Redis, shared
 //!   by any number of processes; [`Gate::check_async`] and its siblings ask it.
 //!
-//! Without that feature no async runtime, network or database crate is pulled in.
+//! - With the feature `tower`, `guard` finds out whom a request comes from; with `listen`
+//!   it limits connections and reads the PROXY protocol.
+//!
+//! Without those features no async runtime, network or database crate is pulled in.
 
 mod limit;
 
@@ -52,13 +55,16 @@ mod clock;
 mod key;
 #[cfg(feature = "redis")]
 mod parts;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "listen"))]
 mod sleep;
 mod timer;
 
 mod algorithm;
 mod store;
 mod sync;
+
+#[cfg(feature = "tower")]
+pub mod guard;
 
 pub use acquire::Acquire;
 pub use asked::{DecisionFuture, ResetFuture, VerdictFuture};
@@ -84,4 +90,11 @@ mod guides {
     struct Limits;
     #[doc = include_str!("../../../docs/redis.md")]
     struct Redis;
+}
+
+/// So are those of the guards.
+#[cfg(all(doctest, feature = "axum"))]
+mod guard_guides {
+    #[doc = include_str!("../../../docs/guard-client.part.md")]
+    struct Client;
 }
