@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod conformance;
+#[cfg(feature = "listen")]
+mod connections;
 mod faults;
 mod layers;
 mod places;
