@@ -1,9 +1,9 @@
 //! One question that outlives the call that asked it, and how several are decided.
 
+use crate::Limit;
 use crate::algorithm::Mode;
 use crate::clock::Timestamp;
 use crate::decision::Decision;
-use crate::limit::Limit;
 use crate::permit::Charge;
 use crate::store::memory::{Ask, Meter, decide_all};
 #[cfg(feature = "redis")]

@@ -5,11 +5,11 @@ use crate::algorithm::Mode;
 use crate::ask::{MemoryAsk, OwnedAsk, Side, decide};
 use crate::asked::{DecisionFuture, ResetFuture, VerdictFuture};
 use crate::decision::Decision;
-use crate::limit::{Algorithm, Limit, LimitError};
 use crate::store::memory::Spot;
 #[cfg(feature = "redis")]
 use crate::store::redis::{How, RedisAsk};
 use crate::verdict::Verdict;
+use crate::{Algorithm, Limit, LimitError};
 use std::fmt;
 use std::sync::Arc;
 
@@ -469,10 +469,4 @@ pub enum GateError {
         /// The limit that was asked for.
         limit: Limit,
     },
-}
-
-impl From<std::convert::Infallible> for LimitError {
-    fn from(never: std::convert::Infallible) -> Self {
-        match never {}
-    }
 }

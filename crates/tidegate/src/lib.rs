@@ -38,8 +38,6 @@
 //!
 //! Without those features no async runtime, network or database crate is pulled in.
 
-mod limit;
-
 mod gate;
 mod limiter;
 
@@ -73,11 +71,11 @@ pub use clock::{Clock, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
 pub use key::Key;
-pub use limit::{Algorithm, Limit, LimitBuilder, LimitError};
 pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
 pub use permit::Permit;
 #[cfg(feature = "redis")]
 pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
+pub use tidegate_limit::{Algorithm, Limit, LimitBuilder, LimitError};
 pub use timer::Timer;
 pub use verdict::{Refusal, Verdict};
 

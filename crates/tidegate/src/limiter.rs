@@ -6,21 +6,21 @@ use crate::ask::{OwnedAsk, Side, decide};
 use crate::asked::VerdictFuture;
 use crate::clock::{Clock, MonotonicClock, StoreClock};
 use crate::gate::{Gate, GateError};
-use crate::limit::{Limit, LimitError};
 use crate::store::memory::{Home, Meter, Pages};
 #[cfg(feature = "redis")]
 use crate::store::redis::{self, Fallback, Redis, RedisStats};
 use crate::verdict::Verdict;
+use crate::{Limit, LimitError};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 #[cfg(feature = "redis")]
 use std::time::Duration;
+use tidegate_limit::is_gate_name;
 
 /// Keys held unless said otherwise.
 const MAX_KEYS: usize = 1_000_000;
-const NAME_MAX: usize = 64;
 
 /// A store and the gates in it. Cheap to clone; clones are the same limiter.
 ///
@@ -237,7 +237,7 @@ impl Limiter {
         options: Options,
     ) -> Result<Gate, GateError> {
         let limit = limit.try_into().map_err(Into::into)?;
-        if !is_name(name) {
+        if !is_gate_name(name) {
             return Err(GateError::Name(crate::Key::new(name).to_string()));
         }
         let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
@@ -391,9 +391,4 @@ fn owned(checks: &[Check<'_>]) -> Vec<OwnedAsk> {
     let own =
         |(index, check): (usize, &Check<'_>)| check.gate.owned(check.key.as_bytes(), check.cost).at(index);
     checks.iter().enumerate().map(own).collect()
-}
-
-fn is_name(name: &str) -> bool {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
-    !name.is_empty() && name.len() <= NAME_MAX && name.chars().all(is_part)
 }

@@ -5,11 +5,11 @@
 //! one after the other, in the order of the checks, and what the earlier ones charged
 //! goes back if a later one refuses.
 
+use crate::Limit;
 use crate::algorithm::{Gauge, Mode};
 use crate::ask::{MemoryAsk, OwnedAsk, Side, decide_in_memory};
 use crate::clock::{MonotonicClock, StoreClock, Timestamp};
 use crate::decision::{Decision, Denial, Outcome};
-use crate::limit::Limit;
 use crate::permit::{Charge, Permit};
 use crate::sleep::Sleep;
 use crate::store::redis::{

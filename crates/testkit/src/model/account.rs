@@ -61,9 +61,6 @@ pub enum State {
 
 impl State {
     /// The account of an unknown key.
-    ///
-    /// # Panics
-    /// On an algorithm that the model does not know.
     pub fn new(limit: &Limit) -> Self {
         match limit.algorithm() {
             Algorithm::TokenBucket { .. } | Algorithm::LeakyBucket { .. } | Algorithm::LeakyQueue { .. } => {
@@ -73,7 +70,6 @@ impl State {
             Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => Self::Slices(Slices::new(limit)),
             Algorithm::WarmUp { warmup } => Self::WarmUp(WarmUp::new(limit, *warmup)),
             Algorithm::Concurrency { .. } => Self::Slots(Slots::new(limit)),
-            other => panic!("the model does not know {other:?}"),
         }
     }
 

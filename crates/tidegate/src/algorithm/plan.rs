@@ -7,7 +7,7 @@ use super::slots::{SlotState, Slots};
 use super::warmup::{WarmState, WarmUp};
 use super::{Answer, Gauge, Grant, Mode, Step};
 use crate::decision::Refused;
-use crate::limit::{Algorithm, Limit};
+use crate::{Algorithm, Limit};
 
 /// A limit's numbers, made ready once.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! How Redis is reached, and what happens when it is not.
 
-use crate::limit::{Limit, LimitError};
+use crate::{Limit, LimitError};
 use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use std::fmt;
 use std::time::Duration;

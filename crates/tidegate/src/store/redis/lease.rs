@@ -14,7 +14,7 @@ use super::stats::count;
 use crate::algorithm::{Gauge, Mode};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome};
-use crate::limit::{Algorithm, Limit};
+use crate::{Algorithm, Limit};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

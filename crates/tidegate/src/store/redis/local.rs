@@ -1,11 +1,12 @@
 //! What a gate does while Redis does not answer.
 
 use super::config::Fallback;
+use super::share::share;
+use crate::Limit;
 use crate::algorithm::{Gauge, Plan};
 use crate::ask::MemoryAsk;
 use crate::clock::{StoreClock, Timestamp};
 use crate::decision::{Decision, Outcome, Refused};
-use crate::limit::Limit;
 use crate::store::memory::{self, Home, Pages, with_state};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,7 +57,7 @@ impl Local {
         let (share, key, is_empty) = match &self.fallback {
             Fallback::Deny => return denied(),
             Fallback::Allow { cap } => (Some(cap.clone()), &b""[..], false),
-            Fallback::Local => (nodes.and_then(|nodes| limit.share(nodes)), key, true),
+            Fallback::Local => (nodes.and_then(|nodes| share(limit, nodes)), key, true),
         };
         let Some(share) = share else { return denied() };
         let meter = self.meter(limit, &share, nodes.unwrap_or(1));

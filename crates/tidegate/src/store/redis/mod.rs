@@ -25,6 +25,7 @@ mod promise;
 mod read;
 mod serve;
 mod shard;
+mod share;
 mod stats;
 mod write;
 

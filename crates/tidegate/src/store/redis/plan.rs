@@ -10,7 +10,7 @@ use crate::algorithm::{
 };
 use crate::clock::Timestamp;
 use crate::decision::Refused;
-use crate::limit::{Algorithm, Limit};
+use crate::{Algorithm, Limit};
 use std::time::Duration;
 
 /// A limit in force, with its numbers.

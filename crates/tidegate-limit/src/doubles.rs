@@ -4,7 +4,7 @@
 //! refused for such a store, with the nearest that fits, instead of being counted
 //! nearly right.
 
-use super::{Algorithm, Limit, LimitError};
+use crate::{Algorithm, Limit, LimitError};
 
 const EXACT: u128 = 1 << 52;
 /// Amounts that are tried on either side before only round ones are.

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 /// Ten years of 365.25 days: no period, wait or drain is longer.
-pub(super) const LONGEST_US: u64 = 315_576_000_000_000;
+pub(crate) const LONGEST_US: u64 = 315_576_000_000_000;
 
 /// Units with their microseconds, longest first; the first name is the one shown.
 const UNITS: [(u64, &[&str]); 7] = [
@@ -20,12 +20,12 @@ const UNITS: [(u64, &[&str]); 7] = [
 ];
 
 /// A bare unit, as after the slash in `100/min`.
-pub(super) fn unit_us(word: &str) -> Option<u64> {
+pub(crate) fn unit_us(word: &str) -> Option<u64> {
     UNITS.iter().find(|(_, names)| names.contains(&word)).map(|(us, _)| *us)
 }
 
 /// `1.5s`, `1h30min`, `250ms`.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let mut rest = text;
     let mut total: u64 = 0;
     if text.is_empty() {
@@ -37,19 +37,19 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
         let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         if number.is_empty() {
-            return Err(format!("`{}` is not a duration", super::error::shown(text)));
+            return Err(format!("`{}` is not a duration", crate::error::shown(text)));
         }
         if unit.is_empty() {
             return Err(format!("`{number}` has no unit (us, ms, s, min, h, day, week)"));
         }
         let unit_us = unit_us(unit).ok_or_else(|| {
-            format!("`{}` is not a unit of time (us, ms, s, min, h, day, week)", super::error::shown(unit))
+            format!("`{}` is not a unit of time (us, ms, s, min, h, day, week)", crate::error::shown(unit))
         })?;
         let part = scaled(number, unit_us)?;
         total = total
             .checked_add(part)
             .filter(|t| *t <= LONGEST_US)
-            .ok_or_else(|| format!("`{}` is longer than ten years", super::error::shown(text)))?;
+            .ok_or_else(|| format!("`{}` is longer than ten years", crate::error::shown(text)))?;
         rest = tail;
     }
     Ok(total)
@@ -80,7 +80,7 @@ fn scaled(number: &str, unit_us: u64) -> Result<u64, String> {
 }
 
 /// The shortest text that parses to the same duration: `1h30min`, `250ms`.
-pub(super) fn show(mut us: u64) -> String {
+pub(crate) fn show(mut us: u64) -> String {
     let mut out = String::new();
     for (unit_us, names) in UNITS {
         let count = us / unit_us;
@@ -93,7 +93,7 @@ pub(super) fn show(mut us: u64) -> String {
 }
 
 /// The bare unit of exactly this length, for `100/min`; weeks are written out.
-pub(super) fn bare_unit(us: u64) -> Option<&'static str> {
+pub(crate) fn bare_unit(us: u64) -> Option<&'static str> {
     UNITS.iter().find(|(unit, _)| *unit == us).map(|(_, names)| names[0])
 }
 

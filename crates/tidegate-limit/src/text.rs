@@ -1,8 +1,8 @@
 //! A limit as text: the shortest that parses to the same limit, also for serde.
 
-use super::build::SLICES_DEFAULT;
-use super::duration::{bare_unit, show};
-use super::{Algorithm, Limit};
+use crate::build::SLICES_DEFAULT;
+use crate::duration::{bare_unit, show};
+use crate::{Algorithm, Limit};
 use std::fmt;
 
 impl fmt::Display for Limit {

@@ -28,11 +28,11 @@ pub struct LimitError {
 const SHOWN_MAX: usize = 120;
 
 impl LimitError {
-    pub(super) fn new(what: impl Into<String>, example: &'static str) -> Self {
+    pub(crate) fn new(what: impl Into<String>, example: &'static str) -> Self {
         Self { what: what.into(), example, text: None, span: None }
     }
 
-    pub(super) fn at(mut self, text: &str, span: Range<usize>) -> Self {
+    pub(crate) fn at(mut self, text: &str, span: Range<usize>) -> Self {
         self.text = Some(shown(text));
         self.span = Some(span);
         self
@@ -61,8 +61,15 @@ impl fmt::Display for LimitError {
 
 impl std::error::Error for LimitError {}
 
+/// A limit that is one already cannot be wrong.
+impl From<std::convert::Infallible> for LimitError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
 /// What a stranger wrote, fit to be shown: bounded and without control characters.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let mut out: String = text.chars().take(SHOWN_MAX).flat_map(printable).collect();
     if text.chars().nth(SHOWN_MAX).is_some() {
         out.push('…');

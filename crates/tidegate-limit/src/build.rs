@@ -1,7 +1,7 @@
 //! The one place where a limit is checked, whether it came from text or from code.
 
-use super::duration::{LONGEST_US, show};
-use super::{Algorithm, Limit, LimitError};
+use crate::duration::{LONGEST_US, show};
+use crate::{Algorithm, Limit, LimitError};
 use std::time::Duration;
 
 const AMOUNT_MAX: u64 = 1_000_000_000_000;
@@ -10,7 +10,7 @@ const RATE_MAX: u64 = 1_000;
 /// A sliding log keeps an entry a start, so its length is memory that a stranger can fill.
 const LOG_MAX: u64 = 1_000_000;
 const SLICES_MAX: u64 = 1_000;
-pub(super) const SLICES_DEFAULT: u64 = 10;
+pub(crate) const SLICES_DEFAULT: u64 = 10;
 /// Entries of a log, or slices of a window, that can lie ahead when callers wait.
 const AHEAD_MAX: u64 = 100_000;
 const QUEUE_MAX: u64 = 1_000_000_000;
@@ -33,7 +33,7 @@ const QUEUE_MAX: u64 = 1_000_000_000;
 pub struct LimitBuilder {
     amount: u64,
     period: Span,
-    pub(super) shape: Shape,
+    pub(crate) shape: Shape,
     burst: Option<Burst>,
     wait: Option<Span>,
     warmup: Option<Span>,
@@ -44,7 +44,7 @@ pub struct LimitBuilder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     TokenBucket,
     Ticked,
     Leaky,
@@ -78,7 +78,7 @@ impl From<Duration> for Span {
 
 /// A part of a limit that can be wrong: the parser knows where it stood in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(crate) enum Part {
     Amount,
     Period,
     Shape,
@@ -98,15 +98,15 @@ fn wrong<T>(part: Part, what: impl Into<String>, example: &'static str) -> Check
 }
 
 impl LimitBuilder {
-    pub(super) fn per(amount: u64, period: Duration) -> Self {
+    pub(crate) fn per(amount: u64, period: Duration) -> Self {
         Self::new(amount, period.into(), Shape::TokenBucket)
     }
 
-    pub(super) fn every(amount: u64, tick: Duration) -> Self {
+    pub(crate) fn every(amount: u64, tick: Duration) -> Self {
         Self::new(amount, tick.into(), Shape::Ticked)
     }
 
-    pub(super) fn concurrent(amount: u64) -> Self {
+    pub(crate) fn concurrent(amount: u64) -> Self {
         Self::new(amount, Span::Us(0), Shape::Concurrency)
     }
 
@@ -206,7 +206,7 @@ impl LimitBuilder {
         self.checked().map_err(|(_, error)| error)
     }
 
-    pub(super) fn checked(self) -> Checked<Limit> {
+    pub(crate) fn checked(self) -> Checked<Limit> {
         self.parts_belong_to_the_shape()?;
         let amount = self.checked_amount()?;
         let wait_us = match self.wait {

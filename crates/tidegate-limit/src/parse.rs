@@ -2,8 +2,8 @@
 //!
 //! The rules of what goes with what are the builder's; here is only the grammar.
 
-use super::build::{LimitBuilder, Part};
-use super::{Limit, LimitError, duration, error::shown};
+use crate::build::{LimitBuilder, Part};
+use crate::{Limit, LimitError, duration, error::shown};
 use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,20 +1,6 @@
-//! What is allowed: an algorithm with its numbers, parsed or built once and
-//! impossible to hold in a broken state.
-//!
-//! Nothing here counts anything; the counting is in [`algorithm`](crate::algorithm).
+//! The limit itself: its numbers, and the most that they let through.
 
-mod build;
-mod doubles;
-mod duration;
-mod error;
-mod parse;
-#[cfg(feature = "redis")]
-mod share;
-mod text;
-
-pub use build::LimitBuilder;
-pub use error::LimitError;
-
+use crate::LimitBuilder;
 use std::time::Duration;
 
 /// What is allowed: an algorithm with its numbers.
@@ -53,18 +39,17 @@ use std::time::Duration;
 /// (or `d`), `week` (or `w`); fractions and sums work (`1.5s`, `1h30min`).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
-    amount: u64,
-    period_us: u64,
-    wait_us: u64,
-    algorithm: Algorithm,
+    pub(crate) amount: u64,
+    pub(crate) period_us: u64,
+    pub(crate) wait_us: u64,
+    pub(crate) algorithm: Algorithm,
 }
 
 /// How a [`Limit`] counts. Each states the most that can start in any window of
 /// length W, counted at the start instant (decision + wait) on the store's clock;
-/// [`Limit::worst_case`] computes it, and `tests/worst_case.rs` brute-forces it. Where
+/// [`Limit::worst_case`] computes it, and a test brute-forces it. Where
 /// callers can be told to wait, W is a microsecond longer: waits are rounded up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Algorithm {
     /// Steady refill up to `burst`. Starts full.
     /// Worst case: `max(burst, largest cost) + rate·W`.
@@ -190,8 +175,7 @@ impl Limit {
         let largest = u128::from(largest_cost);
         // Told waits are rounded up to whole microseconds, so two starts can be closer
         // by one than they should.
-        let can_wait = self.wait_us > 0 || matches!(self.algorithm, Algorithm::LeakyQueue { .. });
-        let flow = amount.saturating_mul(window + u128::from(can_wait)) / period;
+        let flow = amount.saturating_mul(window + u128::from(self.can_wait())) / period;
         let windows = window.div_ceil(period).max(1);
         let units = match self.algorithm {
             Algorithm::TokenBucket { burst: first } | Algorithm::LeakyBucket { capacity: first } => {
@@ -208,8 +192,15 @@ impl Limit {
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
+    /// True if a caller can be told to wait: by `wait`, or by a leaky bucket's queue.
+    #[doc(hidden)]
+    pub fn can_wait(&self) -> bool {
+        self.wait_us > 0 || matches!(self.algorithm, Algorithm::LeakyQueue { .. })
+    }
+
     /// `period / amount` in lowest terms: ticks a unit, ticks a microsecond.
-    pub(crate) fn cell_and_drain(&self) -> (u64, u64) {
+    #[doc(hidden)]
+    pub fn cell_and_drain(&self) -> (u64, u64) {
         let (mut a, mut b) = (self.period_us, self.amount);
         while b != 0 {
             (a, b) = (b, a % b);
@@ -217,11 +208,13 @@ impl Limit {
         (self.period_us / a, self.amount / a)
     }
 
-    pub(crate) fn period_us(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn period_us(&self) -> u64 {
         self.period_us
     }
 
-    pub(crate) fn wait_us(&self) -> u64 {
+    #[doc(hidden)]
+    pub fn wait_us(&self) -> u64 {
         self.wait_us
     }
 }
