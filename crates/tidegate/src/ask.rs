@@ -61,10 +61,15 @@ pub(crate) enum OwnedAsk {
 pub(crate) struct MemoryAsk {
     pub(crate) meter: Arc<Meter>,
     pub(crate) hash: u64,
+    /// For people: the store knows only the hash.
+    pub(crate) key: KeyBytes,
     pub(crate) cost: u64,
     /// Its place in the request.
     pub(crate) index: usize,
 }
+
+/// Most keys are short enough to travel without an allocation.
+pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 
 impl MemoryAsk {
     pub(crate) fn is_same_key(&self, other: &Self) -> bool {
@@ -117,7 +122,7 @@ pub(crate) fn in_memory(asks: &mut [MemoryAsk], mode: Mode) -> Verdict {
         ask.hash = hash;
     }
     let sides = asks.iter().map(|ask| Side::Memory(ask.meter.clone())).collect();
-    Verdict::new(sides, told.decisions, told.charges, told.now)
+    Verdict::new(sides, told.decisions, told.charges, told.now).of_key(|at| &asks[at].key)
 }
 
 /// What memory said.

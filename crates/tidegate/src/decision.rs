@@ -31,6 +31,7 @@ pub(crate) enum Refused {
     Never,
     NeedsPermit,
     Full,
+    Unidentified,
     #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory always answers"))]
     Unavailable {
         retry_us: u64,
@@ -54,6 +55,9 @@ pub enum Denial {
     /// The store holds as many keys as it may, and the gate refuses strangers then
     /// (see [`Overflow`](crate::Overflow)).
     Full,
+    /// The limit is by caller, who calls is not known, and such calls are refused there.
+    /// Nobody was asked.
+    Unidentified,
     /// The store did not answer, and the gate denies then: a fault of the service, not
     /// of the caller (503, not 429). The store is tried again after this time.
     Unavailable(Duration),
@@ -82,6 +86,7 @@ impl Decision {
                 Refused::Never => Denial::Never,
                 Refused::NeedsPermit => Denial::NeedsPermit,
                 Refused::Full => Denial::Full,
+                Refused::Unidentified => Denial::Unidentified,
                 Refused::Unavailable { retry_us } => Denial::Unavailable(Duration::from_micros(retry_us)),
             }),
         }

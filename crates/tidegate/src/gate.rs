@@ -277,10 +277,24 @@ impl Gate {
         self.side.name()
     }
 
+    /// This gate, if it is what somebody who knows it by this limit means.
+    pub(crate) fn as_defined(self, limit: Limit) -> Result<Self, GateError> {
+        // The limit that it was defined with names it too: code that ships a limit must go
+        // on finding its gate after an operator has changed it.
+        if *self.side.defined() == limit {
+            return Ok(self);
+        }
+        match self.limit() {
+            now if now == limit => Ok(self),
+            now => Err(GateError::Defined { name: self.name().into(), now, limit }),
+        }
+    }
+
     pub(crate) fn owned(&self, key: &[u8], cost: u64) -> OwnedAsk {
         match &self.side {
             Side::Memory(meter) => {
-                OwnedAsk::Memory(MemoryAsk { hash: meter.hash(key), meter: meter.clone(), cost, index: 0 })
+                let (hash, key) = (meter.hash(key), key.into());
+                OwnedAsk::Memory(MemoryAsk { meter: meter.clone(), hash, key, cost, index: 0 })
             }
             #[cfg(feature = "redis")]
             Side::Redis(meter) => OwnedAsk::Redis(RedisAsk::new(meter, key, cost)),

@@ -43,6 +43,7 @@ mod limiter;
 
 mod decision;
 mod permit;
+mod refusal;
 mod verdict;
 
 mod acquire;
@@ -73,11 +74,12 @@ pub use gate::{Gate, GateError, Handle};
 pub use key::Key;
 pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
 pub use permit::Permit;
+pub use refusal::Refusal;
 #[cfg(feature = "redis")]
 pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
 pub use tidegate_limit::{Algorithm, Limit, LimitBuilder, LimitError};
 pub use timer::Timer;
-pub use verdict::{Refusal, Verdict};
+pub use verdict::Verdict;
 
 /// The examples of the README and the guide are tests.
 #[cfg(all(doctest, feature = "redis"))]

@@ -14,13 +14,16 @@ use crate::{Limit, LimitError};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 #[cfg(feature = "redis")]
 use std::time::Duration;
 use tidegate_limit::is_gate_name;
 
 /// Keys held unless said otherwise.
 const MAX_KEYS: usize = 1_000_000;
+
+/// The limiter of the process.
+static GLOBAL: OnceLock<Limiter> = OnceLock::new();
 
 /// A store and the gates in it. Cheap to clone; clones are the same limiter.
 ///
@@ -207,6 +210,29 @@ impl Limiter {
         Self::builder().build()
     }
 
+    /// The limiter of the process: the one that was [set](Self::set_global), or one in
+    /// memory if it was asked for before. It is what `#[limited]` uses unless told
+    /// otherwise.
+    pub fn global() -> &'static Self {
+        GLOBAL.get_or_init(Self::new)
+    }
+
+    /// Makes this the limiter of the process, once, before anybody has asked for it.
+    ///
+    /// ```
+    /// use tidegate::Limiter;
+    ///
+    /// let limiter = Limiter::builder().max_keys(100_000).build();
+    /// Limiter::set_global(limiter).expect("nothing is limited before main");
+    /// assert!(Limiter::set_global(Limiter::new()).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// Gives the limiter back if there is one already: set before, or in use.
+    pub fn set_global(limiter: Self) -> Result<(), Self> {
+        GLOBAL.set(limiter)
+    }
+
     /// With another clock or size.
     pub fn builder() -> LimiterBuilder {
         LimiterBuilder::default()
@@ -240,16 +266,12 @@ impl Limiter {
         if !is_gate_name(name) {
             return Err(GateError::Name(crate::Key::new(name).to_string()));
         }
+        if let Some(gate) = self.get(name) {
+            return gate.as_defined(limit);
+        }
         let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(gate) = gates.get(name) {
-            let now = gate.limit();
-            // The limit that it was defined with names it too: code that ships a limit
-            // must go on finding its gate after an operator has changed it.
-            return if now == limit || *gate.side.defined() == limit {
-                Ok(gate.clone())
-            } else {
-                Err(GateError::Defined { name: name.into(), now, limit })
-            };
+            return gate.clone().as_defined(limit);
         }
         let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
         let gate = Gate { side: self.side(id, name, limit, &options)? };

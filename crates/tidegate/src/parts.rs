@@ -63,7 +63,11 @@ pub(crate) async fn decide(asks: Vec<OwnedAsk>, mode: Mode) -> Verdict {
 
 fn verdict(asks: &[OwnedAsk], decisions: Decisions, charges: SmallVec<[Charge; 1]>) -> Verdict {
     let now = asks.first().map_or(Timestamp::default(), |ask| clock(ask).now());
-    Verdict::new(asks.iter().map(side).collect(), decisions, charges, now)
+    let key = |at: usize| match &asks[at] {
+        OwnedAsk::Memory(ask) => &ask.key[..],
+        OwnedAsk::Redis(ask) => &ask.key[..],
+    };
+    Verdict::new(asks.iter().map(side).collect(), decisions, charges, now).of_key(key)
 }
 
 /// The first check that is known to be refused.

@@ -4,7 +4,9 @@ use crate::algorithm::Plan;
 use crate::ask::{MemoryAsk, Side};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
+use crate::key::Key;
 use crate::permit::{Charge, Permit};
+use crate::refusal::Refusal;
 use smallvec::SmallVec;
 use std::fmt;
 use std::time::Duration;
@@ -19,6 +21,8 @@ pub struct Verdict {
     decisions: SmallVec<[Decision; 2]>,
     binding: usize,
     gates: SmallVec<[Name; 2]>,
+    /// The key that binds, as people read it; only of a denial, which alone names it.
+    key: Option<Box<str>>,
     permit: Option<Permit>,
 }
 
@@ -43,7 +47,15 @@ impl Verdict {
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
         let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
         let permit = is_allowed.then(|| Permit::new(charges, now, wait));
-        Self { decisions, binding, gates, permit }
+        Self { decisions, binding, gates, key: None, permit }
+    }
+
+    /// Names the key that binds, given the key of a check by its place.
+    pub(crate) fn of_key<'a>(mut self, key: impl FnOnce(usize) -> &'a [u8]) -> Self {
+        if self.permit.is_none() {
+            self.key = Some(Key::new(key(self.binding)).to_string().into());
+        }
+        self
     }
 
     /// The verdict on all of `asks`, of which only those that are not places were
@@ -59,7 +71,7 @@ impl Verdict {
         let sides = asks.iter().map(|ask| Side::Memory(ask.meter.clone())).collect();
         let whole = Self::new(sides, decisions, SmallVec::new(), Timestamp::default());
         let permit = self.permit.map(|permit| held.into_iter().fold(permit, Permit::join));
-        Self { permit, ..whole }
+        Self { permit, ..whole }.of_key(|at| &asks[at].key)
     }
 
     /// The decisions, and the charges of an allowed verdict.
@@ -107,6 +119,12 @@ impl Verdict {
         self.gates.get(self.binding).map_or("", |name| name.0.name())
     }
 
+    /// The key that a denial is about, of the gate that binds: printable and bounded, as
+    /// [`Key`] shows it. Empty if everything was allowed.
+    pub fn key(&self) -> &str {
+        self.key.as_deref().unwrap_or("")
+    }
+
     /// True if the store did not answer in time, and a gate's fallback decided. Never
     /// for limits in memory.
     pub fn is_degraded(&self) -> bool {
@@ -119,10 +137,9 @@ impl Verdict {
     /// If any check was denied.
     pub fn into_permit(self) -> Result<Permit, Refusal> {
         let (gates, decisions, binding) = (self.gates, self.decisions, self.binding);
-        self.permit.ok_or_else(|| Refusal {
-            gate: gates[binding].0.name().to_string(),
-            limit: gates[binding].0.limit(),
-            decision: decisions[binding],
+        self.permit.ok_or_else(|| {
+            let key = self.key.map_or_else(String::new, String::from);
+            Refusal::of(&gates[binding].0, key, decisions[binding])
         })
     }
 }
@@ -134,66 +151,8 @@ fn weight(decision: &Decision) -> (u8, Duration, u64) {
         Some(Denial::Later(after)) => (1, after),
         Some(Denial::Unknown | Denial::Full) => (2, Duration::ZERO),
         Some(Denial::Unavailable(after)) => (3, after),
-        Some(Denial::NeedsPermit) => (4, Duration::ZERO),
+        Some(Denial::NeedsPermit | Denial::Unidentified) => (4, Duration::ZERO),
         Some(Denial::Never) => (5, Duration::ZERO),
     };
     (rank, time, u64::MAX - decision.remaining())
 }
-
-/// A denied verdict as an error, for functions that return `Result`.
-///
-/// ```
-/// let limiter = tidegate::Limiter::new();
-/// let gate = limiter.gate("export", "1/day")?;
-/// gate.reserve("ann").into_permit()?;
-/// let refusal = gate.reserve("ann").into_permit().unwrap_err();
-/// assert!(refusal.to_string().starts_with("denied by `export`: 1/day, 0 left, free again in "));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Refusal {
-    gate: String,
-    limit: crate::Limit,
-    decision: Decision,
-}
-
-impl Refusal {
-    /// The name of the gate that refused.
-    pub fn gate(&self) -> &str {
-        &self.gate
-    }
-
-    /// Its limit.
-    pub fn limit(&self) -> &crate::Limit {
-        &self.limit
-    }
-
-    /// Its decision.
-    pub fn decision(&self) -> &Decision {
-        &self.decision
-    }
-
-    /// The time after which the call would fit, where that is known.
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.decision.retry_after()
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { gate, limit, decision } = self;
-        write!(f, "denied by `{gate}`: {limit}, {} left, ", decision.remaining())?;
-        match decision.denial() {
-            Some(Denial::Later(after)) => write!(f, "free again in {after:?}"),
-            Some(Denial::Never) => write!(f, "the call costs more than can ever be free"),
-            Some(Denial::NeedsPermit) => write!(f, "a place must be held: use `reserve` or `acquire`"),
-            Some(Denial::Full) => write!(f, "no room for another key"),
-            Some(Denial::Unavailable(after)) => {
-                write!(f, "the store does not answer; it is tried again in {after:?}")
-            }
-            Some(Denial::Unknown) | None => write!(f, "free when others are done"),
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}

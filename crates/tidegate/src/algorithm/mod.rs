@@ -102,8 +102,7 @@ pub(crate) enum Gauge {
         remaining: u64,
         reset_us: u64,
     },
-    /// Not asked, because another check of the request had refused already.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory is asked at once"))]
+    /// Not asked, because the call was refused already.
     Unasked,
 }
 

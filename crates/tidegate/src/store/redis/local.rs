@@ -4,7 +4,7 @@ use super::config::Fallback;
 use super::share::share;
 use crate::Limit;
 use crate::algorithm::{Gauge, Plan};
-use crate::ask::MemoryAsk;
+use crate::ask::{KeyBytes, MemoryAsk};
 use crate::clock::{StoreClock, Timestamp};
 use crate::decision::{Decision, Outcome, Refused};
 use crate::store::memory::{self, Home, Pages, with_state};
@@ -65,7 +65,7 @@ impl Local {
         if is_empty {
             start_empty(&meter, hash, since);
         }
-        Alone::Share(MemoryAsk { meter, hash, cost, index: 0 })
+        Alone::Share(MemoryAsk { meter, hash, key: KeyBytes::new(), cost, index: 0 })
     }
 
     fn meter(&self, of: &Limit, share: &Limit, nodes: u32) -> Arc<memory::Meter> {

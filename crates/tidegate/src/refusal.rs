@@ -1,0 +1,179 @@
+//! A denial as an error, and the sentence that explains it.
+
+use crate::algorithm::Gauge;
+use crate::ask::Side;
+use crate::decision::{Decision, Denial, Outcome, Refused};
+use crate::gate::Gate;
+use crate::key::Key;
+use std::fmt;
+use std::time::Duration;
+
+/// A denial as an error, for functions that return `Result`.
+///
+/// ```
+/// let limiter = tidegate::Limiter::new();
+/// let gate = limiter.gate("export", "1/day")?;
+/// gate.reserve("ann").into_permit()?;
+/// let refusal = gate.reserve("ann").into_permit().unwrap_err();
+/// assert!(refusal.to_string().starts_with("denied by `export` for ann: 1/day, 0 left, free again in "));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    // Boxed, so that a `Result` with it stays small.
+    told: Box<Told>,
+}
+
+#[derive(Clone, Debug)]
+struct Told {
+    gate: String,
+    key: String,
+    limit: crate::Limit,
+    decision: Decision,
+}
+
+impl Refusal {
+    /// A denied [`Decision`] of this gate on this key.
+    ///
+    /// ```
+    /// # use tidegate::{Limiter, ManualClock, Refusal};
+    /// # let limiter = Limiter::builder().clock(ManualClock::new()).build();
+    /// let gate = limiter.gate("checkout", "1000/s burst 1")?;
+    /// assert!(gate.check("user:42").is_allowed());
+    /// let refusal = Refusal::new(&gate, "user:42", gate.check("user:42"));
+    /// assert_eq!(
+    ///     refusal.to_string(),
+    ///     "denied by `checkout` for user:42: 1000/s burst 1, 0 left, free again in 1 ms"
+    /// );
+    /// # Ok::<(), tidegate::GateError>(())
+    /// ```
+    pub fn new<K: AsRef<[u8]> + ?Sized>(gate: &Gate, key: &K, decision: Decision) -> Self {
+        Self::of(&gate.side, Key::new(key).to_string(), decision)
+    }
+
+    /// The refusal of a call at this gate, which limits by caller, from somebody unknown:
+    /// [`Denial::Unidentified`].
+    pub fn unidentified(gate: &Gate) -> Self {
+        let outcome = Outcome::Deny(Refused::Unidentified);
+        let decision = Decision { outcome, limit: gate.limit().capacity(), gauge: Gauge::Unasked };
+        Self::of(&gate.side, String::new(), decision)
+    }
+
+    pub(crate) fn of(side: &Side, key: String, decision: Decision) -> Self {
+        let told = Told { gate: side.name().into(), key, limit: side.limit(), decision };
+        Self { told: Box::new(told) }
+    }
+
+    /// The name of the gate that refused.
+    pub fn gate(&self) -> &str {
+        &self.told.gate
+    }
+
+    /// The key that it refused, printable and bounded, as [`Key`] shows it; empty where
+    /// it is not known.
+    pub fn key(&self) -> &str {
+        &self.told.key
+    }
+
+    /// Its limit.
+    pub fn limit(&self) -> &crate::Limit {
+        &self.told.limit
+    }
+
+    /// Its decision.
+    pub fn decision(&self) -> &Decision {
+        &self.told.decision
+    }
+
+    /// The time after which the call would fit, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.told.decision.retry_after()
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { gate, key, limit, decision } = &*self.told;
+        write!(f, "denied by `{gate}`")?;
+        if !key.is_empty() {
+            write!(f, " for {key}")?;
+        }
+        write!(f, ": {limit}, ")?;
+        if decision.is_asked() {
+            write!(f, "{} left, ", decision.remaining())?;
+        }
+        match decision.denial() {
+            Some(Denial::Later(after)) => write!(f, "free again in {}", Rounded(after)),
+            Some(Denial::Never) => write!(f, "the call costs more than can ever be free"),
+            Some(Denial::NeedsPermit) => write!(f, "a place must be held: use `reserve` or `acquire`"),
+            Some(Denial::Full) => write!(f, "no room for another key"),
+            Some(Denial::Unidentified) => write!(f, "who calls is not known"),
+            Some(Denial::Unavailable(after)) => {
+                write!(f, "the store does not answer; it is tried again in {}", Rounded(after))
+            }
+            Some(Denial::Unknown) | None => write!(f, "free when others are done"),
+        }
+    }
+}
+
+/// A time as people read it, rounded up: coming back after it is never too early.
+struct Rounded(Duration);
+
+impl fmt::Display for Rounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = self.0.as_micros();
+        match us {
+            ..1_000 => write!(f, "{us} us"),
+            1_000..10_000_000 => write!(f, "{} ms", us.div_ceil(1_000)),
+            10_000_000..600_000_000 => write!(f, "{} s", us.div_ceil(1_000_000)),
+            _ => write!(f, "{} min", us.div_ceil(60_000_000)),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Check, Limiter, ManualClock, Refusal};
+    use std::time::Duration;
+
+    #[test]
+    fn a_refusal_of_several_names_the_key_that_binds() {
+        let limiter = Limiter::builder().clock(ManualClock::new()).build();
+        let calls = limiter.gate("calls", "10/s").unwrap();
+        let tokens = limiter.gate("tokens", "5/min").unwrap();
+        let checks = [Check::new(&calls, "ip:203.0.113.9"), Check::new(&tokens, "user:42").cost(6)];
+        let verdict = limiter.reserve(&checks);
+        assert_eq!((verdict.bound_by(), verdict.key()), ("tokens", "user:42"));
+        let refusal = limiter.acquire(&checks).blocking().into_permit().unwrap_err();
+        assert_eq!((refusal.gate(), refusal.key()), ("tokens", "user:42"));
+    }
+
+    #[test]
+    fn a_refusal_shows_no_more_of_a_hostile_key_than_fits_a_line() {
+        let limiter = Limiter::new();
+        let gate = limiter.gate("login", "1/day").unwrap();
+        let key = "\n".repeat(10_000);
+        assert!(gate.check(&key).is_allowed());
+        let text = Refusal::new(&gate, &key, gate.check(&key)).to_string();
+        assert!(text.len() < 400 && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn times_are_rounded_up_to_what_people_read() {
+        let shown = |us| super::Rounded(Duration::from_micros(us)).to_string();
+        assert_eq!(shown(999), "999 us");
+        assert_eq!(shown(319_001), "320 ms");
+        assert_eq!(shown(59_000_001), "60 s");
+        assert_eq!(shown(3_600_000_000), "60 min");
+    }
+
+    #[test]
+    fn a_stranger_is_told_that_nobody_knows_them() {
+        let limiter = Limiter::new();
+        let gate = limiter.gate("export", "1/day").unwrap();
+        let text = Refusal::unidentified(&gate).to_string();
+        assert_eq!(text, "denied by `export`: 1/day, who calls is not known");
+    }
+}
