@@ -149,7 +149,12 @@ impl Caller {
 
     /// Who calls here and now; nobody known outside a scope.
     pub fn current() -> Self {
-        CALLER.with_borrow(Clone::clone)
+        Self::with_current(Clone::clone)
+    }
+
+    /// Who calls here and now, without a copy.
+    pub(crate) fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
+        CALLER.with_borrow(f)
     }
 
     /// Runs `f` as this caller.

@@ -50,8 +50,7 @@ impl fmt::Display for Key<'_> {
             }
         }
         if self.0.len() > SHOWN_MAX {
-            // A digest without a secret: the same key reads the same everywhere.
-            let digest = KeyHasher { k0: 0, k1: 0 }.hash(self.0);
+            let digest = digest(self.0);
             write!(f, "…({} bytes, #{digest:016x})", self.0.len())?;
         }
         Ok(())
@@ -62,6 +61,11 @@ impl fmt::Debug for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({self})")
     }
+}
+
+/// A digest without a secret: the same bytes read the same everywhere.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    KeyHasher { k0: 0, k1: 0 }.hash(bytes)
 }
 
 /// SipHash-1-3 of a whole slice under a 128-bit secret.

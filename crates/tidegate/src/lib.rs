@@ -33,6 +33,9 @@
 //! - With the feature `redis`, `LimiterBuilder::redis` keeps the state in Redis, shared
 //!   by any number of processes; [`Gate::check_async`] and its siblings ask it.
 //!
+//! - With the feature `macros`, `#[limited("1000/s", key = goods_id)]` above a function
+//!   limits its calls.
+//!
 //! - With the feature `tower`, `guard` finds out whom a request comes from; with `listen`
 //!   it limits connections and reads the PROXY protocol.
 //!
@@ -58,6 +61,10 @@ mod parts;
 mod sleep;
 mod timer;
 
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod site;
+
 mod algorithm;
 mod store;
 mod sync;
@@ -78,6 +85,8 @@ pub use refusal::Refusal;
 #[cfg(feature = "redis")]
 pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
 pub use tidegate_limit::{Algorithm, Limit, LimitBuilder, LimitError};
+#[cfg(feature = "macros")]
+pub use tidegate_macros::limited;
 pub use timer::Timer;
 pub use verdict::Verdict;
 

@@ -1,0 +1,108 @@
+//! The arguments of a function: which names an expression over them can use, and how they
+//! are passed on to a function that stands in.
+
+use proc_macro2::Span;
+use quote::format_ident;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, FnArg, Ident, Pat, Result, Signature, parse_quote};
+
+/// The names that the arguments bind.
+pub(crate) fn names(signature: &Signature) -> Vec<Ident> {
+    let mut names = Vec::new();
+    for argument in &signature.inputs {
+        match argument {
+            FnArg::Receiver(receiver) => names.push(Ident::from(receiver.self_token)),
+            FnArg::Typed(typed) => bound(&typed.pat, &mut names),
+        }
+    }
+    names
+}
+
+fn bound(pattern: &Pat, names: &mut Vec<Ident>) {
+    match pattern {
+        Pat::Ident(ident) => {
+            names.push(ident.ident.clone());
+            if let Some((_, inner)) = &ident.subpat {
+                bound(inner, names);
+            }
+        }
+        Pat::Paren(inner) => bound(&inner.pat, names),
+        Pat::Reference(inner) => bound(&inner.pat, names),
+        Pat::Type(inner) => bound(&inner.pat, names),
+        Pat::Slice(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
+        Pat::Tuple(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
+        Pat::TupleStruct(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
+        Pat::Struct(all) => all.fields.iter().for_each(|field| bound(&field.pat, names)),
+        Pat::Or(all) => all.cases.iter().take(1).for_each(|inner| bound(inner, names)),
+        _ => {}
+    }
+}
+
+/// Refuses an expression that begins with a name which no argument has. A constant is
+/// written with a capital, and what is deeper than a field or a method is the compiler's.
+pub(crate) fn check(option: &str, expression: &Expr, signature: &Signature) -> Result<()> {
+    match expression {
+        Expr::Field(field) => check(option, &field.base, signature),
+        Expr::MethodCall(call) => check(option, &call.receiver, signature),
+        Expr::Reference(inner) => check(option, &inner.expr, signature),
+        Expr::Unary(inner) => check(option, &inner.expr, signature),
+        Expr::Paren(inner) => check(option, &inner.expr, signature),
+        Expr::Cast(inner) => check(option, &inner.expr, signature),
+        Expr::Index(inner) => check(option, &inner.expr, signature),
+        Expr::Path(path) => match path.path.get_ident() {
+            Some(name) => check_name(option, name, signature),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
+    let names = names(signature);
+    let is_constant = name.to_string().starts_with(|c: char| c.is_uppercase());
+    if is_constant || names.contains(name) {
+        return Ok(());
+    }
+    let function = &signature.ident;
+    let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let there_is = match known.as_slice() {
+        [] => "it has none".to_string(),
+        known => format!("there is {}", known.join(", ")),
+    };
+    let hint = crate::suggest::suggestion(
+        &name.to_string(),
+        names.iter().map(ToString::to_string).collect::<Vec<_>>().iter().map(String::as_str),
+    );
+    let what = format!("`{option}` names `{name}`, which is no argument of `{function}`{hint}; {there_is}");
+    Err(Error::new(name.span(), what))
+}
+
+/// The arguments as expressions. One that nobody has named gets a name.
+pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
+    let mut passed: Vec<Expr> = Vec::new();
+    for (at, argument) in signature.inputs.iter_mut().enumerate() {
+        let typed = match argument {
+            FnArg::Receiver(receiver) => {
+                let this = receiver.self_token;
+                passed.push(parse_quote!(#this));
+                continue;
+            }
+            FnArg::Typed(typed) => typed,
+        };
+        let ident = match &*typed.pat {
+            Pat::Ident(ident) if ident.subpat.is_none() && ident.by_ref.is_none() => ident.ident.clone(),
+            Pat::Wild(_) => {
+                let ident = format_ident!("__tidegate_argument_{at}", span = Span::mixed_site());
+                *typed.pat = parse_quote!(#ident);
+                ident
+            }
+            other => {
+                let what = "an argument that is taken apart here cannot be passed on to `otherwise`: \
+                            name it and take it apart inside, or write `otherwise = |refusal| ...`";
+                return Err(Error::new(other.span(), what));
+            }
+        };
+        passed.push(parse_quote!(#ident));
+    }
+    Ok(passed)
+}

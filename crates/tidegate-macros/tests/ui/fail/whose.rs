@@ -1,0 +1,33 @@
+use tidegate::{Refusal, limited};
+
+#[limited("5/s", by = custom)]
+fn a() -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", by = global, key = id)]
+fn b(id: u64) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", key = id, missing = refuse)]
+fn c(id: u64) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", by = user, missing = allow)]
+fn d() -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", by = (user, global))]
+fn e() -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", key = ())]
+fn f() -> Result<(), Refusal> {
+    Ok(())
+}
+
+fn main() {}

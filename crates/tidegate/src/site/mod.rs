@@ -1,0 +1,309 @@
+//! What the code of `#[limited]` calls: one [`Site`] for each limit of a function, which
+//! finds its gate once and asks it.
+//!
+//! Not for people: everything here is hidden, and changes with the attribute.
+
+mod key;
+mod refused;
+
+pub use key::{AsClient, KeyText, Known, Missing, Shown};
+pub use refused::{Cost, Refused, otherwise};
+
+use crate::gate::{Gate, GateError, Handle};
+use crate::limiter::{Check, Limiter};
+use crate::permit::Permit;
+use crate::refusal::Refusal;
+use crate::verdict::Verdict;
+use crate::{Decision, Limit};
+use smallvec::SmallVec;
+use std::sync::OnceLock;
+
+/// One limit of one function, as a static beside it.
+pub struct Site {
+    text: Text,
+    resolved: OnceLock<Resolved>,
+    /// On the process's limiter, which never becomes another one.
+    gate: OnceLock<Gate>,
+    /// The same, where every call has the same key.
+    handle: OnceLock<Handle>,
+}
+
+/// What the attribute says.
+pub struct Text {
+    /// The gate's name; the function's path without one.
+    pub name: Option<&'static str>,
+    /// The place of the limit among those of the function that share its name, from 1.
+    pub nth: usize,
+    /// Put before the key; the function's path, if the gate is named otherwise.
+    pub prefix: Option<&'static str>,
+    /// Checked when the function was compiled.
+    pub limit: &'static str,
+    /// Returns the full path of itself, an item in the function.
+    pub path: fn() -> &'static str,
+    /// Where the attribute stands, for whoever has to correct it.
+    pub place: &'static str,
+}
+
+/// [`Text`], read.
+struct Resolved {
+    name: String,
+    prefix: String,
+    /// Between the prefix and the key.
+    joint: &'static str,
+    limit: Limit,
+}
+
+impl Site {
+    /// Nothing is looked up before the first call.
+    pub const fn new(text: Text) -> Self {
+        Self { text, resolved: OnceLock::new(), gate: OnceLock::new(), handle: OnceLock::new() }
+    }
+
+    /// The beginning of a key, of one part or of several.
+    pub fn key(&self, parts: usize) -> KeyText {
+        let resolved = self.resolved();
+        KeyText::new(&resolved.prefix, resolved.joint, parts)
+    }
+
+    /// Decides now about the one key of this site, on the process's limiter.
+    #[inline]
+    pub fn check_fixed(&self, cost: u64) -> Result<(), Refusal> {
+        let handle = self.handle();
+        self.told(handle.gate(), || self.fixed(), handle.check_cost(cost))
+    }
+
+    /// [`check_fixed`](Self::check_fixed) for async code.
+    #[inline]
+    pub async fn check_fixed_async(&self, cost: u64) -> Result<(), Refusal> {
+        let handle = self.handle();
+        let decision = handle.check_cost_async(cost).await;
+        self.told(handle.gate(), || self.fixed(), decision)
+    }
+
+    /// Decides now about any key, on the process's limiter unless another is given.
+    #[inline]
+    pub fn check(&self, limiter: Option<&Limiter>, key: &KeyText, cost: u64) -> Result<(), Refusal> {
+        let other;
+        let gate = match limiter {
+            None => self.gate(),
+            Some(limiter) => {
+                other = self.gate_of(limiter);
+                &other
+            }
+        };
+        key.identified(gate)?;
+        self.told(gate, || key.as_bytes(), gate.check_cost(key.as_bytes(), cost))
+    }
+
+    /// [`check`](Self::check) for async code.
+    #[inline]
+    pub async fn check_async(
+        &self,
+        limiter: Option<&Limiter>,
+        key: &KeyText,
+        cost: u64,
+    ) -> Result<(), Refusal> {
+        let other;
+        let gate = match limiter {
+            None => self.gate(),
+            Some(limiter) => {
+                other = self.gate_of(limiter);
+                &other
+            }
+        };
+        key.identified(gate)?;
+        let decision = gate.check_cost_async(key.as_bytes(), cost).await;
+        self.told(gate, || key.as_bytes(), decision)
+    }
+
+    #[inline]
+    fn told<'k>(
+        &self,
+        gate: &Gate,
+        key: impl FnOnce() -> &'k [u8],
+        decision: Decision,
+    ) -> Result<(), Refusal> {
+        if decision.is_allowed() { Ok(()) } else { Err(Refusal::new(gate, key(), decision)) }
+    }
+
+    fn fixed(&self) -> &[u8] {
+        self.resolved().prefix.as_bytes()
+    }
+
+    #[inline]
+    fn handle(&self) -> &Handle {
+        self.handle.get_or_init(|| self.gate().handle(self.fixed()))
+    }
+
+    #[inline]
+    fn gate(&self) -> &Gate {
+        self.gate.get_or_init(|| self.gate_of(Limiter::global()))
+    }
+
+    /// # Panics
+    /// If the gate cannot be put in force. Going on would mean to let everybody through,
+    /// or nobody, because of two lines that contradict each other.
+    fn gate_of(&self, limiter: &Limiter) -> Gate {
+        let resolved = self.resolved();
+        match limiter.gate(&resolved.name, resolved.limit.clone()) {
+            Ok(gate) => gate,
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    #[cold]
+    fn fail(&self, error: &GateError) -> ! {
+        let place = self.text.place;
+        match error {
+            GateError::Defined { name, now, limit } => panic!(
+                "#[limited] at {place}: gate `{name}` is in force as `{now}`, not as `{limit}`; \
+                 write another `name`, or the same limit at both places"
+            ),
+            error => panic!("#[limited] at {place}: {error}"),
+        }
+    }
+
+    fn resolved(&self) -> &Resolved {
+        self.resolved.get_or_init(|| self.text.resolve())
+    }
+}
+
+impl Text {
+    fn resolve(&self) -> Resolved {
+        let path = tidy((self.path)());
+        let mut name = match self.name {
+            Some(name) => name.to_string(),
+            None => path.clone(),
+        };
+        if self.nth > 1 {
+            name = format!("{name}/{}", self.nth);
+        }
+        let (prefix, joint) = match (self.prefix, self.name) {
+            (Some(prefix), _) => (prefix.to_string(), ""),
+            (None, Some(_)) => (path, "/"),
+            (None, None) => (String::new(), ""),
+        };
+        match self.limit.parse() {
+            Ok(limit) => Resolved { name: shortened(name), prefix, joint, limit },
+            Err(error) => panic!("#[limited] at {}: {error}", self.place),
+        }
+    }
+}
+
+/// `shop::Desk::sell` from what the compiler calls an item inside of it.
+fn tidy(inner: &str) -> String {
+    let path = inner.rsplit_once("::").map_or(inner, |(path, _)| path);
+    let path = path.replace("::{{closure}}", "").replace(" as ", "/");
+    let mut out = String::with_capacity(path.len());
+    for c in path.chars().filter(|c| !matches!(c, '<' | '>' | '&' | '{' | '}' | '#')) {
+        let is_plain = c.is_ascii_alphanumeric() || "._-:/".contains(c);
+        out.push(if is_plain { c } else { '-' });
+    }
+    out
+}
+
+/// A name that fits a gate: a longer one keeps its end, the part that tells most, and is
+/// told apart by a digest that is the same in every process.
+fn shortened(name: String) -> String {
+    if name.len() <= tidegate_limit::NAME_MAX {
+        return name;
+    }
+    let digest = crate::key::digest(name.as_bytes());
+    let end = &name[name.len() - (tidegate_limit::NAME_MAX - 17)..];
+    format!("{digest:016x}-{end}")
+}
+
+/// One of several limits of a call.
+pub struct Ask<'a> {
+    /// Its limit.
+    pub site: &'a Site,
+    /// Whose allowance.
+    pub key: &'a KeyText,
+    /// Units.
+    pub cost: u64,
+}
+
+/// Several limits, or one that waits or holds a place: all or none.
+pub struct Asks<'a> {
+    limiter: &'a Limiter,
+    asks: &'a [Ask<'a>],
+    gates: SmallVec<[Gate; 2]>,
+}
+
+impl<'a> Asks<'a> {
+    /// On the process's limiter unless another is given.
+    pub fn new(limiter: Option<&'a Limiter>, asks: &'a [Ask<'a>]) -> Self {
+        let gate = |ask: &Ask<'_>| match limiter {
+            None => ask.site.gate().clone(),
+            Some(limiter) => ask.site.gate_of(limiter),
+        };
+        let gates = asks.iter().map(gate).collect();
+        Self { limiter: limiter.unwrap_or_else(|| Limiter::global()), asks, gates }
+    }
+
+    /// Decides now.
+    pub fn check(self) -> Result<Permit, Refusal> {
+        self.identified()?;
+        self.limiter.check(&self.checks()).into_permit()
+    }
+
+    /// [`check`](Self::check) for async code.
+    pub async fn check_async(self) -> Result<Permit, Refusal> {
+        self.identified()?;
+        let verdict = self.limiter.check_async(&self.checks());
+        verdict.await.into_permit()
+    }
+
+    /// Takes places now or not at all.
+    pub fn reserve(self) -> Result<Permit, Refusal> {
+        self.identified()?;
+        self.limiter.reserve(&self.checks()).into_permit()
+    }
+
+    /// Waits on this thread.
+    pub fn block(self) -> Result<Permit, Refusal> {
+        self.identified()?;
+        self.limiter.acquire(&self.checks()).blocking().into_permit()
+    }
+
+    /// Waits, under any executor.
+    pub async fn acquire(self) -> Result<Permit, Refusal> {
+        self.identified()?;
+        let acquire = self.limiter.acquire(&self.checks());
+        let verdict: Verdict = acquire.await;
+        verdict.into_permit()
+    }
+
+    fn identified(&self) -> Result<(), Refusal> {
+        self.asks.iter().zip(&self.gates).try_for_each(|(ask, gate)| ask.key.identified(gate))
+    }
+
+    fn checks(&self) -> SmallVec<[Check<'_>; 2]> {
+        let check = |(ask, gate): (&'a Ask<'a>, _)| Check::new(gate, ask.key.as_bytes()).cost(ask.cost);
+        self.asks.iter().zip(&self.gates).map(check).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_what_a_reader_would_write() {
+        assert_eq!(tidy("shop::desk::sell::site"), "shop::desk::sell");
+        assert_eq!(tidy("shop::sell::{{closure}}::site"), "shop::sell");
+        assert_eq!(tidy("<shop::Desk as shop::Sells>::sell::site"), "shop::Desk/shop::Sells::sell");
+        assert_eq!(tidy("shop::<impl shop::Desk<T>>::sell::site"), "shop::impl-shop::DeskT::sell");
+    }
+
+    #[test]
+    fn a_long_name_becomes_a_gates_name_and_stays_apart_from_its_neighbour() {
+        let long = |end: &str| shortened(format!("{}::{end}", "module::".repeat(20)));
+        for name in [long("sell"), long("buy")] {
+            assert!(tidegate_limit::is_gate_name(&name), "{name}");
+        }
+        assert_ne!(long("sell"), long("buy"));
+        assert!(long("sell").ends_with("::sell"));
+        assert_ne!(shortened(format!("a{}", "x".repeat(64))), shortened(format!("b{}", "x".repeat(64))));
+    }
+}

@@ -1,0 +1,80 @@
+//! What a refused function returns, and what a call costs: where the attribute meets the
+//! types of the function, with words for a type that does not fit.
+
+use crate::refusal::Refusal;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
+
+/// What can be made of a refusal without being told how.
+#[diagnostic::on_unimplemented(
+    message = "`#[limited]` cannot turn a refusal into `{Self}`",
+    label = "this function has no way to say that it was refused",
+    note = "return `Result<T, E>` where `E: From<tidegate::Refusal>`",
+    note = "or say what to return instead: `otherwise = |refusal| ...` or `otherwise = path::to::function`"
+)]
+pub trait Refused {
+    /// The refusal as what the function returns.
+    fn refused(refusal: Refusal) -> Self;
+}
+
+impl<T, E: From<Refusal>> Refused for Result<T, E> {
+    fn refused(refusal: Refusal) -> Self {
+        Err(E::from(refusal))
+    }
+}
+
+/// Calls `f`, whose argument's type is known here.
+pub fn otherwise<T, F: FnOnce(Refusal) -> T>(refusal: Refusal, f: F) -> T {
+    f(refusal)
+}
+
+/// What `cost = ...` can be.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a cost",
+    label = "`cost = ...` takes an unsigned whole number, such as `u32`, `u64` or `usize`"
+)]
+pub trait Cost {
+    /// In units of the limit.
+    fn units(self) -> u64;
+}
+
+impl Cost for u64 {
+    fn units(self) -> u64 {
+        self
+    }
+}
+
+impl Cost for usize {
+    fn units(self) -> u64 {
+        u64::try_from(self).unwrap_or(u64::MAX)
+    }
+}
+
+macro_rules! costs {
+    ($($number:ty),*) => {
+        $(impl Cost for $number {
+            fn units(self) -> u64 {
+                self.into()
+            }
+        })*
+    };
+}
+
+costs!(u8, u16, u32);
+
+macro_rules! nonzero_costs {
+    ($($number:ty),*) => {
+        $(impl Cost for $number {
+            fn units(self) -> u64 {
+                self.get().units()
+            }
+        })*
+    };
+}
+
+nonzero_costs!(NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize);
+
+impl<T: Cost + Copy> Cost for &T {
+    fn units(self) -> u64 {
+        (*self).units()
+    }
+}
