@@ -5,10 +5,10 @@
 
 use crate::arguments;
 use crate::rule::{Otherwise, Part, Rule, Rules};
-use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote_spanned};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Block, Error, Expr, ExprLit, Lit, Result, ReturnType, Signature, Stmt, Type, parse_quote};
+use syn::{Block, Error, Expr, ExprLit, Lit, Path, Result, ReturnType, Signature, Stmt, Type, parse_quote};
 
 /// Names in it are its own: they neither see nor are seen by the function's.
 macro_rules! code {
@@ -63,9 +63,7 @@ fn check_waiting(rules: &Rules, signature: &Signature, is_async: bool) -> Result
          leave the wait out, or write `blocking` to wait on the thread",
         rule.limit
     );
-    let mut error = Error::new(rule.text.span(), what);
-    error.combine(Error::new(function.span(), "this function would block its thread"));
-    Err(error)
+    Err(Error::new(rule.text.span(), what))
 }
 
 fn check_arguments(rules: &Rules, signature: &Signature) -> Result<()> {
@@ -174,6 +172,7 @@ fn values(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
         Some(cost @ Expr::Lit(ExprLit { lit: Lit::Int(_), .. })) => code!(#cost),
         Some(cost) => {
             let span = cost.span().resolved_at(Span::mixed_site());
+            let krate = placed(krate, span);
             quote_spanned!(span=> #krate::site::Cost::units(#cost))
         }
     };
@@ -250,11 +249,22 @@ fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<T
                 }
                 ReturnType::Type(_, returned) => {
                     let span = returned.span().resolved_at(Span::mixed_site());
+                    let krate = placed(krate, span);
                     Ok(quote_spanned!(span=> #krate::site::Refused::refused(#refusal)))
                 }
             }
         }
     }
+}
+
+/// The library's path as if it stood here, so that an error points here and not at the
+/// whole attribute.
+fn placed(krate: &Path, span: Span) -> TokenStream {
+    let here = |mut token: TokenTree| {
+        token.set_span(span);
+        token
+    };
+    krate.to_token_stream().into_iter().map(here).collect()
 }
 
 fn site_ident(at: usize) -> syn::Ident {

@@ -1,4 +1,8 @@
 //! The attribute `#[limited(...)]`; use it as `tidegate::limited`, with the feature `macros`.
+//!
+//! It reads the limit with the library's own parser, so that a wrong one does not compile,
+//! and puts one statement in front of the function's body. What that statement calls is
+//! `tidegate::site`; nothing is counted here.
 
 mod arguments;
 mod block;
@@ -7,20 +11,189 @@ mod options;
 mod rule;
 mod suggest;
 
-use options::Options;
 use proc_macro::TokenStream;
 use quote::ToTokens;
 use rule::Rules;
-use syn::{Error, Item, Result};
+use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 
-/// TO WRITE
+/// Limits the calls of a function, a method, or all methods of an `impl` block.
+///
+/// ```
+/// use tidegate::{Refusal, limited};
+///
+/// #[limited("1000/s burst 20", key = goods_id)]
+/// fn stock(goods_id: u64) -> Result<u32, Refusal> {
+///     Ok(7)
+/// }
+/// # assert_eq!(stock(1).unwrap(), 7);
+/// ```
+///
+/// A call that is refused does not run. It returns `Err(E::from(refusal))`, so the function
+/// returns a `Result` whose error can be made from a `tidegate::Refusal`, or the attribute
+/// says what to do [`otherwise`](#otherwise).
+///
+/// | option | what it says | without it |
+/// |---|---|---|
+/// | `"1000/s"`, `limit = "1000/s"` | the limit, as text; a wrong one does not compile | has to be there |
+/// | `key = goods_id` | whose allowance: an argument, a field of one, any expression over them that can be shown, or several: `(user_id, goods_id)` | one allowance for all calls |
+/// | `by = ip`, `user`, `global`, `custom` | by the caller: `tidegate::Caller::current()`, or what an argument says: `by = ip(address)`, `by = user(account)`; goes with `key`; `(user, ip)` is both | `custom` with a key, `global` without |
+/// | `missing = share`, `refuse` | what happens to a caller whom `by` does not find | `share`: all of them share one allowance |
+/// | `cost = items.len()` | units that a call takes: any unsigned whole number | 1 |
+/// | `name = "checkout"` | the gate's name, in refusals, metrics and `Limiter::get` | the function's full path, `shop::Desk::sell` |
+/// | `prefix = "goods:"` | stands before the key, as it is | the function's full path and `/` if there is a `name`; else nothing |
+/// | `and(limit = "...", ...)` | another limit with its own `key`, `by`, `missing`, `cost`, `name`, `prefix`; all are charged, or none | |
+/// | `limiter = self.limiter` | the limiter: an argument, a field, any expression that is or borrows one | `Limiter::global()` |
+/// | `otherwise = ...` | what a refused call returns | `Err(E::from(refusal))` |
+/// | `blocking` | a function that is not async waits on its thread | a limit that can wait does not compile there |
+/// | `crate = path` | where the library is, if it has another name | `::tidegate` |
+/// | `off` | on a method of a limited `impl` block: not limited | |
+///
+/// # Whose allowance
+///
+/// ```
+/// use tidegate::{Caller, Refusal, User, limited};
+///
+/// struct Order {
+///     goods_id: u64,
+///     units: u32,
+/// }
+///
+/// #[limited("100/s", key = order.goods_id, cost = order.units)]
+/// fn sell(order: &Order) -> Result<(), Refusal> {
+///     Ok(())
+/// }
+///
+/// #[limited("1/day", by = user, missing = refuse)]
+/// fn export() -> Result<&'static str, Refusal> {
+///     Ok("all of it")
+/// }
+///
+/// assert!(sell(&Order { goods_id: 1, units: 2 }).is_ok());
+/// assert!(export().is_err(), "nobody knows who calls");
+/// let ann = Caller::new().user(User::new("ann"));
+/// assert!(ann.enter(export).is_ok());
+/// assert_eq!(ann.enter(export).unwrap_err().key(), "user:ann");
+/// ```
+///
+/// A key is written by `Display`, on the stack. Parts of several are told apart whatever
+/// they hold. An address counts by its client: IPv6 by its /64.
+///
+/// **Names and prefixes.** A function without a `name` has a gate of its own, named by its
+/// path. Functions with the same `name` and the same limit share a gate (one line in a
+/// metric, one thing to change live), but not allowances: each has its path before its
+/// keys. With the same `prefix`, `""` for example, they share those, too.
+///
+/// A path that is longer than a gate's name may be keeps its end, after a digest. The
+/// compiler makes the path: where processes share limits through Redis and are built by
+/// different compilers, say a `name` and a `prefix`.
+///
+/// # Otherwise
+///
+/// - A path to a function is called with the function's own arguments (`self` first, in
+///   a method) and the refusal. `otherwise = path.await` awaits it.
+/// - A closure is called with the refusal, and sees the arguments; it may be `async`.
+/// - Anything else is the value to return: `otherwise = None`. (A path is a function if
+///   its last word begins with a small letter.)
+///
+/// ```
+/// use tidegate::{Refusal, limited};
+///
+/// fn from_cache(query: &str, _: Refusal) -> Vec<String> {
+///     vec![format!("an older answer to {query}")]
+/// }
+///
+/// #[limited("1/day", otherwise = from_cache)]
+/// fn search(query: &str) -> Vec<String> {
+///     vec![format!("a new answer to {query}")]
+/// }
+///
+/// #[limited("1/day", otherwise = |refusal| Err(refusal.to_string()))]
+/// fn report() -> Result<u32, String> {
+///     Ok(1)
+/// }
+///
+/// assert_eq!(search("tea"), ["a new answer to tea"]);
+/// assert_eq!(search("tea"), ["an older answer to tea"]);
+/// assert!(report().is_ok());
+/// assert!(report().unwrap_err().starts_with("denied by "));
+/// ```
+///
+/// # Waiting and places
+///
+/// An async function awaits the limit's `wait`, under any executor; dropped while it waits,
+/// it gives its start back as far as `Permit::cancel` can. A place of a concurrency limit is
+/// held until the function has returned, or its future is dropped.
+///
+/// ```
+/// use tidegate::{Refusal, limited};
+///
+/// #[limited("10 concurrent queue 50 wait 2s", and(limit = "1000/s burst 1s wait 1s"))]
+/// async fn query(sql: &str) -> Result<u64, Refusal> {
+///     Ok(1)
+/// }
+///
+/// #[limited("5/s wait 1s", blocking)]
+/// fn on_a_thread() -> Result<(), Refusal> {
+///     Ok(())
+/// }
+/// # assert!(on_a_thread().is_ok());
+/// ```
+///
+/// Whether a call waits is said by the text here, also after the gate's limit was changed
+/// live. On a limiter over Redis, async functions await the answer; others wait for it on
+/// their thread, within the store's deadline.
+///
+/// # On an `impl` block
+///
+/// ```
+/// use tidegate::{Limiter, Refusal, limited};
+///
+/// struct Api {
+///     limiter: Limiter,
+/// }
+///
+/// #[limited("100/s", limiter = self.limiter)]
+/// impl Api {
+///     fn list(&self) -> Result<Vec<u64>, Refusal> {
+///         Ok(vec![])
+///     }
+///
+///     #[limited("5/s", limiter = self.limiter)] // instead of what the block says
+///     fn export(&self) -> Result<String, Refusal> {
+///         Ok(String::new())
+///     }
+///
+///     #[limited(off)]
+///     fn is_healthy(&self) -> bool {
+///         true
+///     }
+/// }
+/// # let api = Api { limiter: Limiter::new() };
+/// # assert!(api.list().is_ok() && api.export().is_ok() && api.is_healthy());
+/// ```
+///
+/// Each method counts for itself; with a `name` and `prefix = ""` they share one allowance.
+///
+/// # Other attributes
+///
+/// Attributes are applied from the top. Put `#[limited]` above those that make another
+/// function of it (`#[tokio::main]`), otherwise it sees a function that is not async. With
+/// `#[axum::debug_handler]` and `#[tracing::instrument]` any order works, and methods that
+/// `#[async_trait]` has boxed are understood.
+///
+/// # Panics
+///
+/// The limited function panics at its first call if its gate cannot be put in force: if
+/// the same name stands for another limit already, or if the limit is too fine for Redis.
+/// The message says which line to change. Nobody is let through unlimited, nor refused
+/// for no reason.
 #[proc_macro_attribute]
 pub fn limited(options: TokenStream, item: TokenStream) -> TokenStream {
     let item = proc_macro2::TokenStream::from(item);
     match expand(options, item.clone()) {
         Ok(limited) => limited.into(),
         Err(error) => {
-            // The function stays, so that what calls it is not reported as wrong, too.
+            // The function stays, so that its callers are not reported as wrong, too.
             let mut out = error.into_compile_error();
             out.extend(without_own_attributes(item));
             out.into()
@@ -29,9 +202,9 @@ pub fn limited(options: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_macro2::TokenStream> {
-    let options: Options = syn::parse(options)?;
-    let rules = Rules::new(options)?;
+    let rules = Rules::new(syn::parse(options)?)?;
     let place = "`#[limited]` goes on functions, methods and `impl` blocks";
+    let wrong = |what: &str| Err(Error::new(rules.span, what));
     match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Fn(mut function)) => {
             function::limit(&rules, &mut function.sig, &mut function.block)?;
@@ -42,29 +215,23 @@ fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_m
             Ok(block.into_token_stream())
         }
         Ok(Item::Trait(_)) => {
-            let what = format!("{place}: write it on the `impl`, or on a method that has a body");
-            Err(Error::new(rules.span, what))
+            wrong(&format!("{place}: write it on the `impl`, or on a method that has a body"))
         }
-        Ok(_) => Err(Error::new(rules.span, place)),
-        Err(_) if syn::parse2::<syn::TraitItemFn>(item).is_ok() => Err(Error::new(
-            rules.span,
-            "a method without a body cannot be limited: write it where the body is",
-        )),
+        _ if syn::parse2::<TraitItemFn>(item).is_ok() => {
+            wrong("a method without a body cannot be limited: write it where the body is")
+        }
+        Ok(_) => wrong(place),
         Err(error) => Err(error),
     }
 }
 
 /// An `impl` block as it is, but for the attributes that only made sense in a limited one.
 fn without_own_attributes(item: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
-    match syn::parse2::<syn::ItemImpl>(item.clone()) {
-        Ok(mut block) => {
-            for item in &mut block.items {
-                if let syn::ImplItem::Fn(method) = item {
-                    method.attrs.retain(|attribute| !attribute.path().is_ident("limited"));
-                }
-            }
-            block.into_token_stream()
+    let Ok(mut block) = syn::parse2::<ItemImpl>(item.clone()) else { return item };
+    for item in &mut block.items {
+        if let ImplItem::Fn(method) = item {
+            method.attrs.retain(|attribute| !attribute.path().is_ident("limited"));
         }
-        Err(_) => item,
     }
+    block.into_token_stream()
 }

@@ -1,6 +1,6 @@
 //! The word that somebody meant.
 
-/// `: did you mean ...?`, if one of the known words is close.
+/// ` (did you mean ...?)`, if one of the known words is close.
 pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     // What the same thing is called elsewhere.
     let other = match word {
@@ -17,7 +17,7 @@ pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -
         near.filter(|(distance, known)| *distance <= 2 && *distance < known.len()).map(|(_, known)| known)
     };
     match other.filter(|other| known.contains(other)).or_else(nearest) {
-        Some(meant) => format!(": did you mean `{meant}`?"),
+        Some(meant) => format!(" (did you mean `{meant}`?)"),
         None => String::new(),
     }
 }
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn only_close_words_are_suggested() {
         let known = ["limit", "key", "by"];
-        assert_eq!(suggestion("limt", known.into_iter()), ": did you mean `limit`?");
-        assert_eq!(suggestion("rate", known.into_iter()), ": did you mean `limit`?");
+        assert_eq!(suggestion("limt", known.into_iter()), " (did you mean `limit`?)");
+        assert_eq!(suggestion("rate", known.into_iter()), " (did you mean `limit`?)");
         assert_eq!(suggestion("banana", known.into_iter()), "");
-        assert_eq!(suggestion("xy", ["by"].into_iter()), ": did you mean `by`?");
+        assert_eq!(suggestion("xy", ["by"].into_iter()), " (did you mean `by`?)");
         assert_eq!(suggestion("zz", ["by"].into_iter()), "");
     }
 }

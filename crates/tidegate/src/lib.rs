@@ -99,6 +99,9 @@ mod guides {
     struct Limits;
     #[doc = include_str!("../../../docs/redis.md")]
     struct Redis;
+    #[cfg(feature = "macros")]
+    #[doc = include_str!("../../../docs/guard-attribute.part.md")]
+    struct Attribute;
 }
 
 /// So are those of the guards.

@@ -1,3 +1,4 @@
+#![allow(unused)]
 use tidegate::{Refusal, limited};
 
 #[limited("1000/s burst fast")]

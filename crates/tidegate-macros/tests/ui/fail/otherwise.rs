@@ -1,3 +1,4 @@
+#![allow(unused)]
 use tidegate::{Refusal, limited};
 
 fn stand_in(_: u64, _: Refusal) -> u64 {

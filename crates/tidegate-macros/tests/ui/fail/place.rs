@@ -1,3 +1,4 @@
+#![allow(unused)]
 use tidegate::{Refusal, limited};
 
 #[limited("5/s")]
