@@ -228,6 +228,7 @@ fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<T
         false => Ok(is_awaited.then(|| code!(.await))),
     };
     match &rules.otherwise {
+        Otherwise::Value(Expr::Tuple(unit)) if unit.elems.is_empty() => Ok(TokenStream::new()),
         Otherwise::Value(value) => Ok(code!(#value)),
         Otherwise::Closure { closure, is_awaited } => {
             let awaited = check_await(*is_awaited, closure)?;

@@ -202,7 +202,7 @@ pub fn limited(options: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_macro2::TokenStream> {
-    let rules = Rules::new(syn::parse(options)?)?;
+    let rules = Rules::new(&syn::parse(options)?)?;
     let place = "`#[limited]` goes on functions, methods and `impl` blocks";
     let wrong = |what: &str| Err(Error::new(rules.span, what));
     match syn::parse2::<Item>(item.clone()) {

@@ -54,7 +54,7 @@ pub(crate) enum Otherwise {
 }
 
 impl Rules {
-    pub(crate) fn new(options: Options) -> Result<Self> {
+    pub(crate) fn new(options: &Options) -> Result<Self> {
         if let Some(span) = options.off {
             let what = "`off` exempts a method of a limited `impl` block: here is nothing to switch off";
             return Err(Error::new(span, what));
@@ -75,7 +75,7 @@ impl Rules {
         };
         let (name, prefix) = (options.name.clone(), options.prefix.clone());
         let and = options.and.iter().map(|(span, options)| (*span, options));
-        let all = std::iter::once((Span::call_site(), &options)).chain(and);
+        let all = std::iter::once((Span::call_site(), options)).chain(and);
         for (nth, (span, options)) in all.enumerate() {
             match Rule::new(options, span) {
                 Ok(mut rule) => {

@@ -278,7 +278,7 @@ impl Gate {
     }
 
     /// This gate, if it is what somebody who knows it by this limit means.
-    pub(crate) fn as_defined(self, limit: Limit) -> Result<Self, GateError> {
+    pub(crate) fn if_defined_as(self, limit: Limit) -> Result<Self, GateError> {
         // The limit that it was defined with names it too: code that ships a limit must go
         // on finding its gate after an operator has changed it.
         if *self.side.defined() == limit {

@@ -267,11 +267,11 @@ impl Limiter {
             return Err(GateError::Name(crate::Key::new(name).to_string()));
         }
         if let Some(gate) = self.get(name) {
-            return gate.as_defined(limit);
+            return gate.if_defined_as(limit);
         }
         let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(gate) = gates.get(name) {
-            return gate.clone().as_defined(limit);
+            return gate.clone().if_defined_as(limit);
         }
         let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
         let gate = Gate { side: self.side(id, name, limit, &options)? };

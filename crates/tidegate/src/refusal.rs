@@ -124,7 +124,11 @@ impl fmt::Display for Rounded {
         let us = self.0.as_micros();
         match us {
             ..1_000 => write!(f, "{us} us"),
-            1_000..10_000_000 => write!(f, "{} ms", us.div_ceil(1_000)),
+            1_000..1_000_000 => write!(f, "{} ms", us.div_ceil(1_000)),
+            1_000_000..10_000_000 => match us.div_ceil(100_000) {
+                tenths if tenths.is_multiple_of(10) => write!(f, "{} s", tenths / 10),
+                tenths => write!(f, "{}.{} s", tenths / 10, tenths % 10),
+            },
             10_000_000..600_000_000 => write!(f, "{} s", us.div_ceil(1_000_000)),
             _ => write!(f, "{} min", us.div_ceil(60_000_000)),
         }
@@ -165,6 +169,8 @@ mod tests {
         let shown = |us| super::Rounded(Duration::from_micros(us)).to_string();
         assert_eq!(shown(999), "999 us");
         assert_eq!(shown(319_001), "320 ms");
+        assert_eq!(shown(1_150_000), "1.2 s");
+        assert_eq!(shown(6_000_000), "6 s");
         assert_eq!(shown(59_000_001), "60 s");
         assert_eq!(shown(3_600_000_000), "60 min");
     }

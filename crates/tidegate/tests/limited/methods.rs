@@ -29,6 +29,7 @@ impl Desk {
         self.sold
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "it is called with the refusal")]
     fn keep(self, refusal: Refusal) -> u32 {
         assert!(refusal.retry_after().is_some());
         self.sold + 1_000

@@ -55,6 +55,7 @@ fn any_error_that_takes_a_refusal_will_do() {
 mod stand_in {
     use tidegate::{Limiter, Refusal};
 
+    #[allow(clippy::needless_pass_by_value, reason = "it is called with the refusal")]
     pub(super) fn popular(_: &Limiter, count: usize, titles: Vec<String>, refusal: Refusal) -> Vec<String> {
         assert_eq!(refusal.gate(), "limited::refused::search");
         titles.into_iter().take(count).collect()

@@ -33,7 +33,7 @@ fn taken_apart(
     limiter: &Limiter,
     Path(id): Path<u64>,
     Pair { left, right: mut sum }: Pair,
-    &(ref text, _): &(String, u8),
+    (text, _): &(String, u8),
 ) -> Result<String, Refusal> {
     sum += left;
     Ok(format!("{id} {sum} {text}"))
