@@ -11,6 +11,8 @@ pub(super) const DEADLINE: Duration = Duration::from_millis(20);
 /// Redis; the tests run beside each other and beside their servers on two cores, where a
 /// thread that is due may not run for some turns of the others.
 pub(super) const SLACK: Duration = Duration::from_millis(150);
+/// What a thread may be kept from running, now and then, by whatever else a machine does.
+pub(super) const HICCUP: Duration = Duration::from_millis(500);
 
 /// Within this time after its server, a store is exact again: pauses between two tries are
 /// 1.5 s at most, and a try takes another second at most.
@@ -18,12 +20,16 @@ pub(super) const RECOVERY: Duration = Duration::from_secs(3);
 
 const WINDOWS_MS: [u64; 7] = [0, 10, 100, 300, 1_000, 3_000, 30_000];
 
-/// A decision that took longer than it may.
+/// Decisions that took longer than they may: more than [`SLACK`] beyond the deadline, or
+/// for one in two hundred more than [`HICCUP`].
 pub(super) fn late(records: &[Record], deadline: Duration) -> Result<(), String> {
     let mut late: Vec<&Record> = records.iter().filter(|one| one.took() > deadline + SLACK).collect();
     late.sort_by_key(|record| record.took());
     let Some(longest) = late.last() else { return Ok(()) };
     let (took, all) = (longest.took(), records.len());
+    if took <= deadline + HICCUP && late.len() <= all / 200 {
+        return Ok(());
+    }
     Err(format!("a decision took {took:?}, {deadline:?} were promised; {} of {all}: {late:?}", late.len()))
 }
 
