@@ -38,6 +38,12 @@ impl Client {
         Self::within(ip, 32, Self::IPV6_BITS)
     }
 
+    /// The network that is this client, and how many leading bits it has in common.
+    #[cfg(feature = "tower")]
+    pub(crate) fn network(&self) -> (IpAddr, u8) {
+        (self.network, self.bits)
+    }
+
     /// The client of this address, where all addresses with the same leading bits are one
     /// client. More bits than an address has are all of them.
     pub fn within(ip: IpAddr, ipv4_bits: u8, ipv6_bits: u8) -> Self {
@@ -168,6 +174,25 @@ impl Caller {
             }
         }
         let _restore = Restore(Some(CALLER.replace(self.clone())));
+        f()
+    }
+
+    /// [`enter`](Self::enter) without a copy: this is nobody while `f` runs.
+    #[cfg(feature = "tower")]
+    pub(crate) fn lend<R>(&mut self, f: impl FnOnce() -> R) -> R {
+        struct Swap<'a>(&'a mut Caller);
+        impl<'a> Swap<'a> {
+            fn new(own: &'a mut Caller) -> Self {
+                CALLER.with_borrow_mut(|current| std::mem::swap(current, own));
+                Self(own)
+            }
+        }
+        impl Drop for Swap<'_> {
+            fn drop(&mut self) {
+                CALLER.with_borrow_mut(|current| std::mem::swap(current, self.0));
+            }
+        }
+        let _swap = Swap::new(self);
         f()
     }
 

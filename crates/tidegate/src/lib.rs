@@ -36,8 +36,8 @@
 //! - With the feature `macros`, `#[limited("1000/s", key = goods_id)]` above a function
 //!   limits its calls.
 //!
-//! - With the feature `tower`, `guard` finds out whom a request comes from; with `listen`
-//!   it limits connections and reads the PROXY protocol.
+//! - With the feature `tower`, `guard` puts rules before a service or a router; `axum` adds
+//!   extractors, `listen` a listener that limits connections and reads the PROXY protocol.
 //!
 //! Without those features no async runtime, network or database crate is pulled in.
 
@@ -45,6 +45,7 @@ mod gate;
 mod limiter;
 
 mod decision;
+mod explain;
 mod permit;
 mod refusal;
 mod verdict;
@@ -102,6 +103,9 @@ mod guides {
     #[cfg(feature = "macros")]
     #[doc = include_str!("../../../docs/guard-attribute.part.md")]
     struct Attribute;
+    #[cfg(feature = "axum")]
+    #[doc = include_str!("../../../docs/guard-layer.part.md")]
+    struct GuardLayer;
 }
 
 /// So are those of the guards.

@@ -361,6 +361,12 @@ impl Limiter {
         Acquire::new(owned(checks))
     }
 
+    /// The clock that front ends read.
+    #[cfg(feature = "tower")]
+    pub(crate) fn clock(&self) -> &StoreClock {
+        &self.shared.home.clock
+    }
+
     /// What the store counts about itself; none for a limiter in memory.
     #[cfg(feature = "redis")]
     pub fn redis_stats(&self) -> Option<RedisStats> {

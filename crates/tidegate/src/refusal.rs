@@ -2,7 +2,8 @@
 
 use crate::algorithm::Gauge;
 use crate::ask::Side;
-use crate::decision::{Decision, Denial, Outcome, Refused};
+use crate::decision::{Decision, Outcome, Refused};
+use crate::explain::Numbers;
 use crate::gate::Gate;
 use crate::key::Key;
 use std::fmt;
@@ -98,40 +99,7 @@ impl fmt::Display for Refusal {
         if !key.is_empty() {
             write!(f, " for {key}")?;
         }
-        write!(f, ": {limit}, ")?;
-        if decision.is_asked() {
-            write!(f, "{} left, ", decision.remaining())?;
-        }
-        match decision.denial() {
-            Some(Denial::Later(after)) => write!(f, "free again in {}", Rounded(after)),
-            Some(Denial::Never) => write!(f, "the call costs more than can ever be free"),
-            Some(Denial::NeedsPermit) => write!(f, "a place must be held: use `reserve` or `acquire`"),
-            Some(Denial::Full) => write!(f, "no room for another key"),
-            Some(Denial::Unidentified) => write!(f, "who calls is not known"),
-            Some(Denial::Unavailable(after)) => {
-                write!(f, "the store does not answer; it is tried again in {}", Rounded(after))
-            }
-            Some(Denial::Unknown) | None => write!(f, "free when others are done"),
-        }
-    }
-}
-
-/// A time as people read it, rounded up: coming back after it is never too early.
-struct Rounded(Duration);
-
-impl fmt::Display for Rounded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let us = self.0.as_micros();
-        match us {
-            ..1_000 => write!(f, "{us} us"),
-            1_000..1_000_000 => write!(f, "{} ms", us.div_ceil(1_000)),
-            1_000_000..10_000_000 => match us.div_ceil(100_000) {
-                tenths if tenths.is_multiple_of(10) => write!(f, "{} s", tenths / 10),
-                tenths => write!(f, "{}.{} s", tenths / 10, tenths % 10),
-            },
-            10_000_000..600_000_000 => write!(f, "{} s", us.div_ceil(1_000_000)),
-            _ => write!(f, "{} min", us.div_ceil(60_000_000)),
-        }
+        write!(f, ": {}", Numbers { limit, decision })
     }
 }
 
@@ -140,7 +108,6 @@ impl std::error::Error for Refusal {}
 #[cfg(test)]
 mod tests {
     use crate::{Check, Limiter, ManualClock, Refusal};
-    use std::time::Duration;
 
     #[test]
     fn a_refusal_of_several_names_the_key_that_binds() {
@@ -162,17 +129,6 @@ mod tests {
         assert!(gate.check(&key).is_allowed());
         let text = Refusal::new(&gate, &key, gate.check(&key)).to_string();
         assert!(text.len() < 400 && !text.contains('\n'), "{text}");
-    }
-
-    #[test]
-    fn times_are_rounded_up_to_what_people_read() {
-        let shown = |us| super::Rounded(Duration::from_micros(us)).to_string();
-        assert_eq!(shown(999), "999 us");
-        assert_eq!(shown(319_001), "320 ms");
-        assert_eq!(shown(1_150_000), "1.2 s");
-        assert_eq!(shown(6_000_000), "6 s");
-        assert_eq!(shown(59_000_001), "60 s");
-        assert_eq!(shown(3_600_000_000), "60 min");
     }
 
     #[test]

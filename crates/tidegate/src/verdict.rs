@@ -145,7 +145,7 @@ impl Verdict {
 }
 
 /// What makes one decision bind more than another.
-fn weight(decision: &Decision) -> (u8, Duration, u64) {
+pub(crate) fn weight(decision: &Decision) -> (u8, Duration, u64) {
     let (rank, time) = match decision.denial() {
         None => (0, decision.wait()),
         Some(Denial::Later(after)) => (1, after),

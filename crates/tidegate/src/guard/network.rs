@@ -2,6 +2,7 @@
 //!
 //! An IPv4 address written as IPv6 is an IPv4 address, in networks too.
 
+use crate::Client;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
 
@@ -55,6 +56,14 @@ const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc
 impl Networks {
     pub(crate) fn parse<N: AsRef<str>>(texts: impl IntoIterator<Item = N>) -> Result<Self, NetworkError> {
         let mut all = Self::default();
+        all.add(texts)?;
+        Ok(all)
+    }
+
+    pub(crate) fn add<N: AsRef<str>>(
+        &mut self,
+        texts: impl IntoIterator<Item = N>,
+    ) -> Result<(), NetworkError> {
         for text in texts {
             let text = text.as_ref().trim();
             let set: &[&str] = match text {
@@ -64,16 +73,41 @@ impl Networks {
             };
             for one in set {
                 match network(one)? {
-                    IpNet::V4(net) => all.v4.push(net),
-                    IpNet::V6(net) => all.v6.push(net),
+                    IpNet::V4(net) => self.v4.push(net),
+                    IpNet::V6(net) => self.v6.push(net),
                 }
             }
         }
-        all.v4 = Ipv4Net::aggregate(&all.v4);
-        all.v6 = Ipv6Net::aggregate(&all.v6);
-        all.v4.sort_unstable();
-        all.v6.sort_unstable();
-        Ok(all)
+        self.v4 = Ipv4Net::aggregate(&self.v4);
+        self.v6 = Ipv6Net::aggregate(&self.v6);
+        self.v4.sort_unstable();
+        self.v6.sort_unstable();
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
+    /// True if any address of the client is in one of them. Who is counted as one is listed
+    /// as one.
+    pub(crate) fn meet(&self, client: Client) -> bool {
+        let (first, bits) = client.network();
+        if self.contain(first) {
+            return true;
+        }
+        // Otherwise the next that begins behind it may lie within it.
+        let is_within = |ip: IpAddr| Client::within(ip, bits, bits) == client;
+        match first {
+            IpAddr::V4(first) => {
+                let next = self.v4.partition_point(|net| net.network() <= first);
+                self.v4.get(next).is_some_and(|net| is_within(net.network().into()))
+            }
+            IpAddr::V6(first) => {
+                let next = self.v6.partition_point(|net| net.network() <= first);
+                self.v6.get(next).is_some_and(|net| is_within(net.network().into()))
+            }
+        }
     }
 
     pub(crate) fn contain(&self, ip: IpAddr) -> bool {

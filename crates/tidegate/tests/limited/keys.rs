@@ -19,7 +19,7 @@ fn each_key_has_an_allowance_of_its_own() {
     let refusal = by_argument(&limiter, 1).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "denied by `limited::keys::by_argument` for 1: 1/day, 0 left, free again in 1440 min"
+        "denied by `limited::keys::by_argument` for 1: 1/day, 0 left, free again in 24 h"
     );
 }
 

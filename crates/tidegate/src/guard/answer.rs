@@ -1,0 +1,203 @@
+//! What somebody who is refused is told.
+
+use super::fields::{Fields, Headers, Shown};
+use super::record::{Outcome, Record};
+use super::{grpc, rules::RuleSet};
+use crate::decision::Decision;
+use crate::key::Key;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use std::fmt;
+use std::time::Duration;
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+/// A refused request, for a renderer. Its text is the sentence that explains it.
+#[derive(Debug)]
+pub struct Refused<'a> {
+    pub(super) records: &'a [Record<'a>],
+    pub(super) binding: usize,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) retry_after_seconds: Option<u64>,
+}
+
+impl<'a> Refused<'a> {
+    /// The verdict that binds: of several refusals the one that takes longest to come
+    /// right.
+    pub fn record(&self) -> &Record<'a> {
+        &self.records[self.binding]
+    }
+
+    /// The verdicts of all rules that apply, in their order.
+    pub fn records(&self) -> &[Record<'a>] {
+        self.records
+    }
+
+    /// The rule that refused; empty if it was the guard's own deny list.
+    pub fn rule(&self) -> &'a str {
+        self.record().rule
+    }
+
+    /// Whose request it is, where the rule found that out.
+    pub fn key(&self) -> Option<Key<'a>> {
+        self.record().key
+    }
+
+    /// Why.
+    pub fn outcome(&self) -> Outcome {
+        self.record().outcome
+    }
+
+    /// The time after which the request would fit, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// What `Retry-After` says: whole seconds, rounded up, jitter included.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.retry_after_seconds
+    }
+
+    /// True if the store did not answer: a fault of the service, not of the client.
+    pub fn is_unavailable(&self) -> bool {
+        self.outcome() == Outcome::Unavailable
+    }
+
+    /// The names of the policies that refused.
+    pub fn violated(&self) -> impl Iterator<Item = &'a str> {
+        let refuses = |record: &&Record<'a>| record.outcome.is_refusal() && !record.policy.is_empty();
+        self.records.iter().filter(refuses).map(|record| record.policy)
+    }
+
+    /// The status that fits: 429 for a limit, 503 if the store is away, 403 for a deny
+    /// list, 400 if the request does not say what the rule needs.
+    pub fn status(&self) -> StatusCode {
+        match self.outcome() {
+            Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Outcome::Listed => StatusCode::FORBIDDEN,
+            Outcome::Incomplete => StatusCode::BAD_REQUEST,
+            _ => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+}
+
+impl fmt::Display for Refused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.record().fmt(f)
+    }
+}
+
+/// Makes the answer to a refused request. Also any function from `&Refused` to a
+/// response is one.
+///
+/// `Retry-After` and the `RateLimit` fields are added afterwards, unless it has set them.
+/// gRPC requests never get here: they have answers of their own.
+///
+/// ```
+/// use tidegate::guard::{Guard, Refused, Rule};
+///
+/// fn in_house(refused: &Refused<'_>) -> http::Response<bytes::Bytes> {
+///     let status = refused.status();
+///     let message = refused.to_string();
+///     let body = serde_json::json!({"code": status.as_u16(), "message": message, "data": null});
+///     let mut response = http::Response::new(body.to_string().into());
+///     *response.status_mut() = status;
+///     response
+/// }
+///
+/// let limiter = tidegate::Limiter::new();
+/// let guard = Guard::new(&limiter).rule(Rule::new("all", "1000/s").by("ip")).render(in_house).build()?;
+/// # Ok::<(), tidegate::guard::GuardError>(())
+/// ```
+pub trait Render: Send + Sync + 'static {
+    /// The answer.
+    fn render(&self, refused: &Refused<'_>) -> Response<Bytes>;
+}
+
+impl<F: Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static> Render for F {
+    fn render(&self, refused: &Refused<'_>) -> Response<Bytes> {
+        self(refused)
+    }
+}
+
+/// RFC 9457 `application/problem+json`: the default.
+pub(super) fn problem(refused: &Refused<'_>) -> Response<Bytes> {
+    let status = refused.status();
+    let (kind, title) = match refused.outcome() {
+        Outcome::Unavailable => {
+            (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
+        }
+        Outcome::Listed => ("about:blank", "Forbidden"),
+        Outcome::Incomplete => ("about:blank", "Bad Request"),
+        _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
+    };
+    let mut problem = serde_json::json!({
+        "type": kind,
+        "title": title,
+        "status": status.as_u16(),
+        "detail": refused.to_string(),
+    });
+    if kind == QUOTA_EXCEEDED {
+        problem["violated-policies"] = refused.violated().collect();
+    }
+    let mut response = Response::new(Bytes::from(problem.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response
+}
+
+/// What an answer needs to know about the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http,
+    Grpc,
+    GrpcWeb,
+}
+
+impl Protocol {
+    pub(super) fn of(headers: &http::HeaderMap) -> Self {
+        match (grpc::is_grpc(headers), grpc::is_web(headers)) {
+            (false, _) => Self::Http,
+            (true, false) => Self::Grpc,
+            (true, true) => Self::GrpcWeb,
+        }
+    }
+}
+
+/// The whole answer: rendered, with its header fields.
+pub(super) fn whole(
+    render: &dyn Render,
+    headers: &Headers,
+    refused: &Refused<'_>,
+    rules: &RuleSet,
+    protocol: Protocol,
+) -> Response<Bytes> {
+    let mut response = match protocol {
+        Protocol::Http => render.render(refused),
+        Protocol::Grpc => grpc::render(refused, false),
+        Protocol::GrpcWeb => grpc::render(refused, true),
+    };
+    // Those that would have let it through were not charged: what they have left is not
+    // what they said.
+    let refusing: Vec<(&Record<'_>, &Decision)> = refused
+        .records
+        .iter()
+        .filter(|record| record.outcome.is_refusal())
+        .filter_map(|record| record.decision.as_ref().map(|decision| (record, decision)))
+        .collect();
+    let shown: Vec<Shown<'_>> = refusing
+        .iter()
+        .filter_map(|(record, decision)| {
+            let text = rules.policy(record.policy)?;
+            let key = record.key.map_or(&b""[..], |key| key.as_bytes());
+            Some(Shown { text, decision, key })
+        })
+        .collect();
+    Fields::new(headers, &shown).add_to(response.headers_mut());
+    if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds, protocol) {
+        response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
+    }
+    response
+}

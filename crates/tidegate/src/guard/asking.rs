@@ -1,0 +1,122 @@
+//! The long way of a request: one that may wait, hold a place, or ask a store elsewhere.
+
+use super::answer::Protocol;
+use super::decide::{Ask, Asks, Decisions, Judged};
+use super::guarded::Shared;
+use super::judge::Judge;
+use super::rules::RuleSet;
+use crate::caller::Caller;
+use crate::clock::Timestamp;
+use crate::limiter::Check;
+use crate::permit::Permit;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A request that may wait, hold a place, or ask a store elsewhere.
+pub(super) struct Asking {
+    pub(super) shared: Arc<Shared>,
+    pub(super) rules: Arc<RuleSet>,
+    pub(super) asks: Asks,
+    pub(super) protocol: Protocol,
+    pub(super) caller: Option<Caller>,
+    pub(super) started: Option<Timestamp>,
+}
+
+impl Asking {
+    pub(super) async fn run(self) -> Judged {
+        let judge = Judge { shared: &self.shared, rules: &self.rules, started: self.started };
+        let (decisions, wait, permit) = self.decide(&judge).await;
+        let mut passage = judge.settle(&self.asks.live, &decisions, wait, || self.protocol)?;
+        passage.permits.extend(permit);
+        for ask in &self.asks.shadow {
+            let asks = std::slice::from_ref(ask);
+            let verdict = self.shared.limiter.reserve_async(&checks(&judge, asks)).await;
+            judge.watch(ask, verdict.decisions(), verdict.wait());
+            passage.permits.extend(place(&judge, asks, verdict.into_permit().ok()));
+        }
+        passage.caller = self.caller;
+        Ok(passage)
+    }
+
+    /// Asks all rules in force, and waits for the start.
+    async fn decide(&self, judge: &Judge<'_>) -> (Decisions, Duration, Option<Permit>) {
+        let live = &self.asks.live[..];
+        if live.is_empty() {
+            return Default::default();
+        }
+        let limiter = &self.shared.limiter;
+        let waits = judge.policies(live).any(|(_, policy, _)| policy.waits);
+        let verdict = if waits {
+            match Waiting::begin(&self.shared.waiting, self.shared.waiting_max) {
+                Some(_waiting) => limiter.acquire(&checks(judge, live)).await,
+                None => return self.without_waiting(judge).await,
+            }
+        } else if judge.policies(live).any(|(_, policy, _)| policy.is_place) {
+            limiter.reserve_async(&checks(judge, live)).await
+        } else if let [ask] = live
+            && let [policy] = judge.rules.rules[ask.rule].policies.as_slice()
+        {
+            // One gate alone can spend what it has taken ahead.
+            let decision = policy.gate.check_cost_async(&ask.key, ask.cost).await;
+            return (Decisions::from_slice(&[decision]), Duration::ZERO, None);
+        } else {
+            limiter.check_async(&checks(judge, live)).await
+        };
+        let (decisions, wait) = (Decisions::from_slice(verdict.decisions()), verdict.wait());
+        (decisions, wait, place(judge, live, verdict.into_permit().ok()))
+    }
+
+    /// As many wait as may: those who would have to are refused. Places first, which
+    /// come back whole if a rate refuses.
+    async fn without_waiting(&self, judge: &Judge<'_>) -> (Decisions, Duration, Option<Permit>) {
+        let limiter = &self.shared.limiter;
+        let is_place: SmallVec<[bool; 4]> =
+            judge.policies(&self.asks.live).map(|(_, policy, _)| policy.is_place).collect();
+        let part = |places: bool| {
+            let all = checks(judge, &self.asks.live);
+            all.into_iter().zip(&is_place).filter(move |(_, is)| **is == places).map(|(check, _)| check)
+        };
+        let places: Vec<Check<'_>> = part(true).collect();
+        let rates: Vec<Check<'_>> = part(false).collect();
+        let places = limiter.reserve_async(&places).await;
+        let rates = if places.is_allowed() {
+            limiter.check_async(&rates).await
+        } else {
+            // Nothing more is asked for.
+            limiter.check_async(&rates.iter().map(|check| check.cost(0)).collect::<Vec<_>>()).await
+        };
+        let (mut of_places, mut of_rates) = (places.decisions().iter(), rates.decisions().iter());
+        let next = |is: &bool| if *is { of_places.next() } else { of_rates.next() };
+        let decisions = is_place.iter().filter_map(next).copied().collect();
+        let permit = if rates.is_allowed() { places.into_permit().ok() } else { None };
+        (decisions, Duration::ZERO, place(judge, &self.asks.live, permit))
+    }
+}
+
+/// All checks of these questions.
+fn checks<'b>(judge: &Judge<'b>, asks: &'b [Ask]) -> Vec<Check<'b>> {
+    judge.checks(asks).collect()
+}
+
+/// The permit, if there is a place in it to hold.
+fn place(judge: &Judge<'_>, asks: &[Ask], permit: Option<Permit>) -> Option<Permit> {
+    permit.filter(|_| judge.policies(asks).any(|(_, policy, _)| policy.is_place))
+}
+
+/// One of those that wait.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize, max: usize) -> Option<Self> {
+        let one_more = |now: usize| (now < max).then_some(now + 1);
+        waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self(waiting))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

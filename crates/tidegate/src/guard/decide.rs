@@ -1,0 +1,228 @@
+//! The way of a request through the rules.
+//!
+//! What can be decided at once (memory, no wait, no place to hold) is decided without a
+//! future and without an allocation. Everything else is a future that owns what it needs.
+
+use super::answer::Protocol;
+use super::asking::Asking;
+use super::facets::Facets;
+use super::fields::{Fields, Shown};
+use super::guarded::Guard;
+use super::judge::Judge;
+use super::key_write::{self, KeyBytes};
+use super::list::List;
+use super::record::Outcome;
+use super::rule::Missing;
+use super::rules::{Ready, RuleSet};
+use crate::caller::Caller;
+use crate::decision::Decision;
+use crate::permit::Permit;
+use bytes::Bytes;
+use http::Response;
+use smallvec::SmallVec;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What a request that may go on takes along.
+#[derive(Debug, Default)]
+pub(super) struct Passage {
+    pub(super) fields: Fields,
+    /// Places that are held until the answer's body has ended.
+    pub(super) permits: Vec<Permit>,
+    pub(super) caller: Option<Caller>,
+    pub(super) decided: Option<Box<super::Decided>>,
+}
+
+/// A passage, or the answer.
+pub(super) type Judged = Result<Passage, Box<Response<Bytes>>>;
+
+/// What is known at once.
+pub(super) enum Begun {
+    Judged(Judged),
+    Asking(Pin<Box<dyn Future<Output = Judged> + Send>>),
+}
+
+/// One rule's question.
+pub(super) struct Ask {
+    pub(super) rule: usize,
+    pub(super) key: KeyBytes,
+    pub(super) cost: u64,
+}
+
+/// The questions of a request.
+#[derive(Default)]
+pub(super) struct Asks {
+    /// Of the rules in force.
+    pub(super) live: SmallVec<[Ask; 1]>,
+    /// Of those that only watch.
+    pub(super) shadow: SmallVec<[Ask; 1]>,
+}
+
+/// A request that is refused before the store is asked.
+pub(super) struct Stop {
+    pub(super) rule: Option<usize>,
+    pub(super) key: KeyBytes,
+    pub(super) outcome: Outcome,
+}
+
+pub(super) type Decisions = SmallVec<[Decision; 2]>;
+
+impl Guard {
+    /// Judges a request by these rules, at once where that is possible.
+    #[inline]
+    pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+        match self.short_way(rules, facets) {
+            Some(judged) => Begun::Judged(judged),
+            None => self.long_way(rules, facets),
+        }
+    }
+
+    /// Everything that [`short_way`](Self::short_way) leaves. Kept apart, so that it takes
+    /// no room on the stack of those.
+    #[inline(never)]
+    fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+        let shared = &*self.shared;
+        let judge = Judge { shared, rules, started: shared.started() };
+        if shared.is_off.load(Ordering::Relaxed) {
+            self.pass_all(&judge, facets);
+            return Begun::Judged(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
+        }
+        let mut asks = Asks::default();
+        if let Err(stop) = self.find(&judge, facets, &mut asks) {
+            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(facets.headers()))));
+        }
+        let is_instant = |ask: &Ask| rules.rules[ask.rule].is_instant;
+        if asks.live.iter().all(is_instant) && asks.shadow.iter().all(is_instant) {
+            let decisions = judge.decide_now(&asks.live);
+            let protocol = || Protocol::of(facets.headers());
+            let mut judged = judge.settle(&asks.live, &decisions, Duration::ZERO, protocol);
+            if let Ok(passage) = &mut judged {
+                for ask in &asks.shadow {
+                    judge.watch(ask, &judge.decide_now(std::slice::from_ref(ask)), Duration::ZERO);
+                }
+                passage.caller = shared.caller(facets);
+            }
+            return Begun::Judged(judged);
+        }
+        let asking = Asking {
+            shared: self.shared.clone(),
+            protocol: Protocol::of(facets.headers()),
+            caller: shared.caller(facets),
+            started: judge.started,
+            rules: rules.clone(),
+            asks,
+        };
+        Begun::Asking(Box::pin(asking.run()))
+    }
+
+    /// The common case, without anything that is only needed otherwise: no rule applies, or
+    /// a simple one that finds its key, and nobody watches. None means nothing was decided.
+    #[inline]
+    fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Judged> {
+        let shared = &*self.shared;
+        let judge = Judge { shared, rules, started: None };
+        if shared.has_lists
+            || shared.observer.is_some()
+            || shared.is_off.load(Ordering::Relaxed)
+            || judge.is_watched()
+        {
+            return None;
+        }
+        let mut one = None;
+        for (index, rule) in rules.rules.iter().enumerate() {
+            if self.choice.has(&rule.name)
+                && let Some(route) = rule.applies(facets)
+                && one.replace((index, rule, route)).is_some()
+            {
+                return None;
+            }
+        }
+        let Some((index, rule, route)) = one else {
+            return Some(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
+        };
+        if !rule.is_simple {
+            return None;
+        }
+        let policy = rule.policies.first()?;
+        let mut key = KeyBytes::new();
+        if !key_write::write(&rule.key, facets, route, &mut key) {
+            return None;
+        }
+        let cost = rule.cost(facets);
+        let decision = policy.gate.check_cost(&key, cost);
+        Some(if decision.is_allowed() {
+            let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
+            Ok(Passage {
+                fields: Fields::new(&shared.headers, &shown),
+                permits: Vec::new(),
+                caller: shared.caller(facets),
+                decided: judge.decided(&[(policy, &decision)], Duration::ZERO),
+            })
+        } else {
+            let protocol = Protocol::of(facets.headers());
+            Err(judge.refuse(&[Ask { rule: index, key, cost }], &[decision], protocol))
+        })
+    }
+
+    /// The questions of all rules that apply.
+    fn find(&self, judge: &Judge<'_>, facets: &Facets<'_>, asks: &mut Asks) -> Result<(), Box<Stop>> {
+        let (shared, rules) = (judge.shared, judge.rules);
+        let client_is_on = |list: &List| list.has_networks() && list.has_client(facets.client());
+        if client_is_on(&shared.deny) {
+            return Err(Box::new(Stop { rule: None, key: client_key(facets), outcome: Outcome::Listed }));
+        }
+        let is_exempt = client_is_on(&shared.allow);
+        for (index, rule) in rules.rules.iter().enumerate() {
+            if !self.choice.has(&rule.name) {
+                continue;
+            }
+            let Some(route) = rule.applies(facets) else { continue };
+            let list = if rule.is_shadow { &mut asks.shadow } else { &mut asks.live };
+            // Written where it stays: keys are large to move.
+            list.push(Ask { rule: index, key: KeyBytes::new(), cost: 0 });
+            let Some(ask) = list.last_mut() else { continue };
+            let is_found = key_write::write(&rule.key, facets, route, &mut ask.key);
+            let is_on = |own: &List, all: &List| {
+                client_is_on(own) || (is_found && (own.has_key(&ask.key) || all.has_key(&ask.key)))
+            };
+            let end = if is_on(&rule.deny, &shared.deny) {
+                Outcome::Listed
+            } else if is_exempt || is_on(&rule.allow, &shared.allow) {
+                Outcome::Exempt
+            } else if is_found || rule.missing == Missing::Share {
+                if !is_found {
+                    ask.key = KeyBytes::from_slice(&rule.shared_key);
+                }
+                ask.cost = rule.cost(facets);
+                continue;
+            } else {
+                ask.key.clear();
+                if rule.missing == Missing::Skip { Outcome::Skipped } else { Outcome::Incomplete }
+            };
+            let key = list.pop().map(|ask| ask.key).unwrap_or_default();
+            if end.is_refusal() && !rule.is_shadow {
+                return Err(Box::new(Stop { rule: Some(index), key, outcome: end }));
+            }
+            judge.pass(rule, &key, end);
+        }
+        Ok(())
+    }
+
+    /// Records that the guard is switched off.
+    fn pass_all(&self, judge: &Judge<'_>, facets: &Facets<'_>) {
+        if judge.is_watched() {
+            let applies = |rule: &&Ready| self.choice.has(&rule.name) && rule.applies(facets).is_some();
+            for rule in judge.rules.rules.iter().filter(applies) {
+                judge.pass(rule, &[], Outcome::Off);
+            }
+        }
+    }
+}
+
+fn client_key(facets: &Facets<'_>) -> KeyBytes {
+    let text = facets.client().map(|client| format!("ip:{client}")).unwrap_or_default();
+    KeyBytes::from_slice(text.as_bytes())
+}

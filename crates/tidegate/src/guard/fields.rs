@@ -1,0 +1,318 @@
+//! Header fields about the allowance: `RateLimit-Policy`, `RateLimit`, `Retry-After`, and
+//! the older `X-RateLimit-*`.
+//!
+//! The first two are structured fields (RFC 9651) as in the IETF draft
+//! `httpapi-ratelimit-headers`. Whatever does not change from request to request is
+//! written once, when the rules are built.
+
+use crate::decision::Decision;
+use crate::{Algorithm, Limit};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const LEGACY: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+/// The largest integer of a structured field.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+type Line = SmallVec<[u8; 128]>;
+
+/// Which header fields answers carry.
+///
+/// ```
+/// use tidegate::guard::Headers;
+///
+/// let headers = Headers::standard().legacy().retry_jitter(0.2);
+/// # let _ = headers;
+/// ```
+///
+/// What the service itself has said stays: our policies are appended to its `RateLimit`
+/// and `RateLimit-Policy` lists, and an `X-RateLimit-*` or `Retry-After` that is there
+/// already is not replaced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use = "give it to `GuardBuilder::headers`"]
+pub struct Headers {
+    pub(super) standard: bool,
+    legacy: bool,
+    partition_keys: bool,
+    /// The share of a `Retry-After` that may be added, in thousandths.
+    jitter_permille: u32,
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self::standard()
+    }
+}
+
+impl Headers {
+    /// `RateLimit-Policy` and `RateLimit` on every answer, `Retry-After` on refusals. The
+    /// default.
+    pub fn standard() -> Self {
+        Self { standard: true, legacy: false, partition_keys: false, jitter_permille: 0 }
+    }
+
+    /// Only `Retry-After` on refusals.
+    pub fn none() -> Self {
+        Self { standard: false, ..Self::standard() }
+    }
+
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now) too, of the
+    /// policy that has the least left.
+    pub fn legacy(mut self) -> Self {
+        self.legacy = true;
+        self
+    }
+
+    /// The key as `pk` in `RateLimit`, so that a client with several keys can tell them
+    /// apart. Off unless said: a key can hold what a client should not see.
+    pub fn partition_keys(mut self) -> Self {
+        self.partition_keys = true;
+        self
+    }
+
+    /// Adds to each `Retry-After` a random time of up to this share of it (0.2 is a
+    /// fifth), so that those who were refused together do not come back together. It is
+    /// only ever made later.
+    pub fn retry_jitter(mut self, share: f64) -> Self {
+        self.jitter_permille = (share.clamp(0.0, 10.0) * 1000.0) as u32;
+        self
+    }
+
+    /// Whole seconds for `Retry-After`: rounded up, never 0.
+    pub(super) fn retry_after(&self, after: Duration) -> u64 {
+        let jitter_us = match self.jitter_permille {
+            0 => 0,
+            permille => {
+                let most = after.as_micros().saturating_mul(u128::from(permille)) / 1000;
+                // Each hasher of the standard library has another secret.
+                let random = u128::from(RandomState::new().hash_one(()));
+                (most * (random >> 32)) >> 32
+            }
+        };
+        let us = after.as_micros().saturating_add(jitter_us);
+        u64::try_from(us.div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// What never changes about one policy.
+#[derive(Debug)]
+pub(super) struct PolicyText {
+    /// `"checkout";q=1000;w=1`
+    policy: HeaderValue,
+    /// `"checkout";r=`
+    remaining: Box<[u8]>,
+    quota: u64,
+    has_reset: bool,
+}
+
+impl PolicyText {
+    pub(super) fn new(name: &str, limit: &Limit) -> Self {
+        let (quota, window) = quota(limit);
+        let text = match window {
+            Some(seconds) => format!("\"{name}\";q={quota};w={seconds}"),
+            None => format!("\"{name}\";q={quota};qu=\"concurrent-requests\""),
+        };
+        Self {
+            // Names of gates are letters, digits and `._-:/`.
+            policy: HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("")),
+            remaining: format!("\"{name}\";r=").into_bytes().into(),
+            quota,
+            has_reset: window.is_some(),
+        }
+    }
+}
+
+/// The quota, and the whole seconds that it is for: what flows in that time, and never
+/// less than what can be saved up.
+fn quota(limit: &Limit) -> (u64, Option<u64>) {
+    if let Algorithm::Concurrency { .. } = limit.algorithm() {
+        return (limit.amount().min(INTEGER_MAX), None);
+    }
+    let (amount, period_us) = (u128::from(limit.amount()), limit.period().as_micros().max(1));
+    let saved = u128::from(limit.capacity());
+    let (units, span_us) = if saved > amount {
+        (saved, (saved * period_us).div_ceil(amount.max(1)))
+    } else {
+        (amount, period_us)
+    };
+    let seconds = span_us.div_ceil(1_000_000).max(1);
+    let quota = units.saturating_mul(seconds * 1_000_000) / span_us;
+    let bounded = |number: u128| u64::try_from(number).unwrap_or(u64::MAX).min(INTEGER_MAX);
+    (bounded(quota), Some(bounded(seconds)))
+}
+
+/// One policy of an answer.
+pub(super) struct Shown<'a> {
+    pub(super) text: &'a PolicyText,
+    pub(super) decision: &'a Decision,
+    pub(super) key: &'a [u8],
+}
+
+/// The fields that one answer gets.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    standard: Option<(HeaderValue, HeaderValue)>,
+    legacy: Option<Box<[HeaderValue; 3]>>,
+}
+
+impl Fields {
+    #[inline]
+    pub(super) fn new(headers: &Headers, shown: &[Shown<'_>]) -> Self {
+        // A store that was not asked has told nothing.
+        let is_told = |shown: &&Shown<'_>| shown.decision.is_asked();
+        let mut fields = Self::default();
+        if headers.standard {
+            fields.standard = standard(headers, shown);
+        }
+        if headers.legacy {
+            let least = shown.iter().filter(is_told).min_by_key(|shown| shown.decision.remaining());
+            fields.legacy = least.map(|least| {
+                let numbers = [least.text.quota, least.decision.remaining(), seconds(least.decision)];
+                Box::new(numbers.map(HeaderValue::from))
+            });
+        }
+        fields
+    }
+
+    #[inline]
+    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+        if let Some((policy, limit)) = self.standard {
+            headers.append(RATELIMIT_POLICY, policy);
+            headers.append(RATELIMIT, limit);
+        }
+        if let Some(values) = self.legacy {
+            for (name, value) in LEGACY.into_iter().zip(*values) {
+                headers.entry(name).or_insert(value);
+            }
+        }
+    }
+}
+
+fn standard(headers: &Headers, shown: &[Shown<'_>]) -> Option<(HeaderValue, HeaderValue)> {
+    if let [only] = shown
+        && only.decision.is_asked()
+        && !headers.partition_keys
+    {
+        let mut line = [0; LINE];
+        let length = only.write(&mut line)?;
+        return Some((only.text.policy.clone(), HeaderValue::from_bytes(&line[..length]).ok()?));
+    }
+    let mut policies = Line::new();
+    for shown in shown {
+        if !policies.is_empty() {
+            policies.extend_from_slice(b", ");
+        }
+        policies.extend_from_slice(shown.text.policy.as_bytes());
+    }
+    if policies.is_empty() {
+        return None;
+    }
+    Some((HeaderValue::from_bytes(&policies).ok()?, list(headers, shown)?))
+}
+
+/// Bytes of a line that holds any name and two numbers.
+const LINE: usize = 128;
+
+impl Shown<'_> {
+    /// `"checkout";r=12;t=1`, without anything that grows.
+    #[inline]
+    fn write(&self, line: &mut [u8; LINE]) -> Option<usize> {
+        let head = &self.text.remaining;
+        line.get_mut(..head.len())?.copy_from_slice(head);
+        let mut length = put_number(line, head.len(), self.decision.remaining().min(INTEGER_MAX))?;
+        if self.text.has_reset {
+            line.get_mut(length..length + 3)?.copy_from_slice(b";t=");
+            length = put_number(line, length + 3, seconds(self.decision))?;
+        }
+        Some(length)
+    }
+}
+
+/// Puts a number into a line, and says where it ends.
+#[inline]
+fn put_number(line: &mut [u8; LINE], at: usize, number: u64) -> Option<usize> {
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    let mut rest = number;
+    // Two digits a division: one waits for the other.
+    for pair in line.get_mut(at..at + digits)?.rchunks_mut(2) {
+        let two = (rest % 100) as u8;
+        rest /= 100;
+        match pair {
+            [tens, ones] => (*tens, *ones) = (b'0' + two / 10, b'0' + two % 10),
+            [ones] => *ones = b'0' + two % 10,
+            _ => {}
+        }
+    }
+    Some(at + digits)
+}
+
+fn list(headers: &Headers, shown: &[Shown<'_>]) -> Option<HeaderValue> {
+    let mut limits = Line::new();
+    for shown in shown.iter().filter(|shown| shown.decision.is_asked()) {
+        if !limits.is_empty() {
+            limits.extend_from_slice(b", ");
+        }
+        let mut line = [0; LINE];
+        let length = shown.write(&mut line)?;
+        limits.extend_from_slice(&line[..length]);
+        if headers.partition_keys {
+            limits.extend_from_slice(b";pk=:");
+            limits.extend_from_slice(super::base64::encode(shown.key, true).as_bytes());
+            limits.push(b':');
+        }
+    }
+    HeaderValue::from_bytes(&limits).ok()
+}
+
+/// Whole seconds until the key is as good as unused, rounded up.
+fn seconds(decision: &Decision) -> u64 {
+    // Not by `Duration`, whose microseconds take 128 bits.
+    decision.gauge.reset_us().div_ceil(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_is_what_flows_in_whole_seconds() {
+        let said = |limit: &str| PolicyText::new("x", &limit.parse().unwrap()).policy;
+        assert_eq!(said("1000/s"), "\"x\";q=1000;w=1");
+        assert_eq!(said("1000/s burst 20"), "\"x\";q=1000;w=1");
+        assert_eq!(said("5/s burst 20"), "\"x\";q=20;w=4");
+        assert_eq!(said("100 per 100ms fixed-window"), "\"x\";q=1000;w=1");
+        assert_eq!(said("5 per 1.5s sliding-log"), "\"x\";q=6;w=2");
+        assert_eq!(said("100/min"), "\"x\";q=100;w=60");
+        assert_eq!(said("leaky 50/s queue 100"), "\"x\";q=50;w=1");
+        assert_eq!(said("10 concurrent"), "\"x\";q=10;qu=\"concurrent-requests\"");
+    }
+
+    #[test]
+    fn retry_after_is_rounded_up_and_jitter_only_delays() {
+        let plain = Headers::standard();
+        assert_eq!(plain.retry_after(Duration::ZERO), 1);
+        assert_eq!(plain.retry_after(Duration::from_micros(1_000_001)), 2);
+        let jittered = plain.retry_jitter(0.5);
+        let seen: std::collections::BTreeSet<u64> =
+            (0..200).map(|_| jittered.retry_after(Duration::from_secs(100))).collect();
+        assert!(seen.iter().all(|seconds| (100..=150).contains(seconds)), "{seen:?}");
+        assert!(seen.len() > 10, "{seen:?}");
+    }
+
+    #[test]
+    fn numbers_are_decimal() {
+        let mut line = [b' '; LINE];
+        let after = put_number(&mut line, 0, 0).unwrap();
+        let end = put_number(&mut line, after + 1, u64::MAX).unwrap();
+        assert_eq!(&line[..end], format!("0 {}", u64::MAX).as_bytes());
+        assert_eq!(put_number(&mut line, LINE - 2, 100), None);
+    }
+}

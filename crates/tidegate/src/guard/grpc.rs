@@ -1,0 +1,103 @@
+//! A refusal as gRPC sees it: trailers only, with a status and the time to come back.
+//!
+//! The three messages that it takes (`google.rpc.Status`, `google.rpc.RetryInfo` and what
+//! they are made of) are written by hand: no protobuf library for a few bytes.
+
+use super::answer::Refused;
+use super::base64;
+use super::record::Outcome;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
+use std::time::Duration;
+
+const INVALID_ARGUMENT: u8 = 3;
+const PERMISSION_DENIED: u8 = 7;
+const RESOURCE_EXHAUSTED: u8 = 8;
+const UNAVAILABLE: u8 = 14;
+
+/// True for what gRPC clients send.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+pub(super) fn is_web(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc-web"))
+}
+
+/// 200 without a body, as gRPC wants it; the status is in the header fields.
+pub(super) fn render(refused: &Refused<'_>, is_web: bool) -> Response<Bytes> {
+    let code = match refused.outcome() {
+        Outcome::Unavailable => UNAVAILABLE,
+        Outcome::Listed => PERMISSION_DENIED,
+        Outcome::Incomplete => INVALID_ARGUMENT,
+        _ => RESOURCE_EXHAUSTED,
+    };
+    let sentence = refused.to_string();
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    let kind = if is_web { "application/grpc-web+proto" } else { "application/grpc" };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert("grpc-status", HeaderValue::from(u16::from(code)));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(&sentence)) {
+        headers.insert("grpc-message", message);
+    }
+    let details = base64::encode(&status(code, &sentence, refused.retry_after()), false);
+    if let Ok(details) = HeaderValue::try_from(details) {
+        headers.insert("grpc-status-details-bin", details);
+    }
+    response
+}
+
+/// As `grpc-message` wants it: printable ASCII but for `%`.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// `google.rpc.Status` with one detail, `google.rpc.RetryInfo`, where there is one.
+fn status(code: u8, message: &str, retry_after: Option<Duration>) -> Vec<u8> {
+    let mut status = Vec::new();
+    number(&mut status, 1, u64::from(code));
+    bytes(&mut status, 2, message.as_bytes());
+    if let Some(after) = retry_after {
+        let mut duration = Vec::new();
+        number(&mut duration, 1, after.as_secs());
+        number(&mut duration, 2, u64::from(after.subsec_nanos()));
+        let mut retry_info = Vec::new();
+        bytes(&mut retry_info, 1, &duration);
+        let mut any = Vec::new();
+        bytes(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
+        bytes(&mut any, 2, &retry_info);
+        bytes(&mut status, 3, &any);
+    }
+    status
+}
+
+fn number(out: &mut Vec<u8>, field: u8, number: u64) {
+    // A zero is what is not there.
+    if number != 0 {
+        out.push(field << 3);
+        varint(out, number);
+    }
+}
+
+fn bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    out.push(field << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, mut rest: u64) {
+    while rest > 0x7f {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}

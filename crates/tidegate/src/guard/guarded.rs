@@ -1,0 +1,379 @@
+//! What a user builds and shares: a limiter, rules, and how refusals are answered.
+
+use super::answer::{Render, problem};
+use super::client_ip::ClientIp;
+use super::error::GuardError;
+use super::facets::{ClientFinder, Facets};
+use super::fields::Headers;
+use super::json_layer::JsonLayer;
+use super::layer::GuardLayer;
+use super::list::List;
+use super::observe::{Observer, Sampler};
+use super::rule::{Listed, Rule};
+use super::rules::{RuleSet, list};
+use crate::caller::Caller;
+use crate::clock::Timestamp;
+use crate::limiter::Limiter;
+use arc_swap::ArcSwap;
+use http::Extensions;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Rules over a limiter, and how refusals are answered. Cheap to clone; clones are the
+/// same guard.
+///
+/// ```
+/// use tidegate::Limiter;
+/// use tidegate::guard::{Guard, Rule};
+///
+/// let limiter = Limiter::new();
+/// let guard = Guard::new(&limiter)
+///     .rule(Rule::new("checkout", "1000/s burst 1s wait 1s").on("POST /goods/{id}/order").by("path:2"))
+///     .rule(Rule::new("per-user", "5/s").by("user else ip"))
+///     .build()?;
+/// let layer = guard.layer(); // for a tower service or an axum router
+///
+/// // later, live: what keys have used stays used
+/// guard.replace([Rule::new("per-user", "50/s").by("user else ip")])?;
+/// # Ok::<(), tidegate::guard::GuardError>(())
+/// ```
+///
+/// All rules that apply to a request are charged, or none. A guard that is layered twice
+/// around one service charges twice: use [`only`](Self::only) and
+/// [`except`](Self::except) to give each place its rules.
+#[derive(Clone)]
+pub struct Guard {
+    pub(super) shared: Arc<Shared>,
+    pub(super) choice: Choice,
+}
+
+/// What all clones share.
+pub(super) struct Shared {
+    pub(super) limiter: Limiter,
+    pub(super) rules: ArcSwap<RuleSet>,
+    /// How often the rules were replaced.
+    pub(super) version: AtomicU64,
+    /// Held by whoever replaces the rules.
+    replacing: Mutex<()>,
+    pub(super) finder: ClientFinder,
+    pub(super) headers: Headers,
+    pub(super) render: Box<dyn Render>,
+    pub(super) observer: Option<Box<dyn Observer>>,
+    pub(super) sampler: Sampler,
+    pub(super) logged_each_second: u32,
+    pub(super) is_off: AtomicBool,
+    pub(super) waiting: AtomicUsize,
+    pub(super) waiting_max: usize,
+    pub(super) allow: List,
+    pub(super) deny: List,
+    pub(super) has_lists: bool,
+    pub(super) tells_handlers: bool,
+    scopes_callers: bool,
+}
+
+impl Shared {
+    /// When judging begins, if an observer wants to know how long it takes.
+    #[inline]
+    pub(super) fn started(&self) -> Option<Timestamp> {
+        self.observer.is_some().then(|| self.limiter.clock().now())
+    }
+
+    #[inline]
+    pub(super) fn caller(&self, facets: &Facets<'_>) -> Option<Caller> {
+        if !self.scopes_callers {
+            return None;
+        }
+        let (client, user) = (facets.client(), facets.user());
+        (client.is_some() || user.is_some()).then(|| {
+            let caller = client.map_or_else(Caller::new, |client| Caller::new().client(client));
+            match user {
+                Some(user) => caller.user(user.clone()),
+                None => caller,
+            }
+        })
+    }
+}
+
+/// Which of the rules a guard asks.
+#[derive(Clone)]
+pub(super) enum Choice {
+    All,
+    Only(Arc<[Box<str>]>),
+    Except(Arc<[Box<str>]>),
+}
+
+impl Choice {
+    #[inline]
+    pub(super) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(names) => names.iter().any(|own| **own == *name),
+            Self::Except(names) => !names.iter().any(|own| **own == *name),
+        }
+    }
+}
+
+impl Guard {
+    /// Begins a guard over this limiter.
+    #[expect(clippy::new_ret_no_self, reason = "a guard without rules guards nothing")]
+    pub fn new(limiter: &Limiter) -> GuardBuilder {
+        GuardBuilder {
+            limiter: limiter.clone(),
+            rules: Vec::new(),
+            finder: ClientFinder::default(),
+            headers: Headers::standard(),
+            render: Box::new(problem),
+            observer: None,
+            logged_each_second: 10,
+            waiting_max: 10_000,
+            allow: Listed::default(),
+            deny: Listed::default(),
+            tells_handlers: false,
+            scopes_callers: true,
+        }
+    }
+
+    /// The tower layer.
+    pub fn layer(&self) -> GuardLayer {
+        GuardLayer::new(self.clone())
+    }
+
+    /// The layer that reads JSON bodies for rules with `json:` parts. It goes outside of
+    /// [`layer`](Self::layer).
+    pub fn json_layer(&self) -> JsonLayer {
+        JsonLayer::new(self.clone())
+    }
+
+    /// Puts other rules in force, all at once. Rules that stay keep what their keys have
+    /// used, also under another limit; without success nothing changes. Whoever waits
+    /// already goes on under the rules as they were.
+    ///
+    /// # Errors
+    /// As [`GuardBuilder::build`]; and if a concurrency limit would become a rate, or the
+    /// other way round, under the same name.
+    pub fn replace(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), GuardError> {
+        let _one_at_a_time = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = rules.into_iter().collect();
+        let new = RuleSet::replace(&self.shared.limiter, rules, Some(&self.shared.rules.load_full()))?;
+        self.shared.rules.store(Arc::new(new));
+        self.shared.version.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// This guard with only these of its rules, for one route. The state is shared.
+    ///
+    /// # Errors
+    /// If there is no rule of such a name.
+    pub fn only<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<Self, GuardError> {
+        Ok(Self { shared: self.shared.clone(), choice: Choice::Only(self.names(names)?) })
+    }
+
+    /// This guard without these of its rules. The state is shared.
+    ///
+    /// # Errors
+    /// If there is no rule of such a name.
+    pub fn except<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<Self, GuardError> {
+        Ok(Self { shared: self.shared.clone(), choice: Choice::Except(self.names(names)?) })
+    }
+
+    fn names<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Arc<[Box<str>]>, GuardError> {
+        let known = self.rules();
+        let check = |name: N| match known.iter().any(|known| known == name.as_ref()) {
+            true => Ok(name.as_ref().into()),
+            false => {
+                let name = crate::Key::new(name.as_ref()).to_string();
+                Err(GuardError::new(format!("there is no rule `{name}`; there are `{}`", known.join("`, `"))))
+            }
+        };
+        names.into_iter().map(check).collect()
+    }
+
+    /// The names of the rules in force.
+    pub fn rules(&self) -> Vec<String> {
+        self.shared.rules.load().rules.iter().map(|rule| rule.name.to_string()).collect()
+    }
+
+    /// Lets everything through from now on, recorded as [`Outcome::Off`](super::Outcome).
+    pub fn switch_off(&self) {
+        self.shared.is_off.store(true, Ordering::Relaxed);
+    }
+
+    /// Guards again.
+    pub fn switch_on(&self) {
+        self.shared.is_off.store(false, Ordering::Relaxed);
+    }
+
+    /// True if it guards.
+    pub fn is_on(&self) -> bool {
+        !self.shared.is_off.load(Ordering::Relaxed)
+    }
+
+    /// Requests that wait for their start now.
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+
+    /// The limiter that holds the state.
+    pub fn limiter(&self) -> &Limiter {
+        &self.shared.limiter
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("rules", &self.rules()).field("is_on", &self.is_on()).finish()
+    }
+}
+
+/// Collects what a [`Guard`] is made of. Everything is checked by
+/// [`build`](Self::build).
+#[must_use = "a builder does nothing until `build`"]
+pub struct GuardBuilder {
+    limiter: Limiter,
+    rules: Vec<Rule>,
+    finder: ClientFinder,
+    headers: Headers,
+    render: Box<dyn Render>,
+    observer: Option<Box<dyn Observer>>,
+    logged_each_second: u32,
+    waiting_max: usize,
+    allow: Listed,
+    deny: Listed,
+    tells_handlers: bool,
+    scopes_callers: bool,
+}
+
+impl GuardBuilder {
+    /// One rule more.
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// How the client's address is found; the peer's unless said.
+    pub fn client_ip(mut self, client_ip: ClientIp) -> Self {
+        self.finder.client_ip = client_ip;
+        self
+    }
+
+    /// Where the peer's address is, if not a [`Peer`](super::Peer) or axum's
+    /// `ConnectInfo` in the request's extensions: for tonic, its `TcpConnectInfo`.
+    pub fn peer(mut self, find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
+        self.finder.peer = Some(Arc::new(find));
+        self
+    }
+
+    /// Which header fields answers carry; [`Headers::standard`] unless said.
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// How refusals are answered; as `application/problem+json` unless said.
+    pub fn render(mut self, render: impl Render) -> Self {
+        self.render = Box::new(render);
+        self
+    }
+
+    /// Told about every verdict.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    /// How many refusals of each rule are logged in a second at most; 10 unless said. The
+    /// next line says how many were left out.
+    pub fn log_refusals(mut self, each_second: u32) -> Self {
+        self.logged_each_second = each_second;
+        self
+    }
+
+    /// How many requests may wait at the same time; 10,000 unless said. Beyond that,
+    /// requests are decided without waiting: whoever would have to wait is refused, and
+    /// told when to come back.
+    pub fn max_waiting(mut self, requests: usize) -> Self {
+        self.waiting_max = requests;
+        self
+    }
+
+    /// No rule applies to clients in these networks.
+    pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
+        self.allow.networks.extend(networks.into_iter().map(Into::into));
+        self
+    }
+
+    /// No rule applies to these keys, written as they are shown (`user:42`).
+    pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.allow.keys.extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// Clients in these networks are refused (403), whatever the rules say.
+    pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
+        self.deny.networks.extend(networks.into_iter().map(Into::into));
+        self
+    }
+
+    /// These keys are refused (403) by any rule that finds them.
+    pub fn deny_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.deny.keys.extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// Puts what was decided into the request's extensions as
+    /// [`Decided`](super::Decided), for handlers. It takes an allocation, so it is off
+    /// unless said.
+    pub fn tell_handlers(mut self) -> Self {
+        self.tells_handlers = true;
+        self
+    }
+
+    /// Whether the service runs within [`Caller::scope`], so that functions deep inside
+    /// can be limited by client or user; true unless said.
+    pub fn caller_scope(mut self, scope: bool) -> Self {
+        self.scopes_callers = scope;
+        self
+    }
+
+    /// The guard.
+    ///
+    /// # Errors
+    /// If a rule is wrong: it says which, what, and what to write instead.
+    pub fn build(self) -> Result<Guard, GuardError> {
+        let listed = |listed: &Listed| list(listed).map_err(GuardError::new);
+        let (allow, deny) = (listed(&self.allow)?, listed(&self.deny)?);
+        let rules = RuleSet::replace(&self.limiter, self.rules, None)?;
+        let shared = Shared {
+            limiter: self.limiter,
+            rules: ArcSwap::from_pointee(rules),
+            version: AtomicU64::new(0),
+            replacing: Mutex::default(),
+            finder: self.finder,
+            headers: self.headers,
+            render: self.render,
+            observer: self.observer,
+            sampler: Sampler::default(),
+            logged_each_second: self.logged_each_second,
+            is_off: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            waiting_max: self.waiting_max,
+            has_lists: !allow.is_empty() || !deny.is_empty(),
+            allow,
+            deny,
+            tells_handlers: self.tells_handlers,
+            scopes_callers: self.scopes_callers,
+        };
+        Ok(Guard { shared: Arc::new(shared), choice: Choice::All })
+    }
+}
+
+impl fmt::Debug for GuardBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuardBuilder").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}

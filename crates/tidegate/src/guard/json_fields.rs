@@ -1,0 +1,181 @@
+//! Fields of a JSON body, found without building the document.
+//!
+//! The parser walks to each pointer and skips everything else, so what a stranger sends
+//! is neither copied nor nested into. A member that stands twice on the way makes the
+//! field missing: programs differ in which one they take.
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// What a [`JsonLayer`](super::JsonLayer) has found, in the request's extensions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JsonFields(Arc<[Found]>);
+
+/// A pointer and what is there.
+type Found = (Box<str>, Option<Box<str>>);
+
+impl JsonFields {
+    /// The fields of `body` at these pointers; all missing if it is not JSON.
+    pub(super) fn find(pointers: Vec<Box<str>>, body: &[u8]) -> Self {
+        let find = |pointer: Box<str>| {
+            let field = field(body, &pointer);
+            (pointer, field)
+        };
+        Self(pointers.into_iter().map(find).collect())
+    }
+
+    pub(super) fn get(&self, pointer: &str) -> Option<&str> {
+        self.0.iter().find(|(own, _)| **own == *pointer).and_then(|(_, field)| field.as_deref())
+    }
+}
+
+/// A string as it is, a number (beyond 64 bits as the nearest double), a boolean; none for
+/// anything else.
+fn field(body: &[u8], pointer: &str) -> Option<Box<str>> {
+    let steps: Vec<Cow<'_, str>> = pointer.split('/').skip(1).map(unescaped).collect();
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let found = Step { rest: &steps }.deserialize(&mut json).ok()?;
+    json.end().ok()?;
+    found
+}
+
+/// `~1` is `/`, `~0` is `~` (RFC 6901).
+fn unescaped(step: &str) -> Cow<'_, str> {
+    if step.contains('~') { step.replace("~1", "/").replace("~0", "~").into() } else { step.into() }
+}
+
+/// The steps that are left.
+struct Step<'a> {
+    rest: &'a [Cow<'a, str>],
+}
+
+impl<'de> DeserializeSeed<'de> for Step<'_> {
+    type Value = Option<Box<str>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl Step<'_> {
+    fn end(&self, text: impl FnOnce() -> Box<str>) -> Option<Box<str>> {
+        self.rest.is_empty().then(text)
+    }
+}
+
+impl<'de> Visitor<'de> for Step<'_> {
+    type Value = Option<Box<str>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(self.end(|| text.into()))
+    }
+
+    fn visit_bool<E>(self, is: bool) -> Result<Self::Value, E> {
+        Ok(self.end(|| is.to_string().into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(self.end(|| number.to_string().into()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(self.end(|| number.to_string().into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(self.end(|| number.to_string().into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let step = self.rest.split_first();
+        let (mut found, mut times) = (None, 0);
+        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
+            match step {
+                Some((own, rest)) if *own == name => {
+                    found = map.next_value_seed(Step { rest })?;
+                    times += 1;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(found.filter(|_| times == 1))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let step = self.rest.split_first().and_then(|(own, rest)| Some((index(own)?, rest)));
+        let (mut found, mut at) = (None, 0usize);
+        loop {
+            let more = match step {
+                Some((own, rest)) if own == at => {
+                    items.next_element_seed(Step { rest })?.map(|item| found = item).is_some()
+                }
+                _ => items.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                return Ok(found);
+            }
+            at += 1;
+        }
+    }
+}
+
+/// A place in an array: digits without a leading zero.
+fn index(step: &str) -> Option<usize> {
+    let is_plain = step == "0" || !step.starts_with(['0', '+']);
+    step.parse().ok().filter(|_| is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pointer: &str, json: &str) -> Option<String> {
+        field(json.as_bytes(), pointer).map(String::from)
+    }
+
+    #[test]
+    fn a_pointer_finds_its_field() {
+        let json = r#" {"a": [1, {"b/c": "x\ny", "~": true}], "order": {"goodsId": 7}, "n": -1.5} "#;
+        assert_eq!(at("/order/goodsId", json).as_deref(), Some("7"));
+        assert_eq!(at("/a/0", json).as_deref(), Some("1"));
+        assert_eq!(at("/a/1/b~1c", json).as_deref(), Some("x\ny"));
+        assert_eq!(at("/a/1/~0", json).as_deref(), Some("true"));
+        assert_eq!(at("/n", json).as_deref(), Some("-1.5"));
+        for missing in ["/a", "/order", "/a/2", "/a/01", "/a/-", "/x", "/n/0", "/order/goodsId/0"] {
+            assert_eq!(at(missing, json), None, "{missing}");
+        }
+    }
+
+    #[test]
+    fn what_programs_read_differently_is_missing() {
+        assert_eq!(at("/a", r#"{"a": 1, "a": 2}"#), None);
+        assert_eq!(at("/a/b", r#"{"a": {"b": 1}, "a": {"c": 2}}"#), None);
+        assert_eq!(at("/a", r#"{"a": 1} {"a": 2}"#), None);
+        assert_eq!(at("/a", r#"{"a": 1,}"#), None);
+        assert_eq!(at("/a", r#"{"a": 1"#), None);
+        assert_eq!(at("/a", r#"{"\u0061": 1, "a": 2}"#), None);
+        assert_eq!(at("/a", "\"a\""), None);
+        assert_eq!(at("/a", ""), None);
+    }
+
+    #[test]
+    fn depth_takes_no_stack() {
+        let deep = "[".repeat(60_000);
+        assert_eq!(at("/a", &format!("{{\"x\": {deep}")), None);
+        let closed = format!("{{\"x\": {deep}{}, \"a\": 1}}", "]".repeat(60_000));
+        // Skipped without recursion.
+        assert_eq!(at("/a", &closed).as_deref(), Some("1"));
+    }
+}

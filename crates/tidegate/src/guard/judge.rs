@@ -1,0 +1,237 @@
+//! One request before one snapshot of the rules: asking, answering, telling.
+
+use super::answer::{Protocol, Refused, whole};
+use super::decide::{Ask, Decisions, Judged, Passage, Stop};
+use super::fields::{Fields, Shown};
+use super::guarded::Shared;
+use super::observe;
+use super::record::{Outcome, Record};
+use super::rules::{Policy, Ready, RuleSet};
+use crate::algorithm::Mode;
+use crate::ask::Side;
+use crate::clock::Timestamp;
+use crate::decision::Decision;
+use crate::key::Key;
+use crate::limiter::Check;
+use crate::store::memory;
+use bytes::Bytes;
+use http::Response;
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// One snapshot of the rules, judging one request.
+pub(super) struct Judge<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) rules: &'a RuleSet,
+    /// When judging began, if somebody wants to know how long it takes.
+    pub(super) started: Option<Timestamp>,
+}
+
+impl<'a> Judge<'a> {
+    /// Each question with each policy of its rule, in the order in which they are asked.
+    pub(super) fn policies<'b>(
+        &self,
+        asks: &'b [Ask],
+    ) -> impl Iterator<Item = (&'a Ready, &'a Policy, &'b Ask)> + use<'a, 'b> {
+        let rules = self.rules;
+        asks.iter().flat_map(move |ask| {
+            let rule = &rules.rules[ask.rule];
+            rule.policies.iter().map(move |policy| (rule, policy, ask))
+        })
+    }
+
+    /// Decides all questions in memory, without waits.
+    #[inline]
+    pub(super) fn decide_now<'b>(&self, asks: &'b [Ask]) -> Decisions {
+        if let [ask] = asks
+            && let [policy] = self.rules.rules[ask.rule].policies.as_slice()
+        {
+            return Decisions::from_slice(&[policy.gate.check_cost(&ask.key, ask.cost)]);
+        }
+        if asks.is_empty() {
+            return Decisions::new();
+        }
+        // Without the permit that `Limiter::check` makes: there is nothing to give back.
+        let question = |(_, policy, ask): (_, &'a Policy, &'b Ask)| match &policy.gate.side {
+            Side::Memory(meter) => Some(memory::Ask { meter, hash: meter.hash(&ask.key), cost: ask.cost }),
+            #[cfg(feature = "redis")]
+            Side::Redis(_) => None,
+        };
+        let questions: SmallVec<[memory::Ask<'_>; 4]> = self.policies(asks).filter_map(question).collect();
+        memory::decide_all(&questions, Mode::Check).0.into_iter().map(|told| told.decision).collect()
+    }
+
+    pub(super) fn checks<'b>(&self, asks: &'b [Ask]) -> impl Iterator<Item = Check<'b>>
+    where
+        'a: 'b,
+    {
+        self.policies(asks).map(|(_, policy, ask)| Check::new(&policy.gate, &ask.key).cost(ask.cost))
+    }
+
+    /// The end of the rules in force: what a request takes along, or its answer.
+    #[inline]
+    pub(super) fn settle<'b>(
+        &self,
+        asks: &'b [Ask],
+        decisions: &'b [Decision],
+        wait: Duration,
+        protocol: impl FnOnce() -> Protocol,
+    ) -> Judged {
+        if !decisions.iter().all(Decision::is_allowed) {
+            return Err(self.refuse(asks, decisions, protocol()));
+        }
+        if self.is_watched() {
+            let outcome = if wait.is_zero() { Outcome::Allowed } else { Outcome::Waited };
+            for ((rule, policy, ask), decision) in self.policies(asks).zip(decisions) {
+                self.tell(rule, &Record { wait, ..self.record(rule, policy, ask, decision, outcome) });
+            }
+        }
+        let shown = |((_, policy, ask), decision): ((&Ready, &'a Policy, &'b Ask), &'b Decision)| Shown {
+            text: &policy.text,
+            decision,
+            key: &ask.key,
+        };
+        let shown: SmallVec<[Shown<'_>; 2]> = self.policies(asks).zip(decisions).map(shown).collect();
+        let each: SmallVec<[(&Policy, &Decision); 2]> =
+            self.policies(asks).map(|(_, policy, _)| policy).zip(decisions).collect();
+        let decided = self.decided(&each, wait);
+        Ok(Passage { fields: Fields::new(&self.shared.headers, &shown), decided, ..Passage::default() })
+    }
+
+    /// What handlers are told, if they are.
+    #[inline]
+    pub(super) fn decided(
+        &self,
+        each: &[(&Policy, &Decision)],
+        wait: Duration,
+    ) -> Option<Box<super::Decided>> {
+        let named = |(policy, decision): &(&Policy, &Decision)| (policy.name.clone(), **decision);
+        self.shared.tells_handlers.then(|| Box::new(super::Decided::new(each.iter().map(named), wait)))
+    }
+
+    #[cold]
+    pub(super) fn refuse(
+        &self,
+        asks: &[Ask],
+        decisions: &[Decision],
+        protocol: Protocol,
+    ) -> Box<Response<Bytes>> {
+        let records: SmallVec<[Record<'_>; 2]> = self
+            .policies(asks)
+            .zip(decisions)
+            .map(|((rule, policy, ask), decision)| {
+                self.record(rule, policy, ask, decision, Outcome::of_denied(decision))
+            })
+            .collect();
+        for ((rule, ..), record) in self.policies(asks).zip(&records) {
+            self.tell(rule, record);
+        }
+        let weight = |at: &usize| crate::verdict::weight(&decisions[*at]);
+        let binding = (0..decisions.len()).max_by_key(weight).unwrap_or(0);
+        self.answer(&records, binding, protocol)
+    }
+
+    /// The answer to a request that is refused before the store is asked.
+    #[cold]
+    pub(super) fn stop(&self, stop: &Stop, protocol: Protocol) -> Box<Response<Bytes>> {
+        let rule = stop.rule.map(|at| &self.rules.rules[at]);
+        let record = self.brief(rule, &stop.key, stop.outcome);
+        match rule {
+            Some(rule) => self.tell(rule, &record),
+            None => self.tell_with(&self.shared.sampler, &record),
+        }
+        self.answer(&[record], 0, protocol)
+    }
+
+    fn answer(&self, records: &[Record<'_>], binding: usize, protocol: Protocol) -> Box<Response<Bytes>> {
+        let headers = &self.shared.headers;
+        let retry_after = records[binding].decision.and_then(|decision| decision.retry_after());
+        let retry_after_seconds = retry_after.map(|after| headers.retry_after(after));
+        let refused = Refused { records, binding, retry_after, retry_after_seconds };
+        Box::new(whole(&*self.shared.render, headers, &refused, self.rules, protocol))
+    }
+
+    /// Records what a rule that only watches would have done.
+    pub(super) fn watch(&self, ask: &Ask, decisions: &[Decision], wait: Duration) {
+        let is_allowed = decisions.iter().all(Decision::is_allowed);
+        for ((rule, policy, ask), decision) in self.policies(std::slice::from_ref(ask)).zip(decisions) {
+            let outcome = match (is_allowed, wait.is_zero()) {
+                (true, true) => Outcome::Allowed,
+                (true, false) => Outcome::Waited,
+                (false, _) => Outcome::of_denied(decision),
+            };
+            self.tell(rule, &Record { wait, ..self.record(rule, policy, ask, decision, outcome) });
+        }
+    }
+
+    /// Records that a rule was not asked, or what one that only watches thinks of it.
+    pub(super) fn pass(&self, rule: &Ready, key: &[u8], outcome: Outcome) {
+        if self.is_watched() || outcome.is_refusal() {
+            self.tell(rule, &self.brief(Some(rule), key, outcome));
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_watched(&self) -> bool {
+        self.started.is_some() || tracing::enabled!(target: "tidegate::guard", tracing::Level::TRACE)
+    }
+
+    #[inline]
+    fn tell(&self, rule: &Ready, record: &Record<'_>) {
+        self.tell_with(&rule.sampler, record);
+    }
+
+    fn tell_with(&self, sampler: &observe::Sampler, record: &Record<'_>) {
+        if let Some(observer) = &self.shared.observer {
+            observer.verdict(record);
+        }
+        if record.outcome.is_refusal() {
+            let now = || self.shared.limiter.clock().now();
+            observe::log_refused(record, sampler, self.shared.logged_each_second, now);
+        } else {
+            observe::log_passed(record);
+        }
+    }
+
+    fn took(&self) -> Duration {
+        self.started.map_or(Duration::ZERO, |started| self.shared.limiter.clock().now().since(started))
+    }
+
+    fn record<'b>(
+        &self,
+        rule: &'b Ready,
+        policy: &'b Policy,
+        ask: &'b Ask,
+        decision: &Decision,
+        outcome: Outcome,
+    ) -> Record<'b> {
+        Record {
+            rule: &rule.name,
+            policy: &policy.name,
+            key: Some(Key::new(&ask.key)),
+            limit: Some(&policy.limit),
+            decision: Some(*decision),
+            outcome,
+            is_shadow: rule.is_shadow,
+            wait: Duration::ZERO,
+            took: self.took(),
+            expr: None,
+        }
+    }
+
+    fn brief<'b>(&self, rule: Option<&'b Ready>, key: &'b [u8], outcome: Outcome) -> Record<'b> {
+        let name = rule.map_or("", |rule| &*rule.name);
+        Record {
+            rule: name,
+            policy: name,
+            key: (!key.is_empty()).then(|| Key::new(key)),
+            limit: None,
+            decision: None,
+            outcome,
+            is_shadow: rule.is_some_and(|rule| rule.is_shadow),
+            wait: Duration::ZERO,
+            took: self.took(),
+            expr: rule.map(|rule| &rule.key),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Whose allowance a request takes from, as an expression: `user else ip`.
+//!
+//! Parsed once, from the same text in code and in a config file. What it finds in a
+//! request is written by [`key_write`](super::key_write).
+
+use super::facets::Facets;
+use super::key_text;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Whose allowance a request takes from: parts of the request, joined by `+`, with
+/// alternatives after `else`.
+///
+/// ```
+/// use tidegate::guard::KeyExpr;
+///
+/// let key: KeyExpr = "user + path:2 else ip + path:2".parse()?;
+/// assert_eq!(key.to_string(), "user + path:2 else ip + path:2");
+///
+/// let error = "usr".parse::<KeyExpr>().unwrap_err();
+/// assert!(error.to_string().starts_with("`usr` is not a part of a key"));
+/// # Ok::<(), tidegate::guard::KeyError>(())
+/// ```
+///
+/// | part | finds | shown as |
+/// |---|---|---|
+/// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
+/// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
+/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=k1` |
+/// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
+/// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
+/// | `cookie:session` | a cookie that stands there once | `cookie:session=s1` |
+/// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
+/// | `route` | the method and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
+/// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](super::JsonLayer) | `json:/order/goodsId=7` |
+/// | `'everyone'` | itself | `'everyone'` |
+///
+/// Several parts are joined as `user:42+path:2=7`. In what a request says, `+` and `%`
+/// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
+/// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
+/// bits of it); an empty one, one above 4096 bytes, and one that stands there twice count
+/// as missing. What happens then is the rule's [`Missing`](super::Missing).
+#[derive(Clone, Debug)]
+pub struct KeyExpr {
+    pub(super) alternatives: Vec<Vec<Part>>,
+}
+
+/// One part of a key.
+#[derive(Clone)]
+pub(super) enum Part {
+    Ip,
+    User,
+    Header(http::HeaderName),
+    /// From 1.
+    Path(usize),
+    Query(Box<str>),
+    Cookie(Box<str>),
+    Method,
+    Route,
+    Json(Box<str>),
+    Constant(Box<str>),
+    Custom {
+        name: Box<str>,
+        find: Find,
+    },
+}
+
+/// A function that finds a part.
+pub(super) type Find = Arc<dyn Fn(&Facets<'_>) -> Option<String> + Send + Sync>;
+
+impl KeyExpr {
+    /// A part that a function finds, shown as `name:…`. None is missing.
+    ///
+    /// ```
+    /// use tidegate::guard::KeyExpr;
+    ///
+    /// // the tenant is the first label of the host's name
+    /// let tenant = KeyExpr::from_fn("tenant", |facets| {
+    ///     let host = facets.headers().get("host")?.to_str().ok()?;
+    ///     host.split('.').next().map(str::to_string)
+    /// })?;
+    /// let key = tenant.and("user".parse()?);
+    /// assert_eq!(key.to_string(), "fn:tenant + user");
+    /// # Ok::<(), tidegate::guard::KeyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the name is not 1 to 64 letters, digits or any of `._-[]$@`, or is one of the
+    /// parts that are known already.
+    pub fn from_fn(
+        name: &str,
+        find: impl Fn(&Facets<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Result<Self, KeyError> {
+        key_text::check_name("fn", name)?;
+        if key_text::KINDS.contains(&name) {
+            // Its keys could not be told from those of that part.
+            let what = format!("`{name}` is a part of its own");
+            return Err(KeyError { what, example: "KeyExpr::from_fn(\"tenant\", …)" });
+        }
+        Ok(Self::of(Part::Custom { name: name.into(), find: Arc::new(find) }))
+    }
+
+    pub(super) fn of(part: Part) -> Self {
+        Self { alternatives: vec![vec![part]] }
+    }
+
+    /// This and `other` together: `self + other`. Alternatives are combined, each with
+    /// each.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let Self { alternatives: others } = other;
+        let join = |own: &Vec<Part>| -> Vec<Vec<Part>> {
+            others.iter().map(|more| own.iter().chain(more).cloned().collect()).collect()
+        };
+        Self { alternatives: self.alternatives.iter().flat_map(join).collect() }
+    }
+
+    /// `other` where a part of this is missing: `self else other`.
+    #[must_use]
+    pub fn or_else(mut self, other: Self) -> Self {
+        self.alternatives.extend(other.alternatives);
+        self
+    }
+
+    /// The JSON pointers that it asks for.
+    pub(super) fn pointers(&self) -> impl Iterator<Item = &str> {
+        self.alternatives.iter().flatten().filter_map(|part| match part {
+            Part::Json(pointer) => Some(&**pointer),
+            _ => None,
+        })
+    }
+}
+
+impl FromStr for KeyExpr {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        key_text::parse(text)
+    }
+}
+
+impl TryFrom<&str> for KeyExpr {
+    type Error = KeyError;
+
+    fn try_from(text: &str) -> Result<Self, KeyError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for KeyExpr {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for KeyExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, parts) in self.alternatives.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { " else " })?;
+            for (at, part) in parts.iter().enumerate() {
+                write!(f, "{}{part}", if at == 0 { "" } else { " + " })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip => f.write_str("ip"),
+            Self::User => f.write_str("user"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Path(number) => write!(f, "path:{number}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Method => f.write_str("method"),
+            Self::Route => f.write_str("route"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::Constant(text) => write!(f, "'{text}'"),
+            Self::Custom { name, .. } => write!(f, "fn:{name}"),
+        }
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Why a text is not a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; write for example `{example}`")]
+pub struct KeyError {
+    pub(super) what: String,
+    pub(super) example: &'static str,
+}
+
+impl From<std::convert::Infallible> for KeyError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

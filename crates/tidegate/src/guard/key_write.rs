@@ -1,0 +1,231 @@
+//! A key as bytes: readable for an operator, unambiguous for the store, bounded.
+//!
+//! Every part is its tag and its value (`user:42`, `path:2=7`), parts are joined by `+`.
+//! Tags and constants never contain `+` or `%`, and in values both are escaped, so the
+//! bytes can be split in one way only. Nothing is allocated for keys up to 96 bytes.
+
+use super::facets::Facets;
+use super::key::{KeyExpr, Part};
+use super::text::{self, PartText};
+use http::Method;
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+/// A written key.
+pub(super) type KeyBytes = SmallVec<[u8; 96]>;
+
+/// Longer values are digested.
+const WHOLE_MAX: usize = 128;
+/// Longer values count as missing: a stranger does not make us digest megabytes.
+const VALUE_MAX: usize = 4096;
+/// Bytes of a digested value that are shown.
+const SHOWN: usize = 16;
+
+/// The key of a request, or none if a part is missing in every alternative. `route` is
+/// the pattern of the rule that fits.
+#[inline]
+pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> bool {
+    expr.alternatives.iter().any(|parts| {
+        key.clear();
+        parts.iter().enumerate().all(|(at, part)| {
+            if at > 0 {
+                key.push(b'+');
+            }
+            write_part(part, facets, route, key).is_some()
+        })
+    })
+}
+
+/// What one part says, for a cost.
+pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>> {
+    let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).ok_or(());
+    match part {
+        Part::Header(name) => {
+            let mut lines = facets.headers().get_all(name).iter();
+            let first = lines.next()?;
+            // Two of them are not a number.
+            Some(if lines.next().is_some() { Err(()) } else { read(first.as_bytes()) })
+        }
+        Part::Query(name) => {
+            let query = facets.uri().query()?;
+            match text::parameter(query, name) {
+                Some(value) => Some(read(&value)),
+                // Twice there, or not read because it is too long: not a number either.
+                None => (query.len() > text::READ_MAX || query.contains(&**name)).then_some(Err(())),
+            }
+        }
+        Part::Json(pointer) => facets.json(pointer).map(|text| read(text.as_bytes())),
+        _ => None,
+    }
+}
+
+#[inline]
+fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Option<()> {
+    match part {
+        Part::Ip => {
+            let (network, bits) = facets.client()?.network();
+            key.extend_from_slice(b"ip:");
+            write_ip(key, network, bits);
+            Some(())
+        }
+        Part::User => {
+            let user = facets.user()?;
+            key.extend_from_slice(b"user:");
+            value(key, user.as_str().as_bytes())
+        }
+        Part::Header(name) => {
+            let found = text::header(facets.headers(), name)?;
+            named(key, b"header:", name.as_str());
+            value(key, found)
+        }
+        Part::Path(number) => {
+            let found = text::segment(facets.uri().path(), *number)?;
+            let _ = write!(Text(key), "path:{number}=");
+            bounded(key, found, PartText::Path)
+        }
+        Part::Query(name) => {
+            let found = text::parameter(facets.uri().query()?, name)?;
+            named(key, b"query:", name);
+            value(key, &found)
+        }
+        Part::Cookie(name) => {
+            let found = text::cookie(facets.headers(), name)?;
+            named(key, b"cookie:", name);
+            value(key, found)
+        }
+        Part::Method => {
+            key.extend_from_slice(b"method:");
+            key.extend_from_slice(method(facets.method()));
+            Some(())
+        }
+        Part::Route => {
+            let pattern = route.or_else(|| facets.matched_path())?;
+            key.extend_from_slice(b"route:");
+            key.extend_from_slice(method(facets.method()));
+            key.push(b' ');
+            value(key, pattern.as_bytes())
+        }
+        Part::Json(pointer) => {
+            let found = facets.json(pointer)?;
+            named(key, b"json:", pointer);
+            value(key, found.as_bytes())
+        }
+        Part::Constant(text) => {
+            key.push(b'\'');
+            key.extend_from_slice(text.as_bytes());
+            key.push(b'\'');
+            Some(())
+        }
+        Part::Custom { name, find } => {
+            let found = find(facets)?;
+            key.extend_from_slice(name.as_bytes());
+            key.push(b':');
+            value(key, found.as_bytes())
+        }
+    }
+}
+
+fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
+    key.extend_from_slice(kind);
+    key.extend_from_slice(name.as_bytes());
+    key.push(b'=');
+}
+
+/// Methods that anybody could make up would each have an allowance of their own.
+fn method(method: &Method) -> &[u8] {
+    match *method {
+        Method::GET
+        | Method::HEAD
+        | Method::POST
+        | Method::PUT
+        | Method::PATCH
+        | Method::DELETE
+        | Method::OPTIONS
+        | Method::CONNECT
+        | Method::TRACE => method.as_str().as_bytes(),
+        _ => b"OTHER",
+    }
+}
+
+/// Decodes what is short enough to be looked at.
+fn bounded(key: &mut KeyBytes, raw: &[u8], part: PartText) -> Option<()> {
+    if raw.len() > VALUE_MAX {
+        return None;
+    }
+    value(key, &text::decoded(raw, part))
+}
+
+/// A value with its `+` and `%` escaped; the digest of a long one.
+#[inline]
+fn value(key: &mut KeyBytes, value: &[u8]) -> Option<()> {
+    if value.is_empty() || value.len() > VALUE_MAX {
+        return None;
+    }
+    if value.len() <= WHOLE_MAX {
+        escaped(key, value);
+        return Some(());
+    }
+    escaped(key, &value[..SHOWN]);
+    // No escape looks like this, so no short value does.
+    key.extend_from_slice(b"%#");
+    for byte in &Sha256::digest(value)[..16] {
+        let _ = write!(Text(key), "{byte:02x}");
+    }
+    Some(())
+}
+
+#[inline]
+fn escaped(key: &mut KeyBytes, value: &[u8]) {
+    if !value.iter().any(|byte| matches!(byte, b'+' | b'%')) {
+        key.extend_from_slice(value);
+        return;
+    }
+    for byte in value {
+        match byte {
+            b'+' => key.extend_from_slice(b"%2B"),
+            b'%' => key.extend_from_slice(b"%25"),
+            byte => key.push(*byte),
+        }
+    }
+}
+
+/// As [`Client`](crate::Client) shows it, without the machinery of formatting for the
+/// common case.
+fn write_ip(key: &mut KeyBytes, network: IpAddr, bits: u8) {
+    match network {
+        IpAddr::V4(ip) if bits == 32 => {
+            let (mut text, mut length) = ([b'.'; 16], 0);
+            for octet in ip.octets() {
+                if octet >= 100 {
+                    text[length] = b'0' + octet / 100;
+                    length += 1;
+                }
+                if octet >= 10 {
+                    text[length] = b'0' + octet / 10 % 10;
+                    length += 1;
+                }
+                text[length] = b'0' + octet % 10;
+                length += 2;
+            }
+            key.extend_from_slice(&text[..length - 1]);
+        }
+        IpAddr::V6(ip) if bits == 128 => {
+            let _ = write!(Text(key), "{ip}");
+        }
+        ip => {
+            let _ = write!(Text(key), "{ip}/{bits}");
+        }
+    }
+}
+
+/// Formats into a key; never fails.
+struct Text<'a>(&'a mut KeyBytes);
+
+impl Write for Text<'_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}

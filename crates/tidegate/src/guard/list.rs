@@ -1,0 +1,86 @@
+//! Allow and deny lists, by network and by key.
+
+use super::network::{NetworkError, Networks};
+use crate::caller::Client;
+use std::collections::HashSet;
+
+/// Who is on a list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct List {
+    networks: Networks,
+    keys: HashSet<Box<[u8]>>,
+}
+
+impl List {
+    pub(super) fn add_networks<N: AsRef<str>>(
+        &mut self,
+        networks: impl IntoIterator<Item = N>,
+    ) -> Result<(), NetworkError> {
+        self.networks.add(networks)
+    }
+
+    pub(super) fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
+        self.keys.extend(keys.into_iter().map(|key| key.as_ref().into()));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.networks.is_empty() && self.keys.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn has_networks(&self) -> bool {
+        !self.networks.is_empty()
+    }
+
+    pub(super) fn has_client(&self, client: Option<Client>) -> bool {
+        client.is_some_and(|client| self.networks.meet(client))
+    }
+
+    #[inline]
+    pub(super) fn has_key(&self, key: &[u8]) -> bool {
+        !self.keys.is_empty() && self.keys.contains(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(networks: &[&str]) -> List {
+        let mut list = List::default();
+        list.add_networks(networks).unwrap();
+        list
+    }
+
+    fn has(list: &List, ip: &str) -> bool {
+        list.has_client(Some(Client::new(ip.parse().unwrap())))
+    }
+
+    #[test]
+    fn a_network_has_its_addresses() {
+        let office = list(&["10.0.0.0/8", "203.0.113.7", "2001:db8::/32"]);
+        assert!(has(&office, "10.200.3.4"));
+        assert!(has(&office, "203.0.113.7"));
+        assert!(!has(&office, "203.0.113.8"));
+        assert!(has(&office, "::ffff:10.1.1.1"));
+        assert!(has(&office, "2001:db8:ffff::1"));
+        assert!(!has(&office, "2001:db9::1"));
+        assert!(!list(&["0.0.0.0/0"]).has_client(None));
+    }
+
+    #[test]
+    fn one_ipv6_address_means_the_client_that_it_is_counted_as() {
+        let one = list(&["2001:db8::5"]);
+        assert!(has(&one, "2001:db8::5"));
+        assert!(has(&one, "2001:db8::6"));
+        assert!(!has(&one, "2001:db8:0:1::5"));
+    }
+
+    #[test]
+    fn what_is_not_a_network_is_told() {
+        for text in ["10.0.0.0/33", "10.0.0/8", "::/129", "x", "10.0.0.0/-1", ""] {
+            let error = List::default().add_networks([text]).unwrap_err().to_string();
+            assert!(error.contains("is not a network: write one such as"), "{error}");
+        }
+    }
+}

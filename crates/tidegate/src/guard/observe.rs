@@ -1,0 +1,132 @@
+//! Who is told about verdicts: an observer for metrics, and the log.
+//!
+//! Every verdict is told to the observer. The log gets what was let through at TRACE, and
+//! refusals at INFO, at most so many a second for each rule: a flood of requests is no
+//! flood of lines.
+
+use super::record::Record;
+use crate::clock::Timestamp;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tracing::Level;
+
+/// Told about every verdict: where metrics are counted.
+///
+/// It is called on the request's way: count and return. Rules' names are an operator's
+/// words and few; keys are strangers' words, so no label for them.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tidegate::guard::{Observer, Record};
+///
+/// #[derive(Default)]
+/// struct Refusals(AtomicU64);
+///
+/// impl Observer for Refusals {
+///     fn verdict(&self, record: &Record<'_>) {
+///         if record.outcome().is_refusal() && !record.is_shadow() {
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+/// ```
+pub trait Observer: Send + Sync + 'static {
+    /// A rule has judged a request.
+    fn verdict(&self, record: &Record<'_>) {
+        let _ = record;
+    }
+}
+
+/// Lets a few in each second through, and counts the others.
+#[derive(Debug, Default)]
+pub(super) struct Sampler {
+    /// The second in the upper half, how many came in it in the lower.
+    seen: AtomicU64,
+    suppressed: AtomicU64,
+}
+
+impl Sampler {
+    /// How many were suppressed before, if this one is let through.
+    pub(super) fn admit(&self, now: Timestamp, each_second: u32) -> Option<u64> {
+        let second = now.as_micros() / 1_000_000;
+        let count = |seen: u64| {
+            let count = if seen >> 32 == second { seen & 0xffff_ffff } else { 0 };
+            (count < u64::from(each_second)).then_some((second << 32) | (count + 1))
+        };
+        match self.seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
+            Ok(_) => Some(self.suppressed.swap(0, Ordering::Relaxed)),
+            Err(_) => {
+                self.suppressed.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}
+
+/// One line about something that was let through.
+#[inline]
+pub(super) fn log_passed(record: &Record<'_>) {
+    if tracing::enabled!(target: "tidegate::guard", Level::TRACE) {
+        log_passed_now(record);
+    }
+}
+
+#[cold]
+fn log_passed_now(record: &Record<'_>) {
+    tracing::trace!(
+        target: "tidegate::guard",
+        rule = record.rule,
+        policy = record.policy,
+        key = record.key.map(tracing::field::display),
+        outcome = record.outcome.as_str(),
+        shadow = record.is_shadow,
+        remaining = record.decision.map(|decision| decision.remaining()),
+        wait_ms = record.wait.as_millis() as u64,
+        degraded = record.is_degraded(),
+        "{record}"
+    );
+}
+
+/// One line about a refusal, if there were not too many in this second.
+pub(super) fn log_refused(
+    record: &Record<'_>,
+    sampler: &Sampler,
+    each_second: u32,
+    now: impl Fn() -> Timestamp,
+) {
+    if !tracing::enabled!(target: "tidegate::guard", Level::INFO) {
+        return;
+    }
+    let Some(suppressed) = sampler.admit(now(), each_second) else { return };
+    tracing::info!(
+        target: "tidegate::guard",
+        rule = record.rule,
+        policy = record.policy,
+        key = record.key.map(tracing::field::display),
+        outcome = record.outcome.as_str(),
+        shadow = record.is_shadow,
+        remaining = record.decision.map(|decision| decision.remaining()),
+        retry_after_ms =
+            record.decision.and_then(|decision| decision.retry_after()).map(|after| after.as_millis() as u64),
+        degraded = record.is_degraded(),
+        suppressed,
+        "{record}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_each_second_and_the_others_are_counted() {
+        let sampler = Sampler::default();
+        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
+        assert_eq!(sampler.admit(at(5), 2), Some(0));
+        assert_eq!(sampler.admit(at(5), 2), Some(0));
+        for _ in 0..7 {
+            assert_eq!(sampler.admit(at(5), 2), None);
+        }
+        assert_eq!(sampler.admit(at(6), 2), Some(7));
+        assert_eq!(sampler.admit(at(6), 0), None);
+    }
+}

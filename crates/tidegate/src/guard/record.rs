@@ -1,0 +1,189 @@
+//! One rule's verdict on one request, and the sentence that explains it.
+
+use crate::Limit;
+use crate::decision::{Decision, Denial};
+use crate::explain::{Numbers, Span};
+use crate::key::Key;
+use std::fmt;
+use std::time::Duration;
+
+/// What became of a request by one policy of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Let through and charged.
+    Allowed,
+    /// Let through and charged, after a wait.
+    Waited,
+    /// Refused: the allowance is used up.
+    Denied,
+    /// Refused: the store did not answer, and the rule denies then.
+    Unavailable,
+    /// This rule would have let it through, another one refused: nothing was charged.
+    NotCharged,
+    /// Refused: on a deny list.
+    Listed,
+    /// Not asked: on an allow list.
+    Exempt,
+    /// Not asked: a part of the key is missing, and the rule skips such requests.
+    Skipped,
+    /// Refused: a part of the key is missing, and the rule refuses such requests.
+    Incomplete,
+    /// Not asked: the guard is switched off.
+    Off,
+}
+
+impl Outcome {
+    /// One word for metrics, always the same: `allowed`, `waited`, `denied`,
+    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `off`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Waited => "waited",
+            Self::Denied => "denied",
+            Self::Unavailable => "unavailable",
+            Self::NotCharged => "not_charged",
+            Self::Listed => "listed",
+            Self::Exempt => "exempt",
+            Self::Skipped => "skipped",
+            Self::Incomplete => "incomplete",
+            Self::Off => "off",
+        }
+    }
+
+    /// True if a request that a rule in force sees like this is refused.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::Denied | Self::Unavailable | Self::Listed | Self::Incomplete)
+    }
+
+    pub(super) fn of_denied(decision: &Decision) -> Self {
+        match decision.denial() {
+            Some(Denial::Unavailable(_)) => Self::Unavailable,
+            Some(_) => Self::Denied,
+            None => Self::NotCharged,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One rule's verdict on one request. Its text is the sentence that explains it:
+/// ``denied by `checkout` for user:42: 1000/s, 0 left, free again in 320 ms``.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    pub(super) rule: &'a str,
+    pub(super) policy: &'a str,
+    pub(super) key: Option<Key<'a>>,
+    pub(super) limit: Option<&'a Limit>,
+    pub(super) decision: Option<Decision>,
+    pub(super) outcome: Outcome,
+    pub(super) is_shadow: bool,
+    pub(super) wait: Duration,
+    pub(super) took: Duration,
+    /// The key as an expression, where it could not be found.
+    pub(super) expr: Option<&'a super::KeyExpr>,
+}
+
+impl<'a> Record<'a> {
+    /// The rule's name; empty for the guard's own lists.
+    pub fn rule(&self) -> &'a str {
+        self.rule
+    }
+
+    /// The name of the rule's limit that this is about: the rule's name, and for a second
+    /// limit `name/2`.
+    pub fn policy(&self) -> &'a str {
+        self.policy
+    }
+
+    /// The key, where it was found.
+    pub fn key(&self) -> Option<Key<'a>> {
+        self.key
+    }
+
+    /// The limit, where it was asked.
+    pub fn limit(&self) -> Option<&'a Limit> {
+        self.limit
+    }
+
+    /// What the store decided, where it was asked.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
+    /// What became of the request, as far as this rule is concerned.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// True if the rule only watches: whatever the outcome, the request went on.
+    pub fn is_shadow(&self) -> bool {
+        self.is_shadow
+    }
+
+    /// How long the request waited for its start.
+    pub fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// How long deciding took, the wait included, on the limiter's clock. Zero unless the
+    /// guard has an [`Observer`](super::Observer).
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// True if the store did not answer, and the rule's fallback decided.
+    pub fn is_degraded(&self) -> bool {
+        self.decision.as_ref().is_some_and(Decision::is_degraded)
+    }
+}
+
+impl fmt::Display for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match (self.outcome, self.is_shadow) {
+            (Outcome::Allowed | Outcome::Waited, false) => "allowed",
+            (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
+            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
+            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
+            (Outcome::Incomplete, false) => "refused",
+            (Outcome::Incomplete, true) => "would be refused",
+            (Outcome::NotCharged, _) => "not charged",
+            (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
+            (Outcome::Off, _) => "let through",
+        };
+        f.write_str(verb)?;
+        match self.policy {
+            "" => f.write_str(" by the guard")?,
+            policy => write!(f, " by `{policy}`")?,
+        }
+        if let Some(key) = self.key {
+            write!(f, " for {key}")?;
+        }
+        if self.outcome == Outcome::Waited {
+            write!(f, " after {}", Span(self.wait))?;
+        }
+        f.write_str(": ")?;
+        match self.outcome {
+            Outcome::Listed => f.write_str("on a deny list"),
+            Outcome::Exempt => f.write_str("on an allow list"),
+            Outcome::NotCharged => f.write_str("another rule refused"),
+            Outcome::Off => f.write_str("the guard is switched off"),
+            Outcome::Skipped | Outcome::Incomplete => {
+                f.write_str("the request does not say ")?;
+                self.expr.map_or(Ok(()), |expr| write!(f, "{expr}"))
+            }
+            Outcome::Allowed | Outcome::Waited | Outcome::Denied | Outcome::Unavailable => self.numbers(f),
+        }
+    }
+}
+
+impl Record<'_> {
+    fn numbers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(limit), Some(decision)) = (self.limit, &self.decision) else { return Ok(()) };
+        write!(f, "{}", Numbers { limit, decision })
+    }
+}

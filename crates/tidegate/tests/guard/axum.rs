@@ -1,0 +1,135 @@
+//! Behind axum's router.
+
+use crate::support::{block_on, build, by, from, get, post};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, FromRef};
+use axum::routing::{get as on_get, post as on_post};
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use std::net::SocketAddr;
+use tidegate::Caller;
+use tidegate::guard::{Admitted, Decided, Guard, Rule};
+use tower::{Service, ServiceBuilder};
+
+fn call(app: &Router, request: Request<()>) -> Response<Body> {
+    let request = request.map(|()| Body::empty());
+    block_on(app.clone().call(request)).unwrap()
+}
+
+fn text(response: Response<Body>) -> String {
+    let bytes = block_on(response.into_body().collect()).unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn a_router_is_guarded_as_a_whole_and_by_route() {
+    let (guard, _) = build(|guard| {
+        guard.rule(Rule::new("route", "2/h").by("route")).rule(Rule::new("order", "1/h").by("path:2"))
+    });
+    let order = guard.only(["order"]).unwrap();
+    let route = guard.except(["order"]).unwrap();
+    let app: Router = Router::new()
+        .route("/goods/{id}", on_get(|| async { "goods" }))
+        .route("/goods/{id}/order", on_post(|| async { "ordered" }).layer(order.layer()))
+        // Inside the router, so that axum has chosen the route already.
+        .route_layer(route.layer());
+    assert_eq!(call(&app, get("/goods/1")).headers()["ratelimit"], "\"route\";r=1;t=1800");
+    assert_eq!(call(&app, get("/goods/2")).status(), 200);
+    let refused = call(&app, get("/goods/3"));
+    assert_eq!(refused.status(), 429);
+    assert!(text(refused).contains("for route:GET /goods/{id}: 2/h"), "the pattern is the key");
+    let ordered = call(&app, post("/goods/1/order"));
+    assert_eq!(ordered.headers().get_all("ratelimit").iter().count(), 2);
+    let refused = call(&app, post("/goods/1/order"));
+    assert!(text(refused).contains("denied by `order` for path:2=1"));
+    assert_eq!(call(&app, get("/none")).status(), 404);
+}
+
+#[test]
+fn the_peer_is_where_axum_puts_it() {
+    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "1/h").by("ip")));
+    let app: Router = Router::new().route("/", on_get(|| async { "x" })).layer(guard.layer());
+    let peer = |ip: &str| {
+        let mut request = get("/");
+        let address: SocketAddr = format!("{ip}:99").parse().unwrap();
+        request.extensions_mut().insert(ConnectInfo(address));
+        request
+    };
+    assert_eq!(call(&app, peer("192.0.2.1")).status(), 200);
+    assert_eq!(call(&app, peer("192.0.2.2")).status(), 200);
+    let refused = call(&app, peer("192.0.2.1"));
+    assert!(text(refused).contains("for ip:192.0.2.1:"));
+}
+
+#[test]
+fn a_handler_sees_what_was_decided_and_who_calls() {
+    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "5/h").by("user else ip")).tell_handlers());
+    async fn handler(decided: Decided, other: Option<Decided>) -> String {
+        assert!(other.is_some());
+        // Found by a function that knows nothing of the request.
+        tokio::task::yield_now().await;
+        let caller = Caller::current();
+        let (client, user) = (caller.client_ip().unwrap(), caller.user_id().unwrap().clone());
+        format!("{:?} left for {user} at {client}", decided.remaining())
+    }
+    let app: Router = Router::new().route("/", on_get(handler)).layer(guard.layer());
+    let answer = text(call(&app, from("192.0.2.1", by("ann", get("/")))));
+    assert_eq!(answer, "Some(4) left for ann at 192.0.2.1");
+    assert_eq!(Caller::current(), Caller::new());
+
+    let open: Router = Router::new().route("/", on_get(handler));
+    assert_eq!(call(&open, get("/")).status(), 500, "nobody guards it");
+}
+
+#[derive(Clone)]
+struct App {
+    guard: Guard,
+}
+
+impl FromRef<App> for Guard {
+    fn from_ref(app: &App) -> Self {
+        app.guard.clone()
+    }
+}
+
+#[test]
+fn a_handler_can_be_guarded_from_the_apps_state() {
+    let (guard, _) = build(|guard| {
+        guard
+            .rule(Rule::new("x", "2/h").by("user"))
+            .rule(Rule::new("places", "1 concurrent").by("'all'"))
+            .tell_handlers()
+    });
+    async fn handler(admitted: Admitted) -> (Admitted, String) {
+        let left =
+            admitted.decided().and_then(|decided| decided.policy("x")).map(tidegate::Decision::remaining);
+        (admitted, format!("{left:?}"))
+    }
+    let app: Router = Router::new().route("/", on_get(handler)).with_state(App { guard: guard.clone() });
+    let answer = call(&app, by("ann", get("/")));
+    assert_eq!(answer.headers()["ratelimit"], "\"x\";r=1;t=1800, \"places\";r=0");
+    assert_eq!(text(answer), "Some(1)");
+    assert_eq!(guard.limiter().get("places").unwrap().peek("'all'").remaining(), 1);
+    assert_eq!(call(&app, by("ann", get("/"))).status(), 200);
+    let refused = call(&app, by("ann", get("/")));
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+}
+
+#[test]
+fn json_keys_work_in_a_router() {
+    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "1/h").by("json:/id")));
+    async fn echo(body: String) -> String {
+        body
+    }
+    let layers = ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer());
+    let app: Router = Router::new().route("/", on_post(echo)).layer(layers);
+    let send = |json: &'static str| {
+        let request = Request::post("/").header("content-type", "application/json").body(Body::from(json));
+        block_on(app.clone().call(request.unwrap())).unwrap()
+    };
+    assert_eq!(text(send(r#"{"id": 1}"#)), r#"{"id": 1}"#);
+    assert_eq!(send(r#"{"id": 2}"#).status(), 200);
+    assert_eq!(send(r#"{ "id" : 1 }"#).status(), 429);
+}

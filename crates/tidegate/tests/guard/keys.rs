@@ -1,0 +1,202 @@
+//! Whose allowance it is, as the store and people see it.
+
+use crate::support::*;
+use http::Request;
+use proptest::prelude::*;
+use std::sync::{Arc, Mutex};
+use tidegate::guard::{Guard, KeyExpr, Missing, Observer, Record, Rule};
+
+#[derive(Clone, Default)]
+struct Keys(Arc<Mutex<Vec<Option<Vec<u8>>>>>);
+
+impl Observer for Keys {
+    fn verdict(&self, record: &Record<'_>) {
+        self.0.lock().unwrap().push(record.key().map(|key| key.as_bytes().to_vec()));
+    }
+}
+
+/// The key of each request; none where a part is missing.
+fn keys<B>(rule: Rule, requests: impl IntoIterator<Item = Request<B>>) -> Vec<Option<Vec<u8>>> {
+    let (limiter, _) = limiter();
+    let seen = Keys::default();
+    let rule = rule.missing(Missing::Skip);
+    let guard = Guard::new(&limiter).rule(rule).observer(seen.clone()).build().unwrap();
+    for request in requests {
+        ask(&guard, request);
+    }
+    let keys = seen.0.lock().unwrap();
+    keys.clone()
+}
+
+fn key_by(by: impl Into<String>, request: Request<()>) -> Option<String> {
+    let key = keys(Rule::new("x", "1000/s").by(by.into()), [request]).remove(0);
+    key.map(|key| String::from_utf8(key).unwrap())
+}
+
+#[test]
+fn a_key_reads_as_it_was_asked_for() {
+    let request = || {
+        let request = Request::post("/goods/a%2Fb/order?goodsId=7%2B1&x=1+2")
+            .header("x-api-key", "k1")
+            .header("cookie", "a=b; session=s1");
+        from("203.0.113.9", by("42", request.body(()).unwrap()))
+    };
+    for (expr, key) in [
+        ("ip", "ip:203.0.113.9"),
+        ("user", "user:42"),
+        ("header:X-Api-Key", "header:x-api-key=k1"),
+        ("path:1", "path:1=goods"),
+        ("path:2", "path:2=a/b"),
+        ("query:goodsId", "query:goodsId=7%2B1"),
+        ("query:x", "query:x=1 2"),
+        ("cookie:session", "cookie:session=s1"),
+        ("method", "method:POST"),
+        ("'everyone'", "'everyone'"),
+        ("'goods' + path:1 + user", "'goods'+path:1=goods+user:42"),
+        ("header:x-none else user", "user:42"),
+        ("user + header:x-none else ip", "ip:203.0.113.9"),
+    ] {
+        assert_eq!(key_by(expr, request()).as_deref(), Some(key), "{expr}");
+    }
+    for missing in ["header:x-none", "path:4", "query:none", "cookie:none", "json:/a", "route"] {
+        assert_eq!(key_by(missing, request()), None, "{missing}");
+    }
+    let route = Rule::new("x", "1/s").on("GET /x").on("/goods/{id}/{*rest}").by("route");
+    assert_eq!(keys(route, [request()])[0].as_deref(), Some(&b"route:POST /goods/{id}/{*rest}"[..]));
+}
+
+#[test]
+fn methods_that_anybody_can_make_up_share_a_key() {
+    for method in ["FOO", "BAR"] {
+        let request = Request::builder().method(method).uri("/").body(()).unwrap();
+        assert_eq!(key_by("method", request).as_deref(), Some("method:OTHER"));
+    }
+}
+
+#[test]
+fn what_stands_there_twice_is_missing() {
+    let twice = with("x-api-key", "b", with("x-api-key", "a", get("/?id=1&id=2")));
+    assert_eq!(key_by("header:x-api-key", twice), None);
+    assert_eq!(key_by("query:id", get("/?id=1&id=2")), None);
+    assert_eq!(key_by("cookie:s", with("cookie", "s=1; s=2", get("/"))), None);
+}
+
+#[test]
+fn a_long_value_is_shown_by_its_beginning_and_stands_for_itself() {
+    let key = |value: &str| key_by("header:authorization", with("authorization", value, get("/")));
+    let long = key(&"x".repeat(1000)).unwrap();
+    assert!(long.starts_with("header:authorization=xxxxxxxxxxxxxxxx%#"), "{long}");
+    assert_eq!(long.len(), "header:authorization=".len() + 16 + 2 + 32);
+    assert_ne!(key(&format!("{}y", "x".repeat(999))), Some(long));
+    assert_eq!(key(&"x".repeat(5000)), None);
+}
+
+#[test]
+fn a_key_can_be_found_by_a_function() {
+    let tenant = KeyExpr::from_fn("tenant", |facets| {
+        facets.uri().path().split('/').nth(1).filter(|first| first.len() > 1).map(str::to_string)
+    });
+    let rule = || Rule::new("x", "1/s").by(tenant.clone().unwrap().and("'v1'".parse().unwrap()));
+    let found = keys(rule(), [get("/acme/x"), get("/a/x")]);
+    assert_eq!(found, [Some(b"tenant:acme+'v1'".to_vec()), None]);
+    for wrong in ["a b", "", "user"] {
+        assert!(KeyExpr::from_fn(wrong, |_| None).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_million_addresses_of_one_network_share_one_allowance() {
+    let (guard, _) = guard_of(Rule::new("x", "3/h").by("ip"));
+    let mut shop = shop(&guard);
+    let mut allowed = 0;
+    for host in 0..1_000_000u128 {
+        // Spread over all 64 bits that a client chooses freely.
+        let host = host.wrapping_mul(0x9e37_79b9_7f4a_7c15) & u128::from(u64::MAX);
+        let ip = std::net::Ipv6Addr::from_bits((0x2001_0db8_0001_0002 << 64) | host);
+        let mut request = Request::new(());
+        request.extensions_mut().insert(tidegate::guard::Peer::new((ip, 1).into()));
+        allowed += u32::from(now(tower::Service::call(&mut shop, request)).unwrap().status() == 200);
+    }
+    assert_eq!(allowed, 3);
+    assert_eq!(ask(&guard, from("2001:db8:1:3::1", get("/"))).status, 200);
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
+    user: Option<String>,
+    header: Option<Vec<u8>>,
+    query: Option<String>,
+}
+
+impl Said {
+    fn request(&self) -> Request<()> {
+        let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        let uri = match &self.query {
+            Some(query) => format!("/?q={}", encode(query)),
+            None => "/".into(),
+        };
+        let mut request = get(&uri);
+        if let Some(user) = &self.user {
+            request = by(user, request);
+        }
+        if let Some(header) = &self.header {
+            let value = http::HeaderValue::from_bytes(header).unwrap();
+            request.headers_mut().insert("x-k", value);
+        }
+        request
+    }
+
+    /// What the expression `user + header:x-k else header:x-k + query:q else user` sees.
+    fn parts(&self) -> Option<Vec<(u8, Vec<u8>)>> {
+        let some =
+            |text: &Option<String>| text.clone().filter(|text| !text.is_empty()).map(String::into_bytes);
+        let header = self.header.clone().filter(|value| !value.is_empty());
+        match (some(&self.user), header, some(&self.query)) {
+            (Some(user), Some(header), _) => Some(vec![(0, user), (1, header)]),
+            (None, Some(header), Some(query)) => Some(vec![(1, header), (2, query)]),
+            (Some(user), None, _) => Some(vec![(0, user)]),
+            _ => None,
+        }
+    }
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    // Made of what separates parts, tags, and escapes.
+    let nasty = || {
+        prop::collection::vec(
+            prop::sample::select(vec![
+                "a",
+                "+",
+                "%",
+                "=",
+                "2B",
+                "25",
+                "#",
+                ":",
+                "'",
+                "user:",
+                "header:x-k=",
+                "query:q=",
+            ]),
+            0..5,
+        )
+        .prop_map(|parts| parts.concat())
+    };
+    (prop::option::of(nasty()), prop::option::of(nasty()), prop::option::of(nasty()))
+        .prop_map(|(user, header, query)| Said { user, header: header.map(String::into_bytes), query })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn two_requests_have_one_key_only_if_they_say_the_same(all in prop::collection::vec(said(), 2..12)) {
+        let rule = Rule::new("x", "1000/s").by("user + header:x-k else header:x-k + query:q else user");
+        let keys = keys(rule, all.iter().map(Said::request));
+        for (one, one_key) in all.iter().zip(&keys) {
+            prop_assert_eq!(one.parts().is_some(), one_key.is_some());
+            for (other, other_key) in all.iter().zip(&keys) {
+                prop_assert_eq!(one.parts() == other.parts(), one_key == other_key, "{:?} {:?}", one, other);
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What observers, the log and people are told.
+
+use crate::support::*;
+use proptest::prelude::*;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+use tidegate::guard::{Guard, GuardBuilder, Missing, Observer, Record, Rule};
+use tidegate::{Limiter, ManualClock};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+/// Every sentence, with what metrics would count.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Told {
+    fn verdict(&self, record: &Record<'_>) {
+        let shadow = if record.is_shadow() { " shadow" } else { "" };
+        self.0.lock().unwrap().push(format!("[{}{shadow}] {record}", record.outcome()));
+    }
+}
+
+impl Told {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+fn watched(rules: impl IntoIterator<Item = Rule>) -> (Guard, ManualClock, Told) {
+    let told = Told::default();
+    let (guard, clock) =
+        build(|guard| rules.into_iter().fold(guard.observer(told.clone()), GuardBuilder::rule));
+    (guard, clock, told)
+}
+
+#[test]
+fn every_verdict_is_a_sentence() {
+    let rule =
+        Rule::new("checkout", "1000/s burst 1").by("user").deny_keys(["user:eve"]).allow_keys(["user:me"]);
+    let (guard, _, told) = watched([rule]);
+    ask(&guard, by("42", get("/")));
+    ask(&guard, by("42", get("/")));
+    ask(&guard, by("eve", get("/")));
+    ask(&guard, by("me", get("/")));
+    ask(&guard, by("a\nb\0", get("/")));
+    guard.switch_off();
+    ask(&guard, by("42", get("/")));
+    assert_eq!(
+        told.take(),
+        [
+            "[allowed] allowed by `checkout` for user:42: 1000/s burst 1, 0 left",
+            "[denied] denied by `checkout` for user:42: 1000/s burst 1, 0 left, free again in 1 ms",
+            "[listed] denied by `checkout` for user:eve: on a deny list",
+            "[exempt] not asked by `checkout` for user:me: on an allow list",
+            "[allowed] allowed by `checkout` for user:a\\nb\\0: 1000/s burst 1, 0 left",
+            "[off] let through by `checkout`: the guard is switched off",
+        ]
+    );
+}
+
+#[test]
+fn rules_that_watch_or_do_not_apply_are_told_too() {
+    let (guard, _, told) = watched([
+        Rule::new("watch", "1/h").by("'x'").shadow(),
+        Rule::new("live", "5/h").by("'x'"),
+        Rule::new("skip", "1/h").by("user").missing(Missing::Skip),
+        Rule::new("need", "1/h").by("user else header:x-k").missing(Missing::Refuse).shadow(),
+    ]);
+    ask(&guard, get("/"));
+    told.take();
+    ask(&guard, get("/"));
+    assert_eq!(
+        told.take(),
+        [
+            "[skipped] not asked by `skip`: the request does not say user",
+            "[incomplete shadow] would be refused by `need`: the request does not say user else header:x-k",
+            "[allowed] allowed by `live` for 'x': 5/h, 3 left",
+            "[denied shadow] would be denied by `watch` for 'x': 1/h, 0 left, free again in 1 h",
+        ]
+    );
+}
+
+#[test]
+fn of_rules_that_are_not_charged_it_is_said() {
+    let (guard, _, told) = watched([Rule::new("a", "5/h").by("'x'"), Rule::new("b", "1/h").by("'x'")]);
+    ask(&guard, get("/"));
+    told.take();
+    ask(&guard, get("/"));
+    assert_eq!(
+        told.take(),
+        [
+            "[not_charged] not charged by `a` for 'x': another rule refused",
+            "[denied] denied by `b` for 'x': 1/h, 0 left, free again in 1 h",
+        ]
+    );
+}
+
+#[test]
+fn a_wait_is_told_with_the_time_it_took() {
+    #[derive(Clone, Default)]
+    struct Times(Arc<Mutex<Vec<(u128, u128)>>>);
+    impl Observer for Times {
+        fn verdict(&self, record: &Record<'_>) {
+            self.0.lock().unwrap().push((record.wait().as_millis(), record.took().as_millis()));
+        }
+    }
+    let times = Times::default();
+    let (guard, clock) =
+        build(|guard| guard.rule(Rule::new("x", "1 per 10s wait 20s").by("'x'")).observer(times.clone()));
+    let mut shop = shop(&guard);
+    assert!(now(tower::Service::call(&mut shop, get("/"))).is_ok());
+    let mut second = std::pin::pin!(tower::Service::call(&mut shop, get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    clock.advance(ms(10_500));
+    assert!(poll_once(second).is_ready());
+    assert_eq!(*times.0.lock().unwrap(), [(0, 0), (10_000, 10_500)]);
+}
+
+/// Writes what is logged for guards into lines.
+#[derive(Clone)]
+struct Log {
+    level: Level,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, " {}={value:?}", field.name());
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "tidegate::guard" && *metadata.level() <= self.level
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.lines.lock().unwrap().push(line.0);
+    }
+}
+
+fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
+    let log = Log { level, lines: Arc::default() };
+    // While there is one log only, a place in the code that another test's thread passes
+    // first, without a log, counts as one that nobody wants to hear of. With two, every
+    // log is asked.
+    let _second = tracing::Dispatch::new(log.clone());
+    tracing::subscriber::with_default(log.clone(), || {
+        tracing::callsite::rebuild_interest_cache();
+        run();
+    });
+    std::mem::take(&mut *log.lines.lock().unwrap())
+}
+
+#[test]
+fn refusals_are_logged_a_few_each_second_and_the_others_counted() {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder().clock(clock.clone()).max_keys(1000).build();
+    let guard = Guard::new(&limiter).rule(Rule::new("x", "1/h").by("user")).log_refusals(3).build().unwrap();
+    let lines = logged(Level::INFO, || {
+        for _ in 0..1000 {
+            ask(&guard, by("42", get("/")));
+        }
+        clock.advance(ms(1000));
+        ask(&guard, by("42", get("/")));
+    });
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+    assert!(lines[0].starts_with("INFO "), "{}", lines[0]);
+    for part in [
+        "message=denied by `x` for user:42: 1/h, 0 left, free again in 1 h",
+        "rule=\"x\"",
+        "key=user:42",
+        "outcome=\"denied\"",
+        "shadow=false",
+        "remaining=0",
+        "retry_after_ms=3600000",
+        "degraded=false",
+        "suppressed=0",
+    ] {
+        assert!(lines[0].contains(part), "{part} in {}", lines[0]);
+    }
+    assert!(lines[3].contains("suppressed=996"), "{}", lines[3]);
+}
+
+#[test]
+fn what_is_let_through_is_logged_only_to_those_who_want_it_all() {
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("user"));
+    assert!(logged(Level::DEBUG, || drop(ask(&guard, by("ann", get("/"))))).is_empty());
+    let lines = logged(Level::TRACE, || drop(ask(&guard, by("bob", get("/")))));
+    assert_eq!(lines.len(), 1);
+    assert!(lines[0].contains("TRACE message=allowed by `x` for user:bob: 1/h, 0 left"), "{}", lines[0]);
+}
+
+/// The common request has a short way, which nobody watches.
+#[derive(Default)]
+struct Watching;
+
+impl Observer for Watching {}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn it_makes_no_difference_whether_somebody_watches(
+        requests in prop::collection::vec((0u8..4, 0u8..3, 0u64..900), 1..40),
+    ) {
+        let rules = || [
+            Rule::new("order", "3 per 2s").on("POST /goods/{id}").by("path:2 + user").cost_from("query:n", 3),
+            Rule::new("per-user", "2/s").on("GET /{*all}").by("user"),
+            Rule::new("in-all", "9 per 2s").on("GET /goods/{id}").by("'all'"),
+        ];
+        let (plain, plain_clock) = build(|guard| rules().into_iter().fold(guard, GuardBuilder::rule));
+        let (watched, watched_clock) =
+            build(|guard| rules().into_iter().fold(guard.observer(Watching), GuardBuilder::rule));
+        for (who, what, later) in requests {
+            let request = || {
+                let request = match what {
+                    0 => post(&format!("/goods/{}?n={}", who % 2, who)),
+                    1 => get("/goods/1"),
+                    _ => get("/about"),
+                };
+                // One of them does not say who they are.
+                if who == 0 { request } else { by(&who.to_string(), request) }
+            };
+            let (one, other) = (ask(&plain, request()), ask(&watched, request()));
+            prop_assert_eq!((one.status, one.headers, one.body), (other.status, other.headers, other.body));
+            plain_clock.advance(ms(later));
+            watched_clock.advance(ms(later));
+        }
+    }
+}

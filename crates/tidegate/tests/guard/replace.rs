@@ -1,0 +1,96 @@
+//! Rules that are changed live.
+
+use crate::support::*;
+use std::pin::pin;
+use tidegate::guard::Rule;
+use tower::Service;
+
+#[test]
+fn a_changed_limit_keeps_what_was_used() {
+    let (guard, _) = guard_of(Rule::new("x", "10/h").by("user"));
+    for _ in 0..8 {
+        assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
+    }
+    guard.replace([Rule::new("x", "12/h").by("user")]).unwrap();
+    for _ in 0..4 {
+        let answer = ask(&guard, by("ann", get("/")));
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("ratelimit-policy"), Some("\"x\";q=12;w=3600"));
+    }
+    assert_eq!(ask(&guard, by("ann", get("/"))).status, 429);
+}
+
+#[test]
+fn a_rule_that_stays_keeps_its_state_while_others_come_and_go() {
+    let a = || Rule::new("a", "2/h").by("'x'");
+    let (guard, _) = build(|guard| guard.rule(a()).rule(Rule::new("b", "1/h").on("/b").by("'x'")));
+    ask(&guard, get("/"));
+    guard.replace([Rule::new("c", "9/h").by("'x'"), a()]).unwrap();
+    assert_eq!(guard.rules(), ["c", "a"]);
+    assert!(guard.limiter().get("b").is_none());
+    assert_eq!(ask(&guard, get("/b")).header("ratelimit"), Some("\"c\";r=8;t=400, \"a\";r=0;t=3600"));
+    assert_eq!(ask(&guard, get("/")).status, 429);
+}
+
+#[test]
+fn rules_that_cannot_be_put_in_force_change_nothing() {
+    let (guard, _) = build(|guard| {
+        guard.rule(Rule::new("a", "2/h").by("'x'")).rule(Rule::new("b", "3 concurrent").by("'x'"))
+    });
+    for wrong in [
+        vec![
+            Rule::new("new", "1/h").by("'x'"),
+            Rule::new("a", "5/h").by("'x'"),
+            Rule::new("b", "3/s").by("'x'"),
+        ],
+        vec![Rule::new("a", "5/h").by("'x'"), Rule::new("b", "nonsense").by("'x'")],
+        vec![Rule::new("a", "5/h").by("'x'"), Rule::new("a", "6/h").by("'x'")],
+    ] {
+        let error = guard.replace(wrong).unwrap_err();
+        assert!(error.rule().is_some(), "{error}");
+        assert_eq!(guard.rules(), ["a", "b"]);
+        assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "2/h");
+        assert!(guard.limiter().get("new").is_none());
+    }
+    ask(&guard, get("/"));
+    ask(&guard, get("/"));
+    assert_eq!(ask(&guard, get("/")).status, 429);
+}
+
+#[test]
+fn a_gate_of_somebody_else_is_shared_and_left_alone() {
+    let (limiter, _) = limiter();
+    let gate = limiter.gate("shared", "5/h").unwrap();
+    let guard =
+        tidegate::guard::Guard::new(&limiter).rule(Rule::new("shared", "5/h").by("'x'")).build().unwrap();
+    ask(&guard, get("/"));
+    assert_eq!(gate.peek("'x'").remaining(), 4);
+    guard.replace([]).unwrap();
+    assert!(limiter.get("shared").is_some());
+}
+
+#[test]
+fn whoever_waits_goes_on_under_the_rules_as_they_were() {
+    let (guard, clock) = guard_of(Rule::new("x", "1 per 10s wait 20s").by("'x'"));
+    let mut shop = shop(&guard);
+    assert!(now(shop.call(get("/"))).is_ok());
+    let mut waits = pin!(shop.call(get("/")));
+    assert!(poll_once(waits.as_mut()).is_pending());
+    guard.replace([]).unwrap();
+    assert!(poll_once(waits.as_mut()).is_pending());
+    assert_eq!(ask(&guard, get("/")).status, 200);
+    clock.advance(ms(10_000));
+    assert!(poll_once(waits).is_ready());
+}
+
+#[test]
+fn a_service_that_runs_already_sees_the_new_rules() {
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("'x'"));
+    let mut shop = shop(&guard);
+    assert_eq!(now(shop.call(get("/"))).unwrap().status(), 200);
+    assert_eq!(now(shop.call(get("/"))).unwrap().status(), 429);
+    guard.replace([Rule::new("y", "1/h").by("'x'")]).unwrap();
+    assert_eq!(now(shop.clone().call(get("/"))).unwrap().status(), 200);
+    let refused = block_on(whole(now(shop.call(get("/"))).unwrap()));
+    assert!(refused.detail().starts_with("denied by `y`"));
+}

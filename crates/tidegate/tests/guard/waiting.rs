@@ -1,0 +1,141 @@
+//! Waits, and what happens to those who give up.
+
+use crate::support::*;
+use std::pin::pin;
+use std::task::Poll;
+use tidegate::guard::{Decided, Rule};
+use tower::{Layer, Service};
+
+const LIMIT: &str = "1 per 10s wait 20s";
+
+#[test]
+fn a_request_waits_for_its_start() {
+    let (guard, clock) = guard_of(Rule::new("x", LIMIT).by("'all'"));
+    let mut shop = shop(&guard);
+    assert_eq!(now(shop.call(get("/"))).unwrap().status(), 200);
+    let mut second = pin!(shop.call(get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    assert_eq!(guard.waiting(), 1);
+    clock.advance(ms(9_999));
+    assert!(poll_once(second.as_mut()).is_pending());
+    clock.advance(ms(1));
+    let Poll::Ready(Ok(answer)) = poll_once(second) else { panic!("it is time") };
+    assert_eq!(answer.status(), 200);
+    assert_eq!(guard.waiting(), 0);
+}
+
+#[test]
+fn who_would_wait_too_long_is_refused_at_once() {
+    let (guard, _) = guard_of(Rule::new("x", LIMIT).by("'all'"));
+    let mut shop = shop(&guard);
+    assert_eq!(now(shop.call(get("/"))).unwrap().status(), 200);
+    let mut waiting: Vec<_> = (0..2).map(|_| Box::pin(shop.call(get("/")))).collect();
+    assert!(waiting.iter_mut().all(|one| poll_once(one.as_mut()).is_pending()));
+    let refused = block_on(whole(now(shop.call(get("/"))).unwrap()));
+    assert_eq!(refused.status, 429);
+    // The fourth could wait 20 s for the start at 30 s.
+    assert_eq!(refused.header("retry-after"), Some("10"));
+}
+
+#[test]
+fn a_client_that_goes_away_gives_its_start_back() {
+    let (guard, clock) = guard_of(Rule::new("x", LIMIT).by("'all'"));
+    let mut shop = shop(&guard);
+    assert_eq!(now(shop.call(get("/"))).unwrap().status(), 200);
+    let mut gone = Box::pin(shop.call(get("/")));
+    assert!(poll_once(gone.as_mut()).is_pending());
+    drop(gone);
+    assert_eq!(guard.waiting(), 0);
+    let mut next = pin!(shop.call(get("/")));
+    assert!(poll_once(next.as_mut()).is_pending());
+    clock.advance(ms(10_000));
+    assert!(poll_once(next).is_ready(), "the start of the one that went away");
+}
+
+#[test]
+fn the_service_is_called_once_and_only_after_the_wait() {
+    let (guard, clock) = guard_of(Rule::new("x", LIMIT).by("'all'"));
+    let inner = Shop::default();
+    let mut shop = guard.layer().layer(inner.clone());
+    let served = || inner.served.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(now(shop.call(get("/"))).is_ok());
+    let mut second = pin!(shop.call(get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    assert_eq!(served(), 1);
+    clock.advance(ms(10_000));
+    assert!(poll_once(second).is_ready());
+    assert_eq!(served(), 2);
+}
+
+#[test]
+fn when_as_many_wait_as_may_the_others_are_told_when_to_come_back() {
+    let (guard, clock) = build(|guard| guard.rule(Rule::new("x", LIMIT).by("user")).max_waiting(1));
+    let mut shop = shop(&guard);
+    assert_eq!(now(shop.call(by("ann", get("/")))).unwrap().status(), 200);
+    assert_eq!(now(shop.call(by("bob", get("/")))).unwrap().status(), 200);
+    let mut waits = Box::pin(shop.call(by("ann", get("/"))));
+    assert!(poll_once(waits.as_mut()).is_pending());
+    let refused = block_on(whole(now(shop.call(by("bob", get("/")))).unwrap()));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("10")));
+    // Whoever has not to wait is served all the same, and nothing was charged to bob.
+    assert_eq!(now(shop.call(by("eve", get("/")))).unwrap().status(), 200);
+    clock.advance(ms(10_000));
+    assert_eq!(now(shop.call(by("bob", get("/")))).unwrap().status(), 200);
+    drop(waits);
+    let mut next = pin!(shop.call(by("bob", get("/"))));
+    assert!(poll_once(next.as_mut()).is_pending(), "there is room to wait again");
+}
+
+#[test]
+fn without_waiting_places_and_rates_are_still_all_or_none() {
+    let (guard, _) = build(|guard| {
+        guard
+            .rule(Rule::new("places", "2 concurrent queue 5 wait 9s").by("'all'"))
+            .rule(Rule::new("rate", "1 per 10s wait 20s").by("user"))
+            .max_waiting(0)
+    });
+    let mut shop = shop(&guard);
+    let places = || guard.limiter().get("places").unwrap().peek("'all'").remaining();
+    let first = now(shop.call(by("ann", get("/")))).unwrap();
+    assert_eq!((first.status().as_u16(), places()), (200, 1));
+    // The rate refuses: the place comes back.
+    let refused = now(shop.call(by("ann", get("/")))).unwrap();
+    assert_eq!((refused.status().as_u16(), places()), (429, 1));
+    let second = now(shop.call(by("bob", get("/")))).unwrap();
+    assert_eq!((second.status().as_u16(), places()), (200, 0));
+    // The place refuses: the rate is not charged.
+    assert_eq!(now(shop.call(by("eve", get("/")))).unwrap().status(), 429);
+    assert_eq!(guard.limiter().get("rate").unwrap().peek("user:eve").remaining(), 1);
+    drop((first, second));
+    assert_eq!(now(shop.call(by("eve", get("/")))).unwrap().status(), 200);
+}
+
+#[test]
+fn a_shadow_rule_makes_nobody_wait() {
+    let (guard, _) = guard_of(Rule::new("x", LIMIT).by("'all'").shadow());
+    let mut shop = shop(&guard);
+    for _ in 0..5 {
+        assert_eq!(now(shop.call(get("/"))).unwrap().status(), 200);
+    }
+}
+
+#[test]
+fn a_handler_sees_how_long_it_waited() {
+    let (guard, clock) = build(|guard| guard.rule(Rule::new("x", LIMIT).by("'all'")).tell_handlers());
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let handler = {
+        let seen = seen.clone();
+        tower::service_fn(move |request: http::Request<()>| {
+            let decided = request.extensions().get::<Decided>().cloned().unwrap();
+            seen.lock().unwrap().push((decided.wait(), decided.remaining(), decided.policy("x").is_some()));
+            async { Ok::<_, std::convert::Infallible>(http::Response::new(())) }
+        })
+    };
+    let mut service = guard.layer().layer(handler);
+    assert!(now(service.call(get("/"))).is_ok());
+    let mut second = pin!(service.call(get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    clock.advance(ms(10_000));
+    assert!(poll_once(second).is_ready());
+    assert_eq!(*seen.lock().unwrap(), [(ms(0), Some(0), true), (ms(10_000), Some(0), true)]);
+}
