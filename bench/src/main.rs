@@ -3,6 +3,7 @@
 //! Here is only the command line. A suite lives in its own module, measures through `rounds`, and
 //! hands its cases to `report`.
 
+mod guard;
 mod inproc;
 mod procfs;
 mod redis;
@@ -42,6 +43,8 @@ enum Suite {
     /// Several processes on one Redis, against the scripts that people use today; about fifteen
     /// minutes, needs the program redis-server
     Redis(RunOptions),
+    /// What the tower layer costs a request, against tower-governor; about a minute
+    Guard(RunOptions),
     /// One contender's memory, in a process of its own; started by `inproc`
     #[command(hide = true)]
     BytesChild(inproc::bytes::ChildOptions),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().suite {
         Suite::Inproc(options) => run("inproc", &options, inproc::run),
         Suite::Redis(options) => run("redis", &options, redis::run),
+        Suite::Guard(options) => run("guard", &options, guard::run),
         Suite::BytesChild(options) => inproc::bytes::child(&options),
         Suite::Client(options) => redis::client::child(&options),
     };

@@ -1,0 +1,123 @@
+//! The bare service, and how long a layered one takes longer.
+
+use crate::rounds::Measured;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use http::{Request, Response, StatusCode};
+use std::convert::Infallible;
+use std::future::{Future, Ready, ready};
+use std::hint::black_box;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tower::Service;
+
+const CLIENTS: u32 = 1_000;
+/// Calls between two looks at the clock, layered and bare in turns.
+const TURN: usize = 2_000;
+const TURNS: usize = 100;
+
+/// What every answer of a case should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Answers {
+    Allowed,
+    Denied,
+}
+
+/// Answers at once with nothing.
+#[derive(Clone)]
+pub struct Bare;
+
+impl Service<Request<Body>> for Bare {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        black_box(request);
+        ready(Ok(Response::new(Body::empty())))
+    }
+}
+
+/// The bare service behind some layer.
+pub trait Layered {
+    /// Answers one request; tells with what.
+    fn status(&mut self, request: Request<Body>) -> StatusCode;
+}
+
+impl<S, B> Layered for S
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    fn status(&mut self, request: Request<Body>) -> StatusCode {
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Ok(())) = self.poll_ready(&mut context) else {
+            unreachable!("the bare service is always ready")
+        };
+        let mut answer = pin!(self.call(request));
+        match answer.as_mut().poll(&mut context) {
+            Poll::Ready(Ok(answer)) => black_box(answer).status(),
+            Poll::Ready(Err(never)) => match never {},
+            // Would be counted as wrong: nothing here has to wait.
+            Poll::Pending => StatusCode::IM_A_TEAPOT,
+        }
+    }
+}
+
+pub struct Course {
+    expected: StatusCode,
+    clients: Vec<SocketAddr>,
+}
+
+impl Course {
+    pub fn new(answers: Answers) -> Self {
+        let expected = match answers {
+            Answers::Allowed => StatusCode::OK,
+            Answers::Denied => StatusCode::TOO_MANY_REQUESTS,
+        };
+        let first = u32::from(Ipv4Addr::new(198, 18, 0, 0));
+        let client = |nth| SocketAddr::from((Ipv4Addr::from(first + nth), 50_000));
+        Self { expected, clients: (0..CLIENTS).map(client).collect() }
+    }
+
+    /// Nanoseconds that a call through the layer takes longer than one to the bare service.
+    pub fn overhead(&self, layered: &mut impl Layered) -> Measured {
+        // Each client's first call: what it has then is used up where everything is to be denied.
+        self.turn(layered, self.clients.len());
+        let (mut with, mut without, mut wrong) = (Duration::ZERO, Duration::ZERO, 0);
+        for _ in 0..TURNS {
+            let (took, odd) = self.turn(layered, TURN);
+            with += took;
+            wrong += odd;
+            without += self.turn(&mut Bare, TURN).0;
+        }
+        let calls = (TURN * TURNS) as f64;
+        Measured {
+            value: (with.as_nanos() as f64 - without.as_nanos() as f64) / calls,
+            wrong: wrong as f64 / calls,
+        }
+    }
+
+    /// Calls of all clients in turn: how long they took, and how many answers were not as expected.
+    fn turn(&self, service: &mut impl Layered, calls: usize) -> (Duration, usize) {
+        let mut odd = 0;
+        let start = thread_time();
+        for client in self.clients.iter().cycle().take(calls) {
+            let mut request = Request::new(Body::empty());
+            request.extensions_mut().insert(ConnectInfo(*client));
+            odd += usize::from(service.status(request) != self.expected);
+        }
+        (thread_time().saturating_sub(start), odd)
+    }
+}
+
+/// The processor time of this thread: what others do on the machine does not count.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
