@@ -197,12 +197,14 @@ fn question(rules: &Rules, is_async: bool) -> TokenStream {
         code!(#krate::site::Ask { site: &#site, key: &#key, cost: #cost })
     });
     let asks = code!(#krate::site::Asks::new(__tidegate_limiter, &[#(#asks),*]));
-    match (waits_or_holds, is_async) {
-        (false, false) => code!(#asks.check()),
-        (false, true) => code!(#asks.check_async().await),
-        (true, true) => code!(#asks.acquire().await),
-        (true, false) if rules.waits().is_some() => code!(#asks.block()),
-        (true, false) => code!(#asks.reserve()),
+    // Who waits is settled here, not by what a limit is changed to while the program runs.
+    match (rules.waits().is_some(), rules.holds(), is_async) {
+        (true, _, false) => code!(#asks.block()),
+        (true, _, true) => code!(#asks.acquire().await),
+        (false, true, false) => code!(#asks.take()),
+        (false, true, true) => code!(#asks.take_async().await),
+        (false, false, false) => code!(#asks.check()),
+        (false, false, true) => code!(#asks.check_async().await),
     }
 }
 

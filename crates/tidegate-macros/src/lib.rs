@@ -139,8 +139,9 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 /// # assert!(on_a_thread().is_ok());
 /// ```
 ///
-/// Whether a call waits is said by the text here, also after the gate's limit was changed
-/// live. On a limiter over Redis, async functions await the answer; others wait for it on
+/// Whether a call may wait is said by the text here, how long by the limit in force. If a
+/// limit was changed live to one that waits, a function whose text does not say so goes on
+/// refusing at once. On a limiter over Redis, async functions await the answer; others wait for it on
 /// their thread, within the store's deadline.
 ///
 /// # On an `impl` block

@@ -14,8 +14,9 @@ use crate::limiter::{Check, Limiter};
 use crate::permit::Permit;
 use crate::refusal::Refusal;
 use crate::verdict::Verdict;
-use crate::{Decision, Limit};
+use crate::{Algorithm, Decision, Limit};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 /// One limit of one function, as a static beside it.
@@ -83,16 +84,9 @@ impl Site {
     /// Decides now about any key, on the process's limiter unless another is given.
     #[inline]
     pub fn check(&self, limiter: Option<&Limiter>, key: &KeyText, cost: u64) -> Result<(), Refusal> {
-        let other;
-        let gate = match limiter {
-            None => self.gate(),
-            Some(limiter) => {
-                other = self.gate_of(limiter);
-                &other
-            }
-        };
-        key.identified(gate)?;
-        self.told(gate, || key.as_bytes(), gate.check_cost(key.as_bytes(), cost))
+        let gate = self.gate_in(limiter);
+        key.identified(&gate)?;
+        self.told(&gate, || key.as_bytes(), gate.check_cost(key.as_bytes(), cost))
     }
 
     /// [`check`](Self::check) for async code.
@@ -103,17 +97,10 @@ impl Site {
         key: &KeyText,
         cost: u64,
     ) -> Result<(), Refusal> {
-        let other;
-        let gate = match limiter {
-            None => self.gate(),
-            Some(limiter) => {
-                other = self.gate_of(limiter);
-                &other
-            }
-        };
-        key.identified(gate)?;
+        let gate = self.gate_in(limiter);
+        key.identified(&gate)?;
         let decision = gate.check_cost_async(key.as_bytes(), cost).await;
-        self.told(gate, || key.as_bytes(), decision)
+        self.told(&gate, || key.as_bytes(), decision)
     }
 
     #[inline]
@@ -138,6 +125,14 @@ impl Site {
     #[inline]
     fn gate(&self) -> &Gate {
         self.gate.get_or_init(|| self.gate_of(Limiter::global()))
+    }
+
+    #[inline]
+    fn gate_in(&self, limiter: Option<&Limiter>) -> Cow<'_, Gate> {
+        match limiter {
+            None => Cow::Borrowed(self.gate()),
+            Some(limiter) => Cow::Owned(self.gate_of(limiter)),
+        }
     }
 
     /// # Panics
@@ -223,6 +218,8 @@ pub struct Ask<'a> {
     pub cost: u64,
 }
 
+type Checks<'a> = SmallVec<[Check<'a>; 2]>;
+
 /// Several limits, or one that waits or holds a place: all or none.
 pub struct Asks<'a> {
     limiter: &'a Limiter,
@@ -233,11 +230,7 @@ pub struct Asks<'a> {
 impl<'a> Asks<'a> {
     /// On the process's limiter unless another is given.
     pub fn new(limiter: Option<&'a Limiter>, asks: &'a [Ask<'a>]) -> Self {
-        let gate = |ask: &Ask<'_>| match limiter {
-            None => ask.site.gate().clone(),
-            Some(limiter) => ask.site.gate_of(limiter),
-        };
-        let gates = asks.iter().map(gate).collect();
+        let gates = asks.iter().map(|ask| ask.site.gate_in(limiter).into_owned()).collect();
         Self { limiter: limiter.unwrap_or_else(|| Limiter::global()), asks, gates }
     }
 
@@ -254,10 +247,52 @@ impl<'a> Asks<'a> {
         verdict.await.into_permit()
     }
 
-    /// Takes places now or not at all.
-    pub fn reserve(self) -> Result<Permit, Refusal> {
+    /// Takes places and units now or not at all, whatever wait is in force by now.
+    pub fn take(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        self.limiter.reserve(&self.checks()).into_permit()
+        if !self.a_rate_waits() {
+            let permit = self.limiter.reserve(&self.checks()).into_permit()?;
+            if permit.wait().is_zero() {
+                return Ok(permit);
+            }
+            // The limit was changed just now.
+            permit.cancel();
+        }
+        let [places, rates] = self.places_and_rates();
+        let held = self.limiter.reserve(&places).into_permit()?;
+        Ok(self.limiter.check(&rates).into_permit()?.join(held))
+    }
+
+    /// [`take`](Self::take) for async code.
+    pub async fn take_async(self) -> Result<Permit, Refusal> {
+        self.identified()?;
+        if !self.a_rate_waits() {
+            let verdict = self.limiter.reserve_async(&self.checks());
+            let permit = verdict.await.into_permit()?;
+            if permit.wait().is_zero() {
+                return Ok(permit);
+            }
+            permit.cancel();
+        }
+        let [places, rates] = self.places_and_rates();
+        let held = self.limiter.reserve_async(&places).await.into_permit()?;
+        Ok(self.limiter.check_async(&rates).await.into_permit()?.join(held))
+    }
+
+    /// True if a reservation may start later: the limit in force is not what the function
+    /// says. Then rates are checked, after the places. A later start that was reserved and
+    /// cancelled would not always come back, and a crowd that is refused would use up all
+    /// of them.
+    fn a_rate_waits(&self) -> bool {
+        self.gates.iter().any(|gate| !holds(gate) && gate.limit().can_wait())
+    }
+
+    fn places_and_rates(&self) -> [Checks<'_>; 2] {
+        let checks = |places: bool| {
+            let all = self.checks().into_iter().zip(&self.gates);
+            all.filter(|(_, gate)| holds(gate) == places).map(|(check, _)| check).collect()
+        };
+        [checks(true), checks(false)]
     }
 
     /// Waits on this thread.
@@ -278,10 +313,15 @@ impl<'a> Asks<'a> {
         self.asks.iter().zip(&self.gates).try_for_each(|(ask, gate)| ask.key.identified(gate))
     }
 
-    fn checks(&self) -> SmallVec<[Check<'_>; 2]> {
+    fn checks(&self) -> Checks<'_> {
         let check = |(ask, gate): (&'a Ask<'a>, _)| Check::new(gate, ask.key.as_bytes()).cost(ask.cost);
         self.asks.iter().zip(&self.gates).map(check).collect()
     }
+}
+
+/// A gate stays what it is: no change makes a rate of places.
+fn holds(gate: &Gate) -> bool {
+    matches!(gate.limit().algorithm(), Algorithm::Concurrency { .. })
 }
 
 #[cfg(test)]

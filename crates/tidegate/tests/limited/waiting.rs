@@ -140,6 +140,72 @@ fn places_and_rates_go_together() {
     assert_eq!(refusal.limit().to_string(), "2/day");
 }
 
+#[limited("10 concurrent", limiter = limiter, and(limit = "1/s burst 1", name = "sync-rate"))]
+fn at_once(limiter: &Limiter) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("1 concurrent", name = "place", limiter = limiter, and(limit = "1/s burst 1", name = "async-rate"))]
+async fn at_once_async(limiter: &Limiter, go: &AtomicUsize) -> Result<(), Refusal> {
+    std::future::poll_fn(|_| match go.load(Ordering::SeqCst) {
+        0 => Poll::Pending,
+        _ => Poll::Ready(()),
+    })
+    .await;
+    Ok(())
+}
+
+#[test]
+fn a_function_that_does_not_say_wait_is_refused_at_once_after_any_change() {
+    let (clock, limiter) = on_manual_clock();
+    let go = AtomicUsize::new(1);
+    assert!(at_once(&limiter).is_ok());
+    assert!(ready(at_once_async(&limiter, &go)).is_ok());
+    for rate in ["sync-rate", "async-rate"] {
+        limiter.get(rate).unwrap().change("1/s burst 1 wait 10s").unwrap();
+    }
+    for second in 0..3 {
+        for _ in 0..5 {
+            let refusal = at_once(&limiter).unwrap_err();
+            assert_eq!((refusal.gate(), refusal.retry_after()), ("sync-rate", Some(Duration::from_secs(1))));
+            let refusal = ready(at_once_async(&limiter, &go)).unwrap_err();
+            assert_eq!((refusal.gate(), refusal.retry_after()), ("async-rate", Some(Duration::from_secs(1))));
+        }
+        clock.advance(Duration::from_secs(1));
+        assert!(at_once(&limiter).is_ok(), "the refused took nothing, in second {second}");
+        assert!(ready(at_once_async(&limiter, &go)).is_ok());
+    }
+    let path = "limited::waiting::at_once";
+    assert_eq!(limiter.get(path).unwrap().peek_cost("", 0).remaining(), 10, "no place is left behind");
+}
+
+#[test]
+fn a_function_that_does_not_say_wait_queues_for_no_place_after_a_change() {
+    let (clock, limiter) = on_manual_clock();
+    let (stay, go) = (AtomicUsize::new(0), AtomicUsize::new(1));
+    let mut first = pin!(at_once_async(&limiter, &stay));
+    assert!(poll(&mut first).is_pending());
+    clock.advance(Duration::from_secs(1));
+    limiter.get("place").unwrap().change("1 concurrent queue 5 wait 10s").unwrap();
+    assert_eq!(ready(at_once_async(&limiter, &go)).unwrap_err().gate(), "place");
+}
+
+#[test]
+fn a_function_that_says_wait_waits_as_long_as_the_limit_in_force() {
+    let (clock, limiter) = on_manual_clock();
+    let ran = AtomicUsize::new(0);
+    assert!(ready(patient(&limiter, &ran)).is_ok());
+    let gate = limiter.get("limited::waiting::patient").unwrap();
+    gate.change("1/s burst 1").unwrap();
+    assert!(ready(patient(&limiter, &ran)).is_err(), "there is no wait any more");
+    gate.change("1/s burst 1 wait 2s").unwrap();
+    let mut second = pin!(patient(&limiter, &ran));
+    let mut third = pin!(patient(&limiter, &ran));
+    assert!(poll(&mut second).is_pending() && poll(&mut third).is_pending());
+    clock.advance(Duration::from_secs(2));
+    assert!(matches!(poll(&mut third), Poll::Ready(Ok(()))));
+}
+
 fn is_send<T: Send>(_: &T) {}
 
 #[test]
