@@ -335,4 +335,11 @@ fn wrong_settings_say_what_to_write() {
         "`X-Forwarded-For` is a list of hops, not one address: call `x_forwarded_for()` or `forwarded()` instead"
     );
     assert!(said(ClientIp::behind(["nginx"])).starts_with("`nginx` is not a network: write"));
+    for never_reads in [ClientIp::peer().header("cf-connecting-ip"), ClientIp::behind([""; 0])] {
+        assert_eq!(
+            said(never_reads),
+            "no proxy is trusted, so no header is ever read: name them, as in \
+             `ClientIp::behind([\"10.0.3.0/24\"])`, or write `ClientIp::peer()` alone"
+        );
+    }
 }

@@ -100,18 +100,22 @@ impl ClientIp {
     /// Name the proxies, not the clients: whoever is trusted can name any address.
     ///
     /// # Errors
-    /// If a text is not a network.
+    /// If a text is not a network, or there is none.
     pub fn behind<N: AsRef<str>>(proxies: impl IntoIterator<Item = N>) -> Result<Self, ClientIpError> {
-        Ok(Self { trusted: Arc::new(Networks::parse(proxies)?), ..Self::peer() })
+        let trusted = Networks::parse(proxies)?;
+        if trusted.is_empty() {
+            return Err(ClientIpError::NobodyTrusted);
+        }
+        Ok(Self { trusted: Arc::new(trusted), ..Self::peer() })
     }
 
-    /// Reads `Forwarded` (RFC 7239).
+    /// Reads `Forwarded` (RFC 7239), from proxies that are trusted.
     #[must_use]
     pub fn forwarded(self) -> Self {
         Self { header: FORWARDED, form: Form::Forwarded, ..self }
     }
 
-    /// Reads `X-Forwarded-For`.
+    /// Reads `X-Forwarded-For`, from proxies that are trusted.
     #[must_use]
     pub fn x_forwarded_for(self) -> Self {
         Self { header: X_FORWARDED_FOR, form: Form::List, ..self }
@@ -125,12 +129,16 @@ impl ClientIp {
     /// cannot get around.
     ///
     /// # Errors
-    /// If the name is not a header's, or is that of a list, which has its own method.
+    /// If the name is not a header's, or is that of a list, which has its own method, or if
+    /// nobody is trusted to set it.
     pub fn header(self, name: &str) -> Result<Self, ClientIpError> {
         let shown = || crate::Key::new(name).to_string();
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| ClientIpError::Header(shown()))?;
         if header == X_FORWARDED_FOR || header == FORWARDED {
             return Err(ClientIpError::List(shown()));
+        }
+        if self.trusted.is_empty() {
+            return Err(ClientIpError::NobodyTrusted);
         }
         Ok(Self { header, form: Form::One, ..self })
     }
@@ -234,6 +242,12 @@ pub enum ClientIpError {
     /// A trusted proxy is not a network.
     #[error(transparent)]
     Network(#[from] NetworkError),
+    /// No proxy is trusted, so no header would ever be read.
+    #[error(
+        "no proxy is trusted, so no header is ever read: name them, as in \
+         `ClientIp::behind([\"10.0.3.0/24\"])`, or write `ClientIp::peer()` alone"
+    )]
+    NobodyTrusted,
     /// The name is not one.
     #[error("`{0}` is not the name of a header: write for example `cf-connecting-ip`")]
     Header(String),
