@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use tidegate::guard::{Connection, Listener, ListenerStats};
-use tidegate::{Limiter, ManualClock};
+use tidegate::{Denial, Limiter, ManualClock, Options, Overflow, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -83,7 +83,7 @@ async fn carries_bytes_both_ways_and_knows_who_it_is() {
     let mut listener = listener().await;
     let mut there = connect_with(listener.local_addr().unwrap(), b"ping").await;
     let mut here = listener.accept().await;
-    assert_eq!(here.peer_addr(), there.local_addr().unwrap());
+    assert_eq!(here.peer().addr(), there.local_addr().unwrap());
     assert_eq!(here.peer().via(), None);
     assert_eq!(here.client().to_string(), "127.0.0.1");
     assert!(here.get_ref().nodelay().unwrap());
@@ -118,11 +118,11 @@ async fn when_all_places_are_taken_the_next_waits_for_one() {
     tokio::task::yield_now().await;
     drop(first);
     let (mut listener, third) = in_time(waiting).await.unwrap();
-    assert_eq!(third.peer_addr(), there[2].local_addr().unwrap());
+    assert_eq!(third.peer().addr(), there[2].local_addr().unwrap());
     accept_nothing_until(&mut listener, || stats.waited() == 2).await;
     drop((second, third));
     let fourth = listener.accept().await;
-    assert_eq!(fourth.peer_addr(), there[3].local_addr().unwrap());
+    assert_eq!(fourth.peer().addr(), there[3].local_addr().unwrap());
     assert_eq!((stats.open(), stats.accepted()), (1, 4));
     drop(fourth);
     assert_eq!((stats.open(), gate.peek_cost("all", 0).remaining()), (0, 2));
@@ -204,7 +204,7 @@ async fn a_trusted_proxy_names_the_client_in_either_version() {
     for header in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00"] {
         let there = connect_with(addr, header).await;
         let here = listener.accept().await;
-        assert_eq!((here.peer_addr(), here.peer().via()), (there.local_addr().unwrap(), None));
+        assert_eq!((here.peer().addr(), here.peer().via()), (there.local_addr().unwrap(), None));
     }
 }
 
@@ -317,7 +317,7 @@ async fn an_accept_that_is_dropped_loses_no_connection() {
     let first = listener.accept().await;
     accept_nothing_until(&mut listener, || stats.waited() == 1).await; // dropped with one in hand
     drop(first);
-    assert_eq!(listener.accept().await.peer_addr(), there[1].local_addr().unwrap());
+    assert_eq!(listener.accept().await.peer().addr(), there[1].local_addr().unwrap());
 }
 
 #[tokio::test]
@@ -327,6 +327,112 @@ async fn a_listener_for_both_families_knows_ipv4_clients_by_ipv4() {
     let port = listener.local_addr().unwrap().port();
     let _there = connect_with(SocketAddr::from(([127, 0, 0, 1], port)), b"PROXY UNKNOWN\r\n").await;
     assert_eq!(listener.accept().await.client().to_string(), "127.0.0.1");
+}
+
+/// What a read has come to after the clock moved, as an error that is told.
+async fn told(connection: &mut Connection) -> String {
+    let error = in_time(connection.read(&mut [0; 8])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    error.to_string()
+}
+
+async fn is_waiting(connection: &mut Connection) -> bool {
+    let mut bytes = [0; 8];
+    let mut read = pin!(connection.read(&mut bytes));
+    poll_fn(|context| Poll::Ready(read.as_mut().poll(context).is_pending())).await
+}
+
+#[tokio::test]
+async fn whoever_says_nothing_keeps_no_place() {
+    let limiter = Limiter::new();
+    let gate = limiter.gate("connections", "1 concurrent").unwrap();
+    let clock = ManualClock::new();
+    let mut listener = listener().await.connections(gate).unwrap().clock(clock.clone());
+    let (addr, stats) = (listener.local_addr().unwrap(), listener.stats());
+    let _silent = connect(addr).await;
+    let mut silent = listener.accept().await;
+    let _next = connect(addr).await;
+    clock.advance(Duration::from_micros(9_999_999));
+    assert!(is_waiting(&mut silent).await);
+    // Asleep in a task of its own: it is the clock that wakes it.
+    let server = tokio::spawn(async move { told(&mut silent).await });
+    tokio::task::yield_now().await;
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(in_time(server).await.unwrap(), "no byte came within 10s of the connection");
+    assert_eq!((stats.idle(), stats.open()), (1, 0));
+    in_time(listener.accept()).await;
+}
+
+#[tokio::test]
+async fn bytes_in_either_direction_put_the_silence_off() {
+    let clock = ManualClock::new();
+    let listener = listener().await.clock(clock.clone());
+    let mut listener = listener.first_byte_timeout(Duration::MAX).idle_timeout(Duration::from_secs(60));
+    let stats = listener.stats();
+    let mut there = connect(listener.local_addr().unwrap()).await;
+    let mut here = listener.accept().await;
+    clock.advance(Duration::from_secs(100_000));
+    assert!(is_waiting(&mut here).await, "the first byte has all the time");
+    there.write_all(b"ping").await.unwrap();
+    assert_eq!(read(&mut here, 4).await, "ping");
+    clock.advance(Duration::from_secs(59));
+    assert!(is_waiting(&mut here).await);
+    here.write_all(b"pong").await.unwrap();
+    clock.advance(Duration::from_secs(59));
+    assert!(is_waiting(&mut here).await, "what was sent counts too");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(told(&mut here).await, "no byte came or went for 60s");
+    assert_eq!(told(&mut here).await, "no byte came or went for 60s");
+    assert_eq!(stats.idle(), 1, "it is one connection");
+}
+
+#[tokio::test]
+async fn a_reader_and_a_writer_in_two_tasks_both_hear_of_the_silence() {
+    let clock = ManualClock::new();
+    let mut listener = listener().await.clock(clock.clone()).idle_timeout(Duration::from_secs(60));
+    let _there = connect_with(listener.local_addr().unwrap(), b"ping").await; // and never reads
+    let mut here = listener.accept().await;
+    read(&mut here, 4).await;
+    let (mut reader, mut writer) = tokio::io::split(here);
+    let reads = tokio::spawn(async move { reader.read(&mut [0; 8]).await.map(drop) });
+    let writes = tokio::spawn(async move {
+        loop {
+            writer.write_all(&[0; 65_536]).await?;
+        }
+        #[allow(unreachable_code, reason = "says the type")]
+        Ok::<(), std::io::Error>(())
+    });
+    while clock.waiting() < 2 {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_secs(60));
+    for end in [reads, writes] {
+        assert_eq!(in_time(end).await.unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_is_gone_without_a_word_is_asked_for() {
+    let mut listener = listener().await;
+    let _there = connect(listener.local_addr().unwrap()).await;
+    let here = listener.accept().await;
+    assert!(socket2::SockRef::from(here.get_ref()).keepalive().unwrap());
+}
+
+#[tokio::test]
+async fn a_store_without_room_is_not_the_clients_fault() {
+    let limiter = Limiter::new();
+    let options = Options::new().max_keys(1).overflow(Overflow::Refuse);
+    let gate = limiter.gate_with("by-client", "1 concurrent", options).unwrap();
+    let is_full = |verdict: &Verdict| verdict.decision().denial() == Some(Denial::Full);
+    let others = (0..).map(|other| gate.reserve(&format!("other:{other}")));
+    let _held: Vec<Verdict> = others.take_while(|verdict| !is_full(verdict)).collect();
+    let mut listener = listener().await.connections_by_client(gate).unwrap();
+    let (addr, stats) = (listener.local_addr().unwrap(), listener.stats());
+    let closed = connect(addr).await;
+    accept_nothing_until(&mut listener, || stats.undecided() == 1).await;
+    assert!(is_closed(closed).await);
+    assert_eq!(stats.refused(), 0);
 }
 
 #[tokio::test]
@@ -341,6 +447,12 @@ async fn wrong_settings_say_what_to_write() {
     );
     let error = listener().await.proxy_protocol(["haproxy"]).unwrap_err();
     assert!(error.to_string().starts_with("`haproxy` is not a network"), "{error}");
+    let error = listener().await.proxy_protocol([""; 0]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`proxy_protocol` names no network, so every connection would be closed: write the load \
+         balancer's, such as `10.0.3.0/24`, or leave it out"
+    );
 }
 
 #[test]
@@ -371,5 +483,31 @@ async fn axum_serves_it_and_knows_the_peer() {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(answer.ends_with("203.0.113.9:56324"), "{answer}");
     assert_eq!(stats.accepted(), 1);
+    server.abort();
+}
+
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn axum_closes_whoever_says_nothing_and_serves_the_next() {
+    use axum::{Router, routing::get};
+
+    let limiter = Limiter::new();
+    let gate = limiter.gate("connections", "1 concurrent").unwrap();
+    let clock = ManualClock::new();
+    let listener = listener().await.connections(gate).unwrap().clock(clock.clone());
+    let (addr, stats) = (listener.local_addr().unwrap(), listener.stats());
+    let app = Router::new().route("/", get(|| async { "served" }));
+    let server = tokio::spawn(axum::serve(listener, app).into_future());
+    let silent = connect(addr).await;
+    let mut next = connect_with(addr, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+    // The silent one's time and the pause of the listener.
+    while stats.waited() == 0 || clock.waiting() < 2 {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_secs(10));
+    let mut answer = String::new();
+    in_time(next.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.ends_with("served"), "{answer}");
+    assert!(is_closed(silent).await);
     server.abort();
 }

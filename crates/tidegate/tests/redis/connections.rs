@@ -30,6 +30,6 @@ async fn a_place_that_one_node_holds_keeps_the_other_from_accepting() {
         tokio::task::yield_now().await;
     }
     drop(held);
-    assert_eq!(other.accept().await.peer_addr(), there.local_addr().unwrap());
+    assert_eq!(other.accept().await.peer().addr(), there.local_addr().unwrap());
     assert_eq!((stats.waited(), stats.refused()), (1, 0));
 }

@@ -5,13 +5,16 @@ use super::super::peer::Peer;
 use super::super::proxy_protocol::{HeaderError, HeaderReader, Progress, Told};
 use super::Settings;
 use super::connection::{Connection, Places};
-use crate::Client;
+use super::silence::Silence;
 use crate::sleep::Sleep;
+use crate::{Client, Denial, Refusal};
 use futures_util::future::{Either, select};
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// Why a connection was closed.
@@ -19,6 +22,8 @@ use tokio::net::TcpStream;
 pub(super) enum Turned {
     /// Its client has as many connections as it may.
     Client,
+    /// Nobody could say how many its client has.
+    Undecided,
     /// Its PROXY header is not one.
     Header(SocketAddr, HeaderError),
     /// It ended within its PROXY header.
@@ -29,6 +34,8 @@ pub(super) enum Turned {
 
 /// Bytes of a header that are looked at together.
 const CHUNK: usize = 256;
+const KEEPALIVE_TIME: Duration = Duration::from_mins(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// (The places come before the socket, as arguments are dropped from the last on: a place is
 /// free when the socket is closed, not before.)
@@ -45,11 +52,22 @@ pub(super) async fn arrive(
     let client = Client::within(peer.ip(), settings.ipv4_bits, settings.ipv6_bits);
     if let Some(gate) = &settings.by_client {
         let verdict = gate.reserve_cost_async(&client.to_string(), 1).await;
-        places.hold_for_client(verdict.into_permit().map_err(|_| Turned::Client)?);
+        places.hold_for_client(verdict.into_permit().map_err(|refusal| turned_by(&refusal))?);
     }
     // Answers are written whole: waiting for more to send with them only delays them.
     let _ = stream.set_nodelay(true);
-    Ok(Connection::new(stream, places, peer, client))
+    // A peer that is gone without a word is noticed, also where silence is allowed.
+    let alive = TcpKeepalive::new().with_time(KEEPALIVE_TIME).with_interval(KEEPALIVE_INTERVAL);
+    let _ = SockRef::from(&stream).set_tcp_keepalive(&alive);
+    let silence = Silence::new(settings.clock.clone(), settings.timeouts);
+    Ok(Connection::new(stream, places, peer, client, silence))
+}
+
+fn turned_by(refusal: &Refusal) -> Turned {
+    match refusal.decision().denial() {
+        Some(Denial::Full | Denial::Unavailable(_)) => Turned::Undecided,
+        _ => Turned::Client,
+    }
 }
 
 /// Whom the PROXY header names, if it comes in time.

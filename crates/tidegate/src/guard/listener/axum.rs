@@ -13,7 +13,7 @@ impl axum::serve::Listener for Listener {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         let connection = Listener::accept(self).await;
-        let addr = connection.peer_addr();
+        let addr = connection.peer().addr();
         (connection, addr)
     }
 

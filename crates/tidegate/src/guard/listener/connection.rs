@@ -1,6 +1,7 @@
 //! A connection that holds its places.
 
 use super::super::peer::Peer;
+use super::silence::{Side, Silence};
 use super::stats::Counts;
 use crate::{Client, Permit};
 use std::fmt;
@@ -8,11 +9,15 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// An accepted connection. Holds its places, in all and of its client, until it is dropped.
+///
+/// Reading and writing fail with `TimedOut` once it has been silent for too long
+/// ([`Listener::first_byte_timeout`](super::Listener::first_byte_timeout),
+/// [`Listener::idle_timeout`](super::Listener::idle_timeout)); a server drops it then.
 ///
 /// With hyper, wrap it in `hyper_util::rt::TokioIo`, and put [`peer`](Self::peer) into the
 /// extensions of its requests.
@@ -22,22 +27,24 @@ pub struct Connection {
     places: Places,
     peer: Peer,
     client: Client,
+    silence: Silence,
+    is_timed_out: bool,
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, places: Places, peer: Peer, client: Client) -> Self {
-        Self { stream, places, peer, client }
+    pub(super) fn new(
+        stream: TcpStream,
+        places: Places,
+        peer: Peer,
+        client: Client,
+        silence: Silence,
+    ) -> Self {
+        Self { stream, places, peer, client, silence, is_timed_out: false }
     }
 
     /// Who is at the other end.
     pub fn peer(&self) -> Peer {
         self.peer
-    }
-
-    /// The address of who is at the other end, as a trusted PROXY header or the socket
-    /// has it.
-    pub fn peer_addr(&self) -> std::net::SocketAddr {
-        self.peer.addr()
     }
 
     /// The client that the connection was counted for.
@@ -48,6 +55,34 @@ impl Connection {
     /// The socket.
     pub fn get_ref(&self) -> &TcpStream {
         &self.stream
+    }
+
+    /// What the socket says, unless it says nothing for too long.
+    fn or_silent<T>(
+        &mut self,
+        side: Side,
+        context: &mut Context<'_>,
+        polled: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            return polled;
+        }
+        let error = ready!(self.silence.poll(side, context));
+        if !std::mem::replace(&mut self.is_timed_out, true) {
+            self.places.counts.idle.fetch_add(1, Ordering::Relaxed);
+        }
+        Poll::Ready(Err(error))
+    }
+
+    fn written(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if matches!(polled, Poll::Ready(Ok(1..))) {
+            self.silence.broken();
+        }
+        self.or_silent(Side::Write, context, polled)
     }
 }
 
@@ -87,7 +122,12 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.silence.broken();
+        }
+        self.or_silent(Side::Read, context, polled)
     }
 }
 
@@ -97,7 +137,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(context, polled)
     }
 
     fn poll_write_vectored(
@@ -105,7 +146,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.written(context, polled)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -6,6 +6,7 @@ mod arrival;
 #[cfg(feature = "axum")]
 mod axum;
 mod connection;
+mod silence;
 mod stats;
 
 pub use connection::Connection;
@@ -18,6 +19,7 @@ use crate::{Algorithm, Client, Clock, Gate, Limit, MonotonicClock};
 use accept::InHand;
 use arrival::Turned;
 use futures_util::stream::FuturesUnordered;
+use silence::Timeouts;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -58,6 +60,9 @@ use tokio::net::{TcpListener, ToSocketAddrs};
 /// The places are those of gates, with their names, and can be changed while it runs
 /// ([`Gate::change`]). A gate in Redis limits across processes, and is asked for each
 /// connection. A gate's `queue` and `wait` do not count here.
+///
+/// A connection that says nothing does not keep its place:
+/// [`first_byte_timeout`](Self::first_byte_timeout), [`idle_timeout`](Self::idle_timeout).
 #[cfg_attr(
     feature = "axum",
     doc = r##"
@@ -100,6 +105,7 @@ struct Settings {
     /// Who is trusted to send a PROXY header, and has to.
     proxies: Option<Networks>,
     header_timeout: Duration,
+    timeouts: Timeouts,
     ipv4_bits: u8,
     ipv6_bits: u8,
     clock: StoreClock,
@@ -124,6 +130,7 @@ impl Listener {
                 by_client: None,
                 proxies: None,
                 header_timeout: Duration::from_secs(5),
+                timeouts: Timeouts::default(),
                 ipv4_bits: 32,
                 ipv6_bits: Client::IPV6_BITS,
                 clock: StoreClock::Monotonic(MonotonicClock::new()),
@@ -161,12 +168,16 @@ impl Listener {
     /// Headers are read beside the accept loop: one that is slow holds up nobody else.
     ///
     /// # Errors
-    /// If a text is not a network.
+    /// If a text is not a network, or there is none.
     pub fn proxy_protocol<N: AsRef<str>>(
         mut self,
         trusted: impl IntoIterator<Item = N>,
     ) -> Result<Self, ListenerError> {
-        self.settings().proxies = Some(Networks::parse(trusted)?);
+        let trusted = Networks::parse(trusted)?;
+        if trusted.is_empty() {
+            return Err(ListenerError::NobodyTrusted);
+        }
+        self.settings().proxies = Some(trusted);
         Ok(self)
     }
 
@@ -174,6 +185,28 @@ impl Listener {
     #[must_use]
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.settings().header_timeout = timeout;
+        self
+    }
+
+    /// How long a connection may be open before the first byte comes or goes, behind its
+    /// PROXY header if it has one; 10 s unless said. Then reading and writing fail, and the
+    /// server drops it. `Duration::MAX` is for ever: then whoever says nothing keeps a
+    /// place, and as many of them as there are places close the listener.
+    #[must_use]
+    pub fn first_byte_timeout(mut self, timeout: Duration) -> Self {
+        self.settings().timeouts.first_byte = timeout;
+        self
+    }
+
+    /// How long a connection may be silent later on, in both directions; 5 minutes unless
+    /// said. Longer than the slowest answer takes to begin, and than a proxy keeps its
+    /// connections open.
+    ///
+    /// A client that sends a byte now and then is not silent: how long a request may take
+    /// to come is for the server to say.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.settings().timeouts.idle = timeout;
         self
     }
 
@@ -259,6 +292,12 @@ pub enum ListenerError {
         /// Its limit.
         limit: Limit,
     },
+    /// PROXY headers are expected, and nobody may send one.
+    #[error(
+        "`proxy_protocol` names no network, so every connection would be closed: write the load \
+         balancer's, such as `10.0.3.0/24`, or leave it out"
+    )]
+    NobodyTrusted,
     /// A trusted load balancer is not a network.
     #[error(transparent)]
     Network(#[from] NetworkError),

@@ -20,7 +20,9 @@ pub(super) struct Counts {
     pub(super) waited: AtomicU64,
     pub(super) untrusted: AtomicU64,
     pub(super) accept_errors: AtomicU64,
+    pub(super) idle: AtomicU64,
     refused: AtomicU64,
+    undecided: AtomicU64,
     bad_headers: AtomicU64,
     late_headers: AtomicU64,
     last_bad: Mutex<Option<(SocketAddr, HeaderError)>>,
@@ -49,6 +51,17 @@ impl ListenerStats {
     /// Connections that were closed because their client had as many as it may.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were closed because nobody could say how many their client had: the
+    /// store did not answer, or has no room for another client.
+    pub fn undecided(&self) -> u64 {
+        self.0.undecided.load(Ordering::Relaxed)
+    }
+
+    /// Connections that timed out because no byte came, or none came or went for too long.
+    pub fn idle(&self) -> u64 {
+        self.0.idle.load(Ordering::Relaxed)
     }
 
     /// Connections that were closed because a PROXY header is expected, and their peer is
@@ -88,6 +101,7 @@ impl Counts {
     pub(super) fn turned_away(&self, turned: &Turned) {
         let count = match turned {
             Turned::Client => &self.refused,
+            Turned::Undecided => &self.undecided,
             Turned::Late => &self.late_headers,
             Turned::Ended => &self.bad_headers,
             Turned::Header(peer, error) => {
@@ -106,6 +120,8 @@ impl fmt::Debug for ListenerStats {
             .field("accepted", &self.accepted())
             .field("waited", &self.waited())
             .field("refused", &self.refused())
+            .field("undecided", &self.undecided())
+            .field("idle", &self.idle())
             .field("untrusted", &self.untrusted())
             .field("bad_headers", &self.bad_headers())
             .field("late_headers", &self.late_headers())
