@@ -199,7 +199,7 @@ impl Caller {
     /// Runs a future as this caller, under any executor. What it spawns starts without:
     /// wrap that too.
     pub fn scope<F>(self, future: F) -> CallerScope<F> {
-        CallerScope { caller: self, future }
+        CallerScope { caller: self, future: Some(future) }
     }
 }
 
@@ -209,8 +209,20 @@ pin_project_lite::pin_project! {
     #[must_use = "a future does nothing unless it is awaited"]
     pub struct CallerScope<F> {
         caller: Caller,
+        // None once it was dropped, which is before the rest.
         #[pin]
-        future: F,
+        future: Option<F>,
+    }
+
+    impl<F> PinnedDrop for CallerScope<F> {
+        // What it holds may ask who calls while it is dropped, too.
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            // At the end of a thread there is no caller any more.
+            if CALLER.try_with(|_| ()).is_ok() {
+                this.caller.enter(|| this.future.set(None));
+            }
+        }
     }
 }
 
@@ -219,7 +231,10 @@ impl<F: Future> Future for CallerScope<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        this.caller.enter(|| this.future.poll(context))
+        match this.future.as_pin_mut() {
+            Some(future) => this.caller.enter(|| future.poll(context)),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -232,6 +247,39 @@ mod tests {
         let ann = Caller::new().user(User::new("ann"));
         let panicked = std::panic::catch_unwind(|| ann.enter(|| panic!("inside")));
         assert!(panicked.is_err());
+        assert_eq!(Caller::current(), Caller::new());
+    }
+
+    #[test]
+    fn what_a_scope_holds_knows_the_caller_when_it_is_dropped() {
+        struct Asks(Arc<std::sync::Mutex<Vec<Caller>>>);
+        impl Drop for Asks {
+            fn drop(&mut self) {
+                self.0.lock().unwrap().push(Caller::current());
+            }
+        }
+        let ann = Caller::new().user(User::new("ann"));
+        let seen = Arc::default();
+        let asks = || Asks(Arc::clone(&seen));
+        // Never polled; dropped while it waits; and done.
+        drop(ann.clone().scope({
+            let asks = asks();
+            async move { drop(asks) }
+        }));
+        let mut waits = Box::pin(ann.clone().scope({
+            let asks = asks();
+            async move {
+                std::future::pending::<()>().await;
+                drop(asks);
+            }
+        }));
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        drop(waits);
+        let mut done = Box::pin(ann.clone().scope(async { drop(asks()) }));
+        assert!(done.as_mut().poll(&mut context).is_ready());
+        drop(done);
+        assert_eq!(*seen.lock().unwrap(), vec![ann; 3]);
         assert_eq!(Caller::current(), Caller::new());
     }
 
