@@ -38,8 +38,8 @@ impl KeyText {
     /// Adds what an expression over the arguments says.
     #[inline]
     #[must_use]
-    pub fn part<T: Display + ?Sized>(self, part: &T) -> Self {
-        self.labelled("", part)
+    pub fn part<T: KeyPart + ?Sized>(self, part: &T) -> Self {
+        self.labelled("", &Shows(part))
     }
 
     /// Adds the client of the running task.
@@ -128,6 +128,34 @@ impl Write for Escaped<'_> {
     }
 }
 
+/// What `key = ...` can be.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a key: it does not implement `Display`",
+    label = "`key = ...` takes what can be shown, such as a number or a text",
+    note = "name a field of it (`key = order.id`), or write `key = format_args!(...)`"
+)]
+pub trait KeyPart {
+    /// Writes it.
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display + ?Sized> KeyPart for T {
+    #[inline]
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fmt(f)
+    }
+}
+
+struct Shows<'a, T: ?Sized>(&'a T);
+
+impl<T: KeyPart + ?Sized> Display for Shows<'_, T> {
+    #[inline]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.show(f)
+    }
+}
+
 /// What `by = ip(...)` can take.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an address",
@@ -192,15 +220,50 @@ impl<'a, T: Display> Known<'a, Option<T>> {
     }
 }
 
-/// Users that are always known.
-pub trait Shown<'a> {
-    /// The user.
-    fn shown(&self) -> Option<&'a dyn Display>;
+impl<'a, T: Display> Known<'a, &'a Option<T>> {
+    /// The user, if they are known.
+    pub fn shown(&self) -> Option<&'a dyn Display> {
+        Known(*self.0).shown()
+    }
 }
 
-impl<'a, T: Display> Shown<'a> for Known<'a, T> {
-    fn shown(&self) -> Option<&'a dyn Display> {
-        Some(self.0)
+/// Users that are always known.
+pub trait Shown<'a> {
+    /// What they are.
+    type User;
+
+    /// The user.
+    fn shown(&self) -> Option<&'a dyn Display>
+    where
+        Self::User: UserId;
+}
+
+impl<'a, T> Shown<'a> for Known<'a, T> {
+    type User = T;
+
+    fn shown(&self) -> Option<&'a dyn Display>
+    where
+        T: UserId,
+    {
+        Some(self.0.as_display())
+    }
+}
+
+/// What `by = user(...)` can take.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a user: it does not implement `Display`",
+    label = "`by = user(...)` takes what can be shown, such as a number or a text, or an `Option` of it",
+    note = "name a field of it, as in `by = user(account.id)`"
+)]
+pub trait UserId {
+    /// Their name or number.
+    fn as_display(&self) -> &dyn Display;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display> UserId for T {
+    fn as_display(&self) -> &dyn Display {
+        self
     }
 }
 
@@ -256,6 +319,8 @@ mod tests {
         let shown = |user: Option<&dyn Display>| user.map(ToString::to_string);
         assert_eq!(shown(Known(&Some(7)).shown()), Some("7".into()));
         assert_eq!(shown(Known(&None::<User>).shown()), None);
+        assert_eq!(shown(Known(&&Some(7)).shown()), Some("7".into()));
+        assert_eq!(shown(Known(&&None::<User>).shown()), None);
         assert_eq!(shown(Known(&"ann").shown()), Some("ann".into()));
     }
 }

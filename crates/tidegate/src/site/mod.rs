@@ -6,8 +6,8 @@
 mod key;
 mod refused;
 
-pub use key::{AsClient, KeyText, Known, Missing, Shown};
-pub use refused::{Cost, Refused, otherwise};
+pub use key::{AsClient, KeyPart, KeyText, Known, Missing, Shown, UserId};
+pub use refused::{Cost, OfRefusal, Refused, otherwise};
 
 use crate::gate::{Gate, GateError, Handle};
 use crate::limiter::{Check, Limiter};
@@ -185,16 +185,43 @@ impl Text {
     }
 }
 
-/// `shop::Desk::sell` from what the compiler calls an item inside of it.
+/// `shop::Desk::sell` from what the compiler calls an item inside of it. A path that cannot
+/// be told from all others in letters that a gate's name may have (`&Desk`, `fn 买`) begins
+/// with a digest of the whole.
 fn tidy(inner: &str) -> String {
     let path = inner.rsplit_once("::").map_or(inner, |(path, _)| path);
-    let path = path.replace("::{{closure}}", "").replace(" as ", "/");
-    let mut out = String::with_capacity(path.len());
-    for c in path.chars().filter(|c| !matches!(c, '<' | '>' | '&' | '{' | '}' | '#')) {
-        let is_plain = c.is_ascii_alphanumeric() || "._-:/".contains(c);
-        out.push(if is_plain { c } else { '-' });
+    // The body of an async function is a closure of it. One further left is another place.
+    let path = path.trim_end_matches("::{{closure}}");
+    let is_inside_a_closure = path.contains("::{{closure}}");
+    // In `<A as B>::c`, `a::<impl A>::c` and `A<_>::c` the brackets add nothing.
+    let mut words = path.strip_prefix('<').unwrap_or(path).to_string();
+    for (said, short) in [
+        ("::{{closure}}", ""),
+        ("::<impl ", "::impl-"),
+        (" as ", "/"),
+        (" for ", "-for-"),
+        ("'_, ", ""),
+        ("<'_>", ""),
+        ("<_>", ""),
+        ("<_, _>", ""),
+        (", ", "--"),
+    ] {
+        words = words.replace(said, short);
     }
-    out
+    let mut is_exact = !is_inside_a_closure;
+    let mut out = String::with_capacity(words.len());
+    for c in words.chars() {
+        match c {
+            c if c.is_ascii_alphanumeric() || "._-:/".contains(c) => out.push(c),
+            '<' => out.push('-'),
+            '>' => {}
+            _ => {
+                out.push('-');
+                is_exact = false;
+            }
+        }
+    }
+    if is_exact { out } else { format!("{:016x}-{out}", crate::key::digest(path.as_bytes())) }
 }
 
 /// A name that fits a gate: a longer one keeps its end, the part that tells most, and is
@@ -333,7 +360,38 @@ mod tests {
         assert_eq!(tidy("shop::desk::sell::site"), "shop::desk::sell");
         assert_eq!(tidy("shop::sell::{{closure}}::site"), "shop::sell");
         assert_eq!(tidy("<shop::Desk as shop::Sells>::sell::site"), "shop::Desk/shop::Sells::sell");
-        assert_eq!(tidy("shop::<impl shop::Desk<T>>::sell::site"), "shop::impl-shop::DeskT::sell");
+        assert_eq!(tidy("shop::<impl shop::Desk<_>>::sell::site"), "shop::impl-shop::Desk::sell");
+        assert_eq!(tidy("shop::Two<_, _>::sell::site"), "shop::Two::sell");
+        assert_eq!(tidy("shop::Desk<'_>::sell::site"), "shop::Desk::sell");
+        assert_eq!(tidy("<Vec<_> as shop::Sells<u8>>::sell::site"), "Vec/shop::Sells-u8::sell");
+        assert_eq!(tidy("shop::Desk<u8, Box<u16>>::sell::site"), "shop::Desk-u8--Box-u16::sell");
+    }
+
+    #[test]
+    fn no_two_paths_become_the_same() {
+        let paths = [
+            "<shop::Desk as shop::Sells>::sell::site",
+            "<&shop::Desk as shop::Sells>::sell::site",
+            "<&mut shop::Desk as shop::Sells>::sell::site",
+            "<[shop::Desk] as shop::Sells>::sell::site",
+            "<(shop::Desk,) as shop::Sells>::sell::site",
+            "<shop::DeskT as shop::Sells>::sell::site",
+            "<shop::Desk<T> as shop::Sells>::sell::site",
+            "<shop::Desk as shop::Sells<u8>>::sell::site",
+            "<shop::Desk as shop::Sells<u16>>::sell::site",
+            "shop::Pair<A<B>, C>::sell::site",
+            "shop::Pair<A, B<C>>::sell::site",
+            "shop::买::site",
+            "shop::卖::site",
+            "shop::sell::g::site",
+            "shop::sell::{{closure}}::g::site",
+        ];
+        let mut names: Vec<String> = paths.iter().map(|path| tidy(path)).collect();
+        assert!(names.iter().all(|name| tidegate_limit::is_gate_name(&shortened(name.clone()))), "{names:?}");
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), paths.len(), "{names:?}");
+        assert!(tidy(paths[1]).ends_with("-shop::Desk/shop::Sells::sell"), "{}", tidy(paths[1]));
     }
 
     #[test]

@@ -16,9 +16,28 @@ pub trait Refused {
     fn refused(refusal: Refusal) -> Self;
 }
 
-impl<T, E: From<Refusal>> Refused for Result<T, E> {
+impl<T, E: OfRefusal> Refused for Result<T, E> {
     fn refused(refusal: Refusal) -> Self {
-        Err(E::from(refusal))
+        Err(E::of(refusal))
+    }
+}
+
+/// Errors that a refusal can become.
+#[diagnostic::on_unimplemented(
+    message = "`#[limited]` cannot turn a refusal into the error `{Self}`",
+    label = "`{Self}` does not implement `From<tidegate::Refusal>`",
+    note = "write `impl From<tidegate::Refusal> for {Self}`",
+    note = "or say what to return instead: `otherwise = |refusal| Err(...)`"
+)]
+pub trait OfRefusal {
+    /// The refusal as this error.
+    fn of(refusal: Refusal) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<Refusal>> OfRefusal for E {
+    fn of(refusal: Refusal) -> Self {
+        Self::from(refusal)
     }
 }
 

@@ -201,6 +201,20 @@ fn callers_come_from_arguments_where_they_are_given() {
     assert_eq!(nobody.decision().denial(), Some(Denial::Unidentified));
 }
 
+#[limited("1/day", by = user(account), limiter = limiter)]
+fn by_borrowed_user(limiter: &Limiter, account: &Option<String>) -> Refused {
+    Ok(())
+}
+
+#[test]
+fn a_borrowed_option_may_be_missing_too() {
+    let (_, limiter) = on_manual_clock();
+    let ann = Some("ann".to_string());
+    assert!(by_borrowed_user(&limiter, &ann).is_ok() && by_borrowed_user(&limiter, &None).is_ok());
+    assert_eq!(by_borrowed_user(&limiter, &ann).unwrap_err().key(), "user:ann");
+    assert_eq!(by_borrowed_user(&limiter, &None).unwrap_err().key(), "unknown-user");
+}
+
 #[limited(
     "2/day", key = goods_id, limiter = limiter,
     and(limit = "3/day"),

@@ -178,3 +178,24 @@ fn methods_that_async_trait_has_boxed_are_asked_when_they_are_awaited() {
     assert_eq!(ready(api.greet("ann")).unwrap_err().key(), "ann");
     assert_eq!(ready(api.wave("ann")), "ann");
 }
+
+impl Sells for &Api {
+    #[limited("1/day", key = goods, limiter = self.0)]
+    fn sell(&self, goods: u64) -> Result<u64, Refusal> {
+        Ok(goods)
+    }
+
+    fn limiter(&self) -> &Limiter {
+        &self.0
+    }
+}
+
+#[test]
+fn an_impl_for_a_reference_has_a_gate_of_its_own() {
+    let api = Api::new(on_manual_clock().1);
+    assert!(Sells::sell(&api, 7).is_ok() && Sells::sell(&&api, 7).is_ok());
+    let gates =
+        [Sells::sell(&api, 7), Sells::sell(&&api, 7)].map(|sold| sold.unwrap_err().gate().to_string());
+    assert_ne!(gates[0], gates[1]);
+    assert!(gates[1].ends_with("methods::Api/limited::methods::Sells::sell"), "{}", gates[1]);
+}
