@@ -22,4 +22,4 @@ pub use build::LimitBuilder;
 pub use error::LimitError;
 pub use limit::{Algorithm, Limit};
 #[doc(hidden)]
-pub use name::{NAME_MAX, is_gate_name};
+pub use name::{NAME_MAX, NAME_RULE, is_gate_name};

@@ -3,6 +3,9 @@
 /// No name of a gate is longer, in bytes.
 pub const NAME_MAX: usize = 64;
 
+/// What to write instead of something that is no name.
+pub const NAME_RULE: &str = "write 1 to 64 letters, digits or any of `._-:/`, for example `checkout`";
+
 /// True if a gate can have this name.
 pub fn is_gate_name(name: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);

@@ -47,6 +47,7 @@ pub(crate) fn check(option: &str, expression: &Expr, signature: &Signature) -> R
         Expr::Reference(inner) => check(option, &inner.expr, signature),
         Expr::Unary(inner) => check(option, &inner.expr, signature),
         Expr::Paren(inner) => check(option, &inner.expr, signature),
+        Expr::Group(inner) => check(option, &inner.expr, signature),
         Expr::Cast(inner) => check(option, &inner.expr, signature),
         Expr::Index(inner) => check(option, &inner.expr, signature),
         Expr::Path(path) => match path.path.get_ident() {

@@ -1,41 +1,57 @@
 //! An `impl` block: its methods are limited as if the attribute stood above each, but for
 //! those that have one of their own.
 
-use crate::function;
 use crate::options::Options;
 use crate::rule::Rules;
+use crate::{attributes, function};
+use syn::spanned::Spanned;
 use syn::{Attribute, Error, ImplItem, ItemImpl, Result};
 
 /// Limits the methods of a block.
 pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
+    attributes::check_once(&block.attrs)?;
     let mut errors: Option<Error> = None;
     let mut limited = 0;
     for item in &mut block.items {
-        let ImplItem::Fn(method) = item else { continue };
+        let method = match item {
+            ImplItem::Fn(method) => method,
+            ImplItem::Const(_) | ImplItem::Type(_) => continue,
+            unseen => {
+                let what = "methods that are made here would not be limited, as `#[limited]` does not see \
+                            them: put this into an `impl` block of its own";
+                note(&mut errors, Error::new(unseen.span(), what));
+                continue;
+            }
+        };
         limited += 1;
-        let done = match own(&method.attrs)? {
-            Own::None => function::limit(rules, &mut method.sig, &mut method.block),
-            Own::Off(at) => {
+        let done = match own(&method.attrs) {
+            Ok(Own::None) => function::limit(rules, &mut method.sig, &mut method.block),
+            Ok(Own::Off(at)) => {
                 method.attrs.remove(at);
                 Ok(())
             }
             // Its own attribute is read when the compiler comes to it.
-            Own::Other => Ok(()),
+            Ok(Own::Other) => Ok(()),
+            Err(error) => Err(error),
         };
         if let Err(mut error) = done {
             let hint =
                 format!("`{}` is in a limited `impl` block: `#[limited(off)]` exempts it", method.sig.ident);
             error.combine(Error::new(method.sig.ident.span(), hint));
-            match &mut errors {
-                Some(errors) => errors.combine(error),
-                None => errors = Some(error),
-            }
+            note(&mut errors, error);
         }
     }
-    if limited == 0 {
+    if limited == 0 && errors.is_none() {
         return Err(Error::new(rules.span, "there is no method to limit in this `impl` block"));
     }
     errors.map_or(Ok(()), Err)
+}
+
+fn note(errors: &mut Option<Error>, error: Error) {
+    match errors {
+        Some(errors) => errors.combine(error),
+        None => *errors = Some(error),
+    }
 }
 
 /// What a method says about itself.
@@ -47,10 +63,12 @@ enum Own {
 }
 
 fn own(attributes: &[Attribute]) -> Result<Own> {
-    let is_limited = |attribute: &Attribute| {
-        attribute.path().segments.last().is_some_and(|segment| segment.ident == "limited")
-    };
-    let Some(at) = attributes.iter().position(is_limited) else { return Ok(Own::None) };
+    if let Some(conditional) = attributes.iter().find(|attribute| attributes::is_conditional(attribute)) {
+        let what = "a limited `impl` block cannot see whether this applies: write `#[limited(...)]` without \
+                    `cfg_attr` on two methods with `#[cfg(...)]`, or move the method out of the block";
+        return Err(Error::new(conditional.path().span(), what));
+    }
+    let Some(at) = attributes.iter().position(attributes::is_limited) else { return Ok(Own::None) };
     // A wrong one is reported when the compiler comes to it.
     let is_off = attributes[at].parse_args::<Options>().is_ok_and(|options| options.off.is_some());
     Ok(if is_off { Own::Off(at) } else { Own::Other })

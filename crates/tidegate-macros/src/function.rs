@@ -3,12 +3,15 @@
 //! The body itself is not moved anywhere, so that `?`, `return`, generics, lifetimes and
 //! `self` stay what they were.
 
-use crate::arguments;
 use crate::rule::{Otherwise, Part, Rule, Rules};
+use crate::{arguments, attributes, future};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Block, Error, Expr, ExprLit, Lit, Path, Result, ReturnType, Signature, Stmt, Type, parse_quote};
+use syn::{
+    Block, Error, Expr, ExprLit, Lit, Local, Pat, Path, Result, ReturnType, Signature, Stmt, Type,
+    parse_quote,
+};
 
 /// Names in it are its own: they neither see nor are seen by the function's.
 macro_rules! code {
@@ -21,38 +24,39 @@ pub(crate) fn limit(rules: &Rules, signature: &mut Signature, block: &mut Block)
         let what = "a `const fn` cannot be limited: it can run while it is compiled, where nobody counts";
         return Err(Error::new(constness.span(), what));
     }
-    let is_async = signature.asyncness.is_some() || boxed_future(signature, block).is_some();
+    let is_future = future::body(signature, block)?.is_some();
+    let is_async = signature.asyncness.is_some() || is_future;
     check_waiting(rules, signature, is_async)?;
     check_arguments(rules, signature)?;
     let refused = refused(rules, signature, is_async)?;
     let question = question(rules, is_async);
     let ask = ask(rules, &question, &refused);
-    let body = match boxed_future(signature, block) {
-        Some(body) if signature.asyncness.is_none() => body,
-        _ => block,
+    let body = match is_future {
+        true => future::body(signature, block)?,
+        false => Some(block),
     };
+    let Some(body) = body else { return Ok(()) };
     let stmts = std::mem::take(&mut body.stmts);
+    if stmts.first().is_some_and(is_ask) {
+        return Err(attributes::twice(&signature.ident));
+    }
     *body = parse_quote!({ #ask #(#stmts)* });
     Ok(())
 }
 
-/// The body of the future that a function returns in a box, as `#[async_trait]` makes it.
-fn boxed_future<'a>(signature: &Signature, block: &'a mut Block) -> Option<&'a mut Block> {
-    let ReturnType::Type(_, returned) = &signature.output else { return None };
-    let Type::Path(returned) = &**returned else { return None };
-    if returned.path.segments.last()?.ident != "Pin" {
-        return None;
-    }
-    let Some(Stmt::Expr(Expr::Call(call), None)) = block.stmts.last_mut() else { return None };
-    let Expr::Path(called) = &*call.func else { return None };
-    let mut called = called.path.segments.iter().rev();
-    if called.next()?.ident != "pin" || called.next()?.ident != "Box" {
-        return None;
-    }
-    match call.args.first_mut()? {
-        Expr::Async(future) => Some(&mut future.block),
-        _ => None,
-    }
+/// True for the statement that another `#[limited]` has put there, one that was imported
+/// under another name for example.
+fn is_ask(first: &Stmt) -> bool {
+    let Stmt::Local(Local { pat: Pat::Ident(bound), .. }) = first else { return false };
+    bound.ident == "__tidegate_held"
+}
+
+/// Refuses `blocking` on one async function. On an `impl` block it is for those methods
+/// that are not.
+pub(crate) fn check_blocking(rules: &Rules, signature: &Signature) -> Result<()> {
+    let Some(span) = rules.blocking.filter(|_| signature.asyncness.is_some()) else { return Ok(()) };
+    let what = format!("`{}` is async and awaits: leave `blocking` out", signature.ident);
+    Err(Error::new(span, what))
 }
 
 fn check_waiting(rules: &Rules, signature: &Signature, is_async: bool) -> Result<()> {
@@ -114,7 +118,10 @@ fn ask(rules: &Rules, question: &TokenStream, refused: &TokenStream) -> TokenStr
             #(#values)*
             match #question {
                 ::core::result::Result::Ok(__tidegate_held) => __tidegate_held,
-                ::core::result::Result::Err(__tidegate_refusal) => return #refused,
+                ::core::result::Result::Err(__tidegate_refusal) => {
+                    #[allow(unreachable_code)]
+                    return #refused;
+                }
             }
         };
     }
@@ -160,6 +167,7 @@ fn values(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
             }
             Part::User(given) => {
                 let span = given.span().resolved_at(Span::mixed_site());
+                let krate = placed(krate, span);
                 quote_spanned!(span=> .user(#krate::site::Known(&(#given)).shown(), #missing))
             }
             Part::CallerIp => code!(.caller_ip(#missing)),
@@ -169,7 +177,7 @@ fn values(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
     }
     let cost = match &rule.cost {
         None => code!(1),
-        Some(cost @ Expr::Lit(ExprLit { lit: Lit::Int(_), .. })) => code!(#cost),
+        Some(cost) if is_literal(cost) => code!(#cost),
         Some(cost) => {
             let span = cost.span().resolved_at(Span::mixed_site());
             let krate = placed(krate, span);
@@ -177,6 +185,18 @@ fn values(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
         }
     };
     code!(#key let #cost_ident: u64 = #cost;)
+}
+
+/// True for whole numbers without a type, and what is reckoned from them: they become what
+/// a cost is, not the `i32` that they would be otherwise.
+fn is_literal(expression: &Expr) -> bool {
+    match expression {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.suffix().is_empty(),
+        Expr::Binary(both) => is_literal(&both.left) && is_literal(&both.right),
+        Expr::Paren(inner) => is_literal(&inner.expr),
+        Expr::Group(inner) => is_literal(&inner.expr),
+        _ => false,
+    }
 }
 
 /// The expression that decides, of type `Result<_, Refusal>`.
@@ -232,6 +252,11 @@ fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<T
     match &rules.otherwise {
         Otherwise::Value(Expr::Tuple(unit)) if unit.elems.is_empty() => Ok(TokenStream::new()),
         Otherwise::Value(value) => Ok(code!(#value)),
+        // A name that an argument has is the argument, not a function beside it.
+        Otherwise::Call { path: argument, is_awaited } if is_argument(argument, signature) => {
+            let awaited = check_await(*is_awaited, argument)?;
+            Ok(code!(#argument #awaited))
+        }
         Otherwise::Closure { closure, is_awaited } => {
             let awaited = check_await(*is_awaited, closure)?;
             Ok(code!(#krate::site::otherwise(#refusal, #closure)#awaited))
@@ -241,6 +266,12 @@ fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<T
             let arguments = arguments::passed_on(signature)?;
             let span = path.span().resolved_at(Span::mixed_site());
             Ok(quote_spanned!(span=> #path(#(#arguments,)* #refusal)#awaited))
+        }
+        Otherwise::Error if !is_async && let Some(returned) = future::returned(signature) => {
+            let what = "this function returns a future and is not understood: make it `async fn`, let \
+                        `async move { ... }` be all that it returns, in `Box::pin(...)` for a boxed one, or \
+                        write `otherwise = |refusal| ...`";
+            Err(Error::new(returned.span(), what))
         }
         Otherwise::Error => {
             let what = "this function has no way to say that it was refused: return `Result<T, E>` where \
@@ -260,11 +291,17 @@ fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<T
     }
 }
 
+fn is_argument(expression: &Expr, signature: &Signature) -> bool {
+    let Expr::Path(path) = expression else { return false };
+    path.path.get_ident().is_some_and(|name| arguments::names(signature).contains(name))
+}
+
 /// The library's path as if it stood here, so that an error points here and not at the
 /// whole attribute.
 fn placed(krate: &Path, span: Span) -> TokenStream {
     let here = |mut token: TokenTree| {
-        token.set_span(span);
+        // Only where it stands: what it means, `$crate` for example, stays.
+        token.set_span(token.span().located_at(span));
         token
     };
     krate.to_token_stream().into_iter().map(here).collect()

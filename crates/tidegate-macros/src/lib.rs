@@ -5,8 +5,10 @@
 //! `tidegate::site`; nothing is counted here.
 
 mod arguments;
+mod attributes;
 mod block;
 mod function;
+mod future;
 mod options;
 mod rule;
 mod suggest;
@@ -83,9 +85,11 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 /// metric, one thing to change live), but not allowances: each has its path before its
 /// keys. With the same `prefix`, `""` for example, they share those, too.
 ///
-/// A path that is longer than a gate's name may be keeps its end, after a digest. The
-/// compiler makes the path: where processes share limits through Redis and are built by
-/// different compilers, say a `name` and a `prefix`.
+/// A path that is longer than a gate's name may be, or holds what none may hold (`&Desk`,
+/// `fn 买`), comes after a digest. Two functions of one name in two blocks of the same
+/// function have one path: give them names. The compiler makes the path: where processes
+/// share limits through Redis and are built by different compilers, say a `name` and a
+/// `prefix`.
 ///
 /// # Otherwise
 ///
@@ -93,7 +97,7 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 ///   a method) and the refusal. `otherwise = path.await` awaits it.
 /// - A closure is called with the refusal, and sees the arguments; it may be `async`.
 /// - Anything else is the value to return: `otherwise = None`. (A path is a function if
-///   its last word begins with a small letter.)
+///   its last word begins with a small letter and no argument has that name.)
 ///
 /// ```
 /// use tidegate::{Refusal, limited};
@@ -122,7 +126,10 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 ///
 /// An async function awaits the limit's `wait`, under any executor; dropped while it waits,
 /// it gives its start back as far as `Permit::cancel` can. A place of a concurrency limit is
-/// held until the function has returned, or its future is dropped.
+/// held until the function's body is over, or its future is dropped. What outlives a body
+/// in Rust outlives the place, too: arguments that were not moved, and in edition 2021 the
+/// temporaries of its last expression. What must not, is moved or bound inside:
+/// `let connection = connection;`.
 ///
 /// ```
 /// use tidegate::{Refusal, limited};
@@ -174,13 +181,16 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 /// ```
 ///
 /// Each method counts for itself; with a `name` and `prefix = ""` they share one allowance.
+/// Methods that a macro makes cannot be seen here: a macro in a limited block does not
+/// compile.
 ///
 /// # Other attributes
 ///
 /// Attributes are applied from the top. Put `#[limited]` above those that make another
 /// function of it (`#[tokio::main]`), otherwise it sees a function that is not async. With
 /// `#[axum::debug_handler]` and `#[tracing::instrument]` any order works, and methods that
-/// `#[async_trait]` has boxed are understood.
+/// `#[async_trait]` has boxed are understood, as are functions whose body is nothing but
+/// `Box::pin(async move { ... })`, or `async move { ... }` for an `impl Future`.
 ///
 /// # Panics
 ///
@@ -188,6 +198,9 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 /// the same name stands for another limit already, or if the limit is too fine for Redis.
 /// The message says which line to change. Nobody is let through unlimited, nor refused
 /// for no reason.
+///
+/// On the process's limiter a function keeps the gate that it found at its first call, also
+/// after `Limiter::remove`: change a limit with `Gate::change`.
 #[proc_macro_attribute]
 pub fn limited(options: TokenStream, item: TokenStream) -> TokenStream {
     let item = proc_macro2::TokenStream::from(item);
@@ -208,6 +221,8 @@ fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_m
     let wrong = |what: &str| Err(Error::new(rules.span, what));
     match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Fn(mut function)) => {
+            attributes::check_once(&function.attrs)?;
+            function::check_blocking(&rules, &function.sig)?;
             function::limit(&rules, &mut function.sig, &mut function.block)?;
             Ok(function.into_token_stream())
         }
@@ -231,7 +246,7 @@ fn without_own_attributes(item: proc_macro2::TokenStream) -> proc_macro2::TokenS
     let Ok(mut block) = syn::parse2::<ItemImpl>(item.clone()) else { return item };
     for item in &mut block.items {
         if let ImplItem::Fn(method) = item {
-            method.attrs.retain(|attribute| !attribute.path().is_ident("limited"));
+            method.attrs.retain(|attribute| !attributes::is_limited(attribute));
         }
     }
     block.into_token_stream()

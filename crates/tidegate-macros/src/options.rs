@@ -129,10 +129,15 @@ impl By {
         if !input.peek(token::Paren) {
             return Ok(vec![Self::parse_one(input)?]);
         }
+        let span = input.span();
         let content;
         parenthesized!(content in input);
-        let all = content.parse_terminated(Self::parse_one, Token![,])?;
-        Ok(all.into_iter().collect())
+        let all: Vec<Self> = content.parse_terminated(Self::parse_one, Token![,])?.into_iter().collect();
+        if all.is_empty() {
+            let what = "`by = ()` names nobody: leave it out, or write for example `by = user`";
+            return Err(Error::new(span, what));
+        }
+        Ok(all)
     }
 
     fn parse_one(input: ParseStream<'_>) -> Result<Self> {
@@ -151,7 +156,7 @@ impl By {
             }
             let content;
             parenthesized!(content in input);
-            given = Some(content.parse()?);
+            given = Some(content.parse().map(ungrouped)?);
             if !content.is_empty() {
                 return Err(content.error(format!("`by = {text}(...)` takes one expression")));
             }
@@ -170,7 +175,15 @@ fn equals(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<()> {
 
 fn value(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
     equals(input, word, example)?;
-    input.parse()
+    input.parse().map(ungrouped)
+}
+
+/// What `$x:expr` of a `macro_rules!` stands for: it comes in a group that nobody wrote.
+fn ungrouped(expression: Expr) -> Expr {
+    match expression {
+        Expr::Group(group) => ungrouped(*group.expr),
+        other => other,
+    }
 }
 
 fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr> {

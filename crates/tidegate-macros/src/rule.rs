@@ -5,7 +5,7 @@ use crate::options::{By, Options};
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, LitStr, Path, Result, parse_quote};
+use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Path, Result, parse_quote};
 use tidegate_limit::{Algorithm, Limit};
 
 /// Everything that `#[limited(...)]` says.
@@ -101,6 +101,14 @@ impl Rules {
                 ));
             }
         }
+        if let Some(span) = rules.blocking
+            && rules.waits().is_none()
+        {
+            note(Error::new(
+                span,
+                "`blocking` is for a limit that can wait, and none here does: leave it out",
+            ));
+        }
         match errors {
             Some(errors) => Err(errors),
             None => Ok(rules),
@@ -129,10 +137,14 @@ impl Rule {
             && !tidegate_limit::is_gate_name(&name.value())
         {
             let what = format!(
-                "`{}` is not a name of a gate: write 1 to 64 letters, digits or any of `._-:/`, for example `checkout`",
-                name.value().escape_debug()
+                "`{}` is not a name of a gate: {}",
+                name.value().escape_debug(),
+                tidegate_limit::NAME_RULE
             );
             return Err(Error::new(name.span(), what));
+        }
+        if let Some(Expr::Lit(ExprLit { lit: Lit::Int(cost), .. })) = &options.cost {
+            check_cost(&limit, cost)?;
         }
         let parts = parts(options)?;
         let refuses_unknown = match &options.missing {
@@ -168,10 +180,33 @@ impl Rule {
     }
 }
 
+/// Refuses a cost that makes the limit mean nothing.
+fn check_cost(limit: &Limit, cost: &LitInt) -> Result<()> {
+    let units: u64 = cost.base10_parse()?;
+    let most = match limit.algorithm() {
+        // They count a wait, not a heap of units.
+        Algorithm::WarmUp { .. } | Algorithm::LeakyQueue { .. } => u64::MAX,
+        _ => limit.capacity(),
+    };
+    let what = match units {
+        0 => format!("a call that costs 0 is never refused: write how much of `{limit}` it takes"),
+        units if units > most => {
+            format!("a call costs {units}, and `{limit}` never has more than {most}: none would ever run")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(cost.span(), what))
+}
+
 /// The parts of the key, who calls first.
 fn parts(options: &Options) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
-    for By { word, given } in &options.by {
+    for (at, By { word, given }) in options.by.iter().enumerate() {
+        let shown = |given: &Option<Expr>| given.to_token_stream().to_string();
+        let is_same = |other: &By| other.word == *word && shown(&other.given) == shown(given);
+        if options.by[..at].iter().any(is_same) {
+            return Err(Error::new(word.span(), format!("`{word}` stands in `by` twice")));
+        }
         match (word.to_string().as_str(), given) {
             ("ip", None) => parts.push(Part::CallerIp),
             ("ip", Some(given)) => parts.push(Part::Ip(given.clone())),

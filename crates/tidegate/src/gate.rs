@@ -459,9 +459,7 @@ pub enum GateError {
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// The name is not one.
-    #[error(
-        "`{0}` is not a name of a gate: write 1 to 64 letters, digits or any of `._-:/`, for example `checkout`"
-    )]
+    #[error("`{0}` is not a name of a gate: {rule}", rule = tidegate_limit::NAME_RULE)]
     Name(String),
     /// The name stands for another limit already.
     #[error("gate `{name}` is in force as `{now}`: call `change` on it to make it `{limit}`")]

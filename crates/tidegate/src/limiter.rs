@@ -312,7 +312,8 @@ impl Limiter {
         self.shared.gates.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Takes a gate out; those who still hold it can go on using it. True if there
+    /// Takes a gate out; those who still hold it can go on using it, among them the
+    /// functions with `#[limited]` that found it in the process's limiter. True if there
     /// was one.
     pub fn remove(&self, name: &str) -> bool {
         self.shared.gates.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()

@@ -127,3 +127,14 @@ fn a_closure_or_a_value_stands_in() {
     ready(with_nothing(&limiter, &mut ran));
     assert_eq!(ran, 1);
 }
+
+#[limited("1/day", limiter = limiter, otherwise = fallback)]
+fn with_argument(limiter: &Limiter, fallback: u32) -> u32 {
+    fallback + 1
+}
+
+#[test]
+fn a_name_that_an_argument_has_is_the_argument() {
+    let (_, limiter) = on_manual_clock();
+    assert_eq!((with_argument(&limiter, 7), with_argument(&limiter, 7)), (8, 7));
+}

@@ -2,6 +2,7 @@
 
 use crate::{on_manual_clock, ready};
 use std::fmt::Display;
+use std::future::Future;
 use tidegate::{Limiter, Refusal, limited};
 
 #[limited("1/day", key = item, limiter = limiter)]
@@ -130,4 +131,81 @@ mod renamed {
 fn the_library_can_have_another_name() {
     let (_, limiter) = on_manual_clock();
     assert!(renamed::call(&limiter).is_ok() && renamed::call(&limiter).is_err());
+}
+
+mod gates {
+    pub(super) use tidegate::*;
+}
+
+/// What a `macro_rules!` passes on: its own path to the library, and expressions.
+mod by_macro {
+    macro_rules! limited_fn {
+        ($name:ident($($argument:ident: $type:ty),*), $key:expr, $cost:expr, $otherwise:expr) => {
+            #[tidegate::limited(
+                "6/day", key = $key, cost = $cost, limiter = limiter, otherwise = $otherwise, crate = $crate::shapes::gates
+            )]
+            pub(super) fn $name(limiter: &tidegate::Limiter, $($argument: $type),*) -> u32 {
+                1
+            }
+        };
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "it is called with the refusal")]
+    fn stand_in(_: &tidegate::Limiter, user: u8, goods: u8, _: tidegate::Refusal) -> u32 {
+        u32::from(user + goods)
+    }
+
+    limited_fn!(pair(user: u8, goods: u8), (user, goods), 2 * 3, stand_in);
+    limited_fn!(one(user: u8), user, 6u16, |refusal| u32::try_from(refusal.key().len()).unwrap_or(0));
+}
+
+#[test]
+fn what_a_macro_passes_on_is_what_it_stands_for() {
+    let (_, limiter) = on_manual_clock();
+    assert_eq!(by_macro::pair(&limiter, 20, 3), 1);
+    assert_eq!(by_macro::pair(&limiter, 20, 3), 23, "a function is called");
+    assert_eq!(limiter.get("limited::shapes::by_macro::pair").unwrap().peek("20,3").remaining(), 0);
+    assert_eq!(by_macro::one(&limiter, 123), 1);
+    assert_eq!(by_macro::one(&limiter, 123), 3, "and a closure is one");
+}
+
+#[limited("6/day", limiter = limiter, cost = 2 * 3)]
+fn reckoned(limiter: &Limiter) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("6/day", limiter = limiter, cost = 6u32)]
+fn with_a_type(limiter: &Limiter) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[test]
+fn a_cost_is_any_whole_number() {
+    let (_, limiter) = on_manual_clock();
+    assert!(reckoned(&limiter).is_ok() && with_a_type(&limiter).is_ok());
+    assert_eq!(reckoned(&limiter).unwrap_err().decision().remaining(), 0);
+    assert_eq!(with_a_type(&limiter).unwrap_err().decision().remaining(), 0);
+}
+
+#[limited("1/day", limiter = limiter)]
+#[allow(clippy::manual_async_fn, reason = "so is it written where a trait asks for it")]
+fn future_of(limiter: &Limiter) -> impl Future<Output = Result<u32, Refusal>> {
+    async move {
+        std::future::ready(()).await;
+        Ok(1)
+    }
+}
+
+#[limited("1/day", limiter = limiter)]
+fn boxed_future(limiter: &Limiter) -> std::pin::Pin<Box<dyn Future<Output = Result<u32, Refusal>> + '_>> {
+    Box::pin(async move { Ok(1) })
+}
+
+#[test]
+fn a_function_that_only_returns_a_future_is_asked_when_that_is_awaited() {
+    let (_, limiter) = on_manual_clock();
+    drop(future_of(&limiter));
+    assert!(ready(future_of(&limiter)).is_ok() && ready(future_of(&limiter)).is_err());
+    drop(boxed_future(&limiter));
+    assert!(ready(boxed_future(&limiter)).is_ok() && ready(boxed_future(&limiter)).is_err());
 }

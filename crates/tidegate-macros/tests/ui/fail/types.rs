@@ -23,4 +23,19 @@ fn d(limiter: u8) -> Result<(), Refusal> {
     Ok(())
 }
 
+#[limited("5/s", by = user(account))]
+fn e(account: Order) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", by = user(account))]
+fn f(account: Option<Order>) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", cost = 5i32)]
+fn g() -> Result<(), Refusal> {
+    Ok(())
+}
+
 fn main() {}

@@ -1,0 +1,34 @@
+//! Other `#[limited]`s beside the one that is read.
+
+use proc_macro2::TokenTree;
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, Meta, Result};
+
+const TWICE: &str =
+    "`#[limited]` stands here twice: write the other limit into the first, as `and(limit = \"...\")`";
+
+/// Refuses a second attribute on one thing: both would count, and under one name.
+pub(crate) fn check_once(attributes: &[Attribute]) -> Result<()> {
+    match attributes.iter().find(|attribute| is_limited(attribute)) {
+        Some(other) => Err(twice(other.path())),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn twice(at: &impl Spanned) -> Error {
+    Error::new(at.span(), TWICE)
+}
+
+pub(crate) fn is_limited(attribute: &Attribute) -> bool {
+    attribute.path().segments.last().is_some_and(|segment| segment.ident == "limited")
+}
+
+/// True for `#[cfg_attr(..., limited(...))]`, of which only the compiler knows whether it
+/// applies.
+pub(crate) fn is_conditional(attribute: &Attribute) -> bool {
+    let Meta::List(list) = &attribute.meta else { return false };
+    let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
+    let is_limited = |token: TokenTree| matches!(token, TokenTree::Ident(word) if word == "limited");
+    let tokens = list.tokens.clone().into_iter();
+    attribute.path().is_ident("cfg_attr") && tokens.skip_while(|token| !is_comma(token)).any(is_limited)
+}
