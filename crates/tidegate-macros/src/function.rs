@@ -24,18 +24,16 @@ pub(crate) fn limit(rules: &Rules, signature: &mut Signature, block: &mut Block)
         let what = "a `const fn` cannot be limited: it can run while it is compiled, where nobody counts";
         return Err(Error::new(constness.span(), what));
     }
-    let is_future = future::body(signature, block)?.is_some();
-    let is_async = signature.asyncness.is_some() || is_future;
+    let is_async = signature.asyncness.is_some() || future::body(signature, block)?.is_some();
     check_waiting(rules, signature, is_async)?;
     check_arguments(rules, signature)?;
     let refused = refused(rules, signature, is_async)?;
     let question = question(rules, is_async);
     let ask = ask(rules, &question, &refused);
-    let body = match is_future {
-        true => future::body(signature, block)?,
-        false => Some(block),
+    let body = match future::body(signature, block)? {
+        Some(body) => body,
+        None => block,
     };
-    let Some(body) = body else { return Ok(()) };
     let stmts = std::mem::take(&mut body.stmts);
     if stmts.first().is_some_and(is_ask) {
         return Err(attributes::twice(&signature.ident));

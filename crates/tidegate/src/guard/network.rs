@@ -110,10 +110,6 @@ impl Networks {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.v4.is_empty() && self.v6.is_empty()
-    }
-
     pub(crate) fn contain(&self, ip: IpAddr) -> bool {
         // They do not overlap: only the last that begins at or before it can hold it.
         match ip.to_canonical() {
