@@ -177,29 +177,31 @@ impl Caller {
         f()
     }
 
-    /// [`enter`](Self::enter) without a copy: this is nobody while `f` runs.
+    /// [`enter`](Self::enter) without a copy, until what it returns is dropped: meanwhile
+    /// this is who was there before.
     #[cfg(feature = "tower")]
-    pub(crate) fn lend<R>(&mut self, f: impl FnOnce() -> R) -> R {
-        struct Swap<'a>(&'a mut Caller);
-        impl<'a> Swap<'a> {
-            fn new(own: &'a mut Caller) -> Self {
-                CALLER.with_borrow_mut(|current| std::mem::swap(current, own));
-                Self(own)
-            }
-        }
-        impl Drop for Swap<'_> {
-            fn drop(&mut self) {
-                CALLER.with_borrow_mut(|current| std::mem::swap(current, self.0));
-            }
-        }
-        let _swap = Swap::new(self);
-        f()
+    #[inline]
+    pub(crate) fn lend(&mut self) -> Lent<'_> {
+        CALLER.with_borrow_mut(|current| std::mem::swap(current, self));
+        Lent(self)
     }
 
     /// Runs a future as this caller, under any executor. What it spawns starts without:
     /// wrap that too.
     pub fn scope<F>(self, future: F) -> CallerScope<F> {
         CallerScope { caller: self, future: Some(future) }
+    }
+}
+
+/// See [`Caller::lend`].
+#[cfg(feature = "tower")]
+pub(crate) struct Lent<'a>(&'a mut Caller);
+
+#[cfg(feature = "tower")]
+impl Drop for Lent<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        CALLER.with_borrow_mut(|current| std::mem::swap(current, self.0));
     }
 }
 

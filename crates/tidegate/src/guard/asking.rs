@@ -29,13 +29,14 @@ impl Asking {
         let judge = Judge { shared: &self.shared, rules: &self.rules, started: self.started };
         let (decisions, wait, permit) = self.decide(&judge).await;
         let mut passage = judge.settle(&self.asks.live, &decisions, wait, || self.protocol)?;
-        passage.permits.extend(permit);
+        let mut permits: Vec<Permit> = permit.into_iter().collect();
         for ask in &self.asks.shadow {
             let asks = std::slice::from_ref(ask);
             let verdict = self.shared.limiter.reserve_async(&checks(&judge, asks)).await;
             judge.watch(ask, verdict.decisions(), verdict.wait());
-            passage.permits.extend(place(&judge, asks, verdict.into_permit().ok()));
+            permits.extend(place(&judge, asks, verdict.into_permit().ok()));
         }
+        passage.permits = permits.into();
         passage.caller = self.caller;
         Ok(passage)
     }

@@ -14,7 +14,7 @@ pin_project! {
     pub struct Body<B> {
         #[pin]
         inner: Inner<B>,
-        permits: Vec<Permit>,
+        permits: Box<[Permit]>,
     }
 }
 
@@ -28,12 +28,12 @@ pin_project! {
 }
 
 impl<B> Body<B> {
-    pub(super) fn of_service(body: B, permits: Vec<Permit>) -> Self {
+    pub(super) fn of_service(body: B, permits: Box<[Permit]>) -> Self {
         Self { inner: Inner::Service { body }, permits }
     }
 
     pub(super) fn of_refusal(bytes: Bytes) -> Self {
-        Self { inner: Inner::Refusal { bytes }, permits: Vec::new() }
+        Self { inner: Inner::Refusal { bytes }, permits: Box::default() }
     }
 }
 
@@ -58,7 +58,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
                     Poll::Ready(None | Some(Err(_))) => true,
                 };
                 if is_over {
-                    this.permits.clear();
+                    *this.permits = Box::default();
                 }
                 polled
             }

@@ -31,7 +31,7 @@ use std::time::Duration;
 pub(super) struct Passage {
     pub(super) fields: Fields,
     /// Places that are held until the answer's body has ended.
-    pub(super) permits: Vec<Permit>,
+    pub(super) permits: Box<[Permit]>,
     pub(super) caller: Option<Caller>,
     pub(super) decided: Option<Box<super::Decided>>,
 }
@@ -157,7 +157,7 @@ impl Guard {
             let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
             Ok(Passage {
                 fields: Fields::new(&shared.headers, &shown),
-                permits: Vec::new(),
+                permits: Box::default(),
                 caller: shared.caller(facets),
                 decided: judge.decided(&[(policy, &decision)], Duration::ZERO),
             })

@@ -10,6 +10,7 @@ use crate::{Algorithm, Limit};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -111,6 +112,8 @@ pub(super) struct PolicyText {
     remaining: Box<[u8]>,
     quota: u64,
     has_reset: bool,
+    /// Both fields, for answers that have no others; the second one is to be filled in.
+    head: HeaderMap,
 }
 
 impl PolicyText {
@@ -120,9 +123,14 @@ impl PolicyText {
             Some(seconds) => format!("\"{name}\";q={quota};w={seconds}"),
             None => format!("\"{name}\";q={quota};qu=\"concurrent-requests\""),
         };
+        // Names of gates are letters, digits and `._-:/`.
+        let policy = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+        let mut head = HeaderMap::with_capacity(2);
+        head.insert(RATELIMIT_POLICY, policy.clone());
+        head.insert(RATELIMIT, HeaderValue::from_static(""));
         Self {
-            // Names of gates are letters, digits and `._-:/`.
-            policy: HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("")),
+            policy,
+            head,
             remaining: format!("\"{name}\";r=").into_bytes().into(),
             quota,
             has_reset: window.is_some(),
@@ -151,60 +159,92 @@ fn quota(limit: &Limit) -> (u64, Option<u64>) {
 
 /// One policy of an answer.
 pub(super) struct Shown<'a> {
-    pub(super) text: &'a PolicyText,
+    pub(super) text: &'a Arc<PolicyText>,
     pub(super) decision: &'a Decision,
     pub(super) key: &'a [u8],
 }
 
 /// The fields that one answer gets.
 #[derive(Debug, Default)]
-pub(super) struct Fields {
+pub(super) enum Fields {
+    #[default]
+    None,
+    /// One policy, by far the most: written when the answer is there, straight into it.
+    One {
+        text: Arc<PolicyText>,
+        remaining: u64,
+        seconds: u64,
+    },
+    Written(Box<Written>),
+}
+
+#[derive(Debug)]
+pub(super) struct Written {
     standard: Option<(HeaderValue, HeaderValue)>,
-    legacy: Option<Box<[HeaderValue; 3]>>,
+    legacy: Option<[HeaderValue; 3]>,
 }
 
 impl Fields {
     #[inline]
     pub(super) fn new(headers: &Headers, shown: &[Shown<'_>]) -> Self {
+        if let [only] = shown
+            && headers.standard
+            && !headers.legacy
+            && !headers.partition_keys
+            && only.decision.is_asked()
+        {
+            let (remaining, seconds) = (only.decision.remaining(), seconds(only.decision));
+            return Self::One { text: only.text.clone(), remaining, seconds };
+        }
+        if headers.standard || headers.legacy { Self::written(headers, shown) } else { Self::None }
+    }
+
+    fn written(headers: &Headers, shown: &[Shown<'_>]) -> Self {
+        let standard = if headers.standard { standard(headers, shown) } else { None };
         // A store that was not asked has told nothing.
-        let is_told = |shown: &&Shown<'_>| shown.decision.is_asked();
-        let mut fields = Self::default();
-        if headers.standard {
-            fields.standard = standard(headers, shown);
-        }
-        if headers.legacy {
-            let least = shown.iter().filter(is_told).min_by_key(|shown| shown.decision.remaining());
-            fields.legacy = least.map(|least| {
-                let numbers = [least.text.quota, least.decision.remaining(), seconds(least.decision)];
-                Box::new(numbers.map(HeaderValue::from))
-            });
-        }
-        fields
+        let told = shown.iter().filter(|shown| shown.decision.is_asked());
+        let least = told.min_by_key(|shown| shown.decision.remaining()).filter(|_| headers.legacy);
+        let legacy = least.map(|least| {
+            let numbers = [least.text.quota, least.decision.remaining(), seconds(least.decision)];
+            numbers.map(HeaderValue::from)
+        });
+        Self::Written(Box::new(Written { standard, legacy }))
     }
 
     #[inline]
     pub(super) fn add_to(self, headers: &mut HeaderMap) {
-        if let Some((policy, limit)) = self.standard {
-            headers.append(RATELIMIT_POLICY, policy);
-            headers.append(RATELIMIT, limit);
-        }
-        if let Some(values) = self.legacy {
-            for (name, value) in LEGACY.into_iter().zip(*values) {
-                headers.entry(name).or_insert(value);
+        match self {
+            Self::None => {}
+            Self::One { text, remaining, seconds } => {
+                let Some(value) = text.value(remaining, seconds) else { return };
+                if headers.is_empty() {
+                    // A copy of a head with both names in it is cheaper than putting them in.
+                    *headers = text.head.clone();
+                    for (name, limit) in headers.iter_mut() {
+                        if *name == RATELIMIT {
+                            *limit = value;
+                            return;
+                        }
+                    }
+                } else {
+                    headers.append(RATELIMIT_POLICY, text.policy.clone());
+                    headers.append(RATELIMIT, value);
+                }
+            }
+            Self::Written(written) => {
+                if let Some((policy, limit)) = written.standard {
+                    headers.append(RATELIMIT_POLICY, policy);
+                    headers.append(RATELIMIT, limit);
+                }
+                for (name, value) in LEGACY.into_iter().zip(written.legacy.into_iter().flatten()) {
+                    headers.entry(name).or_insert(value);
+                }
             }
         }
     }
 }
 
 fn standard(headers: &Headers, shown: &[Shown<'_>]) -> Option<(HeaderValue, HeaderValue)> {
-    if let [only] = shown
-        && only.decision.is_asked()
-        && !headers.partition_keys
-    {
-        let mut line = [0; LINE];
-        let length = only.write(&mut line)?;
-        return Some((only.text.policy.clone(), HeaderValue::from_bytes(&line[..length]).ok()?));
-    }
     let mut policies = Line::new();
     for shown in shown {
         if !policies.is_empty() {
@@ -221,16 +261,24 @@ fn standard(headers: &Headers, shown: &[Shown<'_>]) -> Option<(HeaderValue, Head
 /// Bytes of a line that holds any name and two numbers.
 const LINE: usize = 128;
 
-impl Shown<'_> {
-    /// `"checkout";r=12;t=1`, without anything that grows.
+impl PolicyText {
+    /// `"checkout";r=12;t=1`
     #[inline]
-    fn write(&self, line: &mut [u8; LINE]) -> Option<usize> {
-        let head = &self.text.remaining;
+    fn value(&self, remaining: u64, seconds: u64) -> Option<HeaderValue> {
+        let mut line = [0; LINE];
+        let length = self.write(&mut line, remaining, seconds)?;
+        HeaderValue::from_bytes(&line[..length]).ok()
+    }
+
+    /// Without anything that grows.
+    #[inline]
+    fn write(&self, line: &mut [u8; LINE], remaining: u64, seconds: u64) -> Option<usize> {
+        let head = &self.remaining;
         line.get_mut(..head.len())?.copy_from_slice(head);
-        let mut length = put_number(line, head.len(), self.decision.remaining().min(INTEGER_MAX))?;
-        if self.text.has_reset {
+        let mut length = put_number(line, head.len(), remaining.min(INTEGER_MAX))?;
+        if self.has_reset {
             line.get_mut(length..length + 3)?.copy_from_slice(b";t=");
-            length = put_number(line, length + 3, seconds(self.decision))?;
+            length = put_number(line, length + 3, seconds)?;
         }
         Some(length)
     }
@@ -261,7 +309,7 @@ fn list(headers: &Headers, shown: &[Shown<'_>]) -> Option<HeaderValue> {
             limits.extend_from_slice(b", ");
         }
         let mut line = [0; LINE];
-        let length = shown.write(&mut line)?;
+        let length = shown.text.write(&mut line, shown.decision.remaining(), seconds(shown.decision))?;
         limits.extend_from_slice(&line[..length]);
         if headers.partition_keys {
             limits.extend_from_slice(b";pk=:");

@@ -7,6 +7,7 @@ use super::decide::{Begun, Judged, Passage};
 use super::facets::Facets;
 use super::guarded::Guard;
 use super::rules::RuleSet;
+use crate::Caller;
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -116,10 +117,9 @@ where
     if let Some(decided) = passage.decided.take() {
         request.extensions_mut().insert(*decided);
     }
-    let future = match &mut passage.caller {
-        Some(caller) => caller.lend(|| inner.call(request)),
-        None => inner.call(request),
-    };
+    let lent = passage.caller.as_mut().map(Caller::lend);
+    let future = inner.call(request);
+    drop(lent);
     State::Running { future, passage }
 }
 
@@ -163,10 +163,10 @@ where
                     None => panic!("`GuardFuture` was polled after it was ready"),
                 },
                 StateProj::Running { future, passage } => {
-                    let answer = ready!(match &mut passage.caller {
-                        Some(caller) => caller.lend(|| future.poll(context)),
-                        None => future.poll(context),
-                    })?;
+                    let lent = passage.caller.as_mut().map(Caller::lend);
+                    let polled = future.poll(context);
+                    drop(lent);
+                    let answer = ready!(polled)?;
                     let (mut head, body) = answer.into_parts();
                     std::mem::take(&mut passage.fields).add_to(&mut head.headers);
                     let body = Body::of_service(body, std::mem::take(&mut passage.permits));
