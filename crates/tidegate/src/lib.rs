@@ -100,7 +100,7 @@ mod guides {
     struct Limits;
     #[doc = include_str!("../../../docs/redis.md")]
     struct Redis;
-    #[cfg(feature = "macros")]
+    #[cfg(all(feature = "macros", feature = "axum"))]
     #[doc = include_str!("../../../docs/guard-attribute.part.md")]
     struct Attribute;
     #[cfg(feature = "axum")]

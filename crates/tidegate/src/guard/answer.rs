@@ -74,12 +74,7 @@ impl<'a> Refused<'a> {
     /// The status that fits: 429 for a limit, 503 if the store is away, 403 for a deny
     /// list, 400 if the request does not say what the rule needs.
     pub fn status(&self) -> StatusCode {
-        match self.outcome() {
-            Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            Outcome::Listed => StatusCode::FORBIDDEN,
-            Outcome::Incomplete => StatusCode::BAD_REQUEST,
-            _ => StatusCode::TOO_MANY_REQUESTS,
-        }
+        status(self.outcome())
     }
 }
 
@@ -122,10 +117,28 @@ impl<F: Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static> Render for 
     }
 }
 
+fn status(outcome: Outcome) -> StatusCode {
+    match outcome {
+        Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Outcome::Listed => StatusCode::FORBIDDEN,
+        Outcome::Incomplete => StatusCode::BAD_REQUEST,
+        _ => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
 /// RFC 9457 `application/problem+json`: the default.
 pub(super) fn problem(refused: &Refused<'_>) -> Response<Bytes> {
-    let status = refused.status();
-    let (kind, title) = match refused.outcome() {
+    problem_of(refused.outcome(), &refused.to_string(), refused.violated())
+}
+
+/// The same of what is known: why, the sentence, and the policies that refused.
+pub(super) fn problem_of<'a>(
+    outcome: Outcome,
+    detail: &str,
+    violated: impl Iterator<Item = &'a str>,
+) -> Response<Bytes> {
+    let status = status(outcome);
+    let (kind, title) = match outcome {
         Outcome::Unavailable => {
             (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
         }
@@ -137,10 +150,10 @@ pub(super) fn problem(refused: &Refused<'_>) -> Response<Bytes> {
         "type": kind,
         "title": title,
         "status": status.as_u16(),
-        "detail": refused.to_string(),
+        "detail": detail,
     });
     if kind == QUOTA_EXCEEDED {
-        problem["violated-policies"] = refused.violated().collect();
+        problem["violated-policies"] = violated.collect();
     }
     let mut response = Response::new(Bytes::from(problem.to_string()));
     *response.status_mut() = status;

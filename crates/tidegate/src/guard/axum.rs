@@ -1,15 +1,23 @@
 //! axum's side: extractors.
 //!
 //! [`Decided`] says what the layer decided. [`Admitted`] decides itself, with a guard from
-//! the app's state, for handlers that are guarded one by one.
+//! the app's state, for handlers that are guarded one by one. A [`Refusal`] that a handler
+//! returns is answered as the guard answers.
 
+use super::answer::problem_of;
 use super::decide::{Begun, Judged, Passage};
 use super::decided::Decided;
 use super::facets::Facets;
+use super::fields::Headers;
 use super::guarded::Guard;
+use super::record::Outcome;
+use crate::decision::Denial;
+use crate::refusal::Refusal;
 use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequestParts, OptionalFromRequestParts};
 use axum_core::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
+use http::HeaderValue;
+use http::header::RETRY_AFTER;
 use http::request::Parts;
 use std::convert::Infallible;
 
@@ -124,5 +132,38 @@ impl IntoResponseParts for Admitted {
     fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
         self.passage.fields.add_to(parts.headers_mut());
         Ok(parts)
+    }
+}
+
+/// For handlers, and functions below them, that are limited one by one (`#[limited]`): 429
+/// as `application/problem+json` with `Retry-After`, 503 if the store is away, 400 if who
+/// calls is not known but has to be.
+///
+/// ```
+/// # #[cfg(feature = "macros")] {
+/// use axum::{Router, routing::get};
+/// use tidegate::{Refusal, limited};
+///
+/// #[limited("5/min", by = ip)]
+/// async fn export() -> Result<String, Refusal> {
+///     Ok("id;name".into())
+/// }
+///
+/// let app: Router = Router::new().route("/export", get(export));
+/// # }
+/// ```
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let outcome = match self.decision().denial() {
+            Some(Denial::Unavailable(_)) => Outcome::Unavailable,
+            Some(Denial::Unidentified) => Outcome::Incomplete,
+            _ => Outcome::Denied,
+        };
+        let mut answer = problem_of(outcome, &self.to_string(), std::iter::once(self.gate()));
+        if let Some(after) = self.retry_after() {
+            let seconds = Headers::standard().retry_after(after);
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        answer.map(Body::from)
     }
 }

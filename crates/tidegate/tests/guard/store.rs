@@ -1,8 +1,9 @@
 //! A store that is away.
 
 use crate::support::*;
+use axum::response::IntoResponse;
 use tidegate::guard::{Guard, Rule};
-use tidegate::{Fallback, Limiter, Options, Redis};
+use tidegate::{Fallback, Limiter, Options, Redis, Refusal};
 
 /// A port of this machine that nobody listens on.
 fn nobody() -> u16 {
@@ -32,6 +33,16 @@ fn a_rule_that_denies_then_answers_503() {
     assert!(said.contains("the store does not answer; it is tried again in "), "{said}");
     let grpc = ask(&guard, by("ann", with("content-type", "application/grpc", get("/"))));
     assert_eq!(grpc.header("grpc-status"), Some("14"));
+}
+
+#[test]
+fn a_refusal_that_a_handler_returns_is_503_too() {
+    let deny = Options::new().fallback(Fallback::Deny);
+    let gate = limiter().gate_with("x", "9/h", deny).unwrap();
+    let answer = Refusal::new(&gate, "ann", gate.check("ann")).into_response();
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    assert!(answer.headers().contains_key("retry-after"));
 }
 
 #[test]
