@@ -53,7 +53,7 @@ impl Refusal {
     }
 
     /// The refusal of a call at this gate, which limits by caller, from somebody unknown:
-    /// [`Denial::Unidentified`].
+    /// [`Denial::Unidentified`](crate::Denial::Unidentified).
     pub fn unidentified(gate: &Gate) -> Self {
         let outcome = Outcome::Deny(Refused::Unidentified);
         let decision = Decision { outcome, limit: gate.limit().capacity(), gauge: Gauge::Unasked };
