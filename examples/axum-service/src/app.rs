@@ -30,7 +30,7 @@ pub(crate) fn router(limiter: &Limiter) -> Result<Router, Box<dyn Error>> {
 
 fn guard(limiter: &Limiter) -> Result<Guard, Box<dyn Error>> {
     // Pages are for everybody, by the client's address.
-    let look = Rule::new("look", "2/s burst 3").on("GET /goods/{id}").by("ip");
+    let look = Rule::new("look", "1/s burst 3").on("GET /goods/{id}").by("ip");
     // Orders are by user: a start each half second, for which a request may wait a second,
     // and two at a time, for which nobody waits.
     let order = Rule::new("order", "2/s burst 1 wait 1s")
@@ -53,7 +53,7 @@ async fn goods(Path(id): Path<u64>, decided: Decided) -> String {
 
 async fn order(Path(id): Path<u64>, decided: Decided) -> String {
     // What an order takes. Its place is held until the answer is sent.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
     match decided.wait().as_millis() {
         0 => format!("ordered {id} at once"),
         wait => format!("ordered {id} after {wait} ms"),

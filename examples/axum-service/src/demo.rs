@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 /// Prints the story, and fails if it is another one.
 pub(crate) async fn run(at: SocketAddr, connections: &ListenerStats) -> Result<(), Box<dyn Error>> {
-    println!("203.0.113.9 looks at goods four times; 3 are saved up, 2 a second flow in:");
+    println!("203.0.113.9 looks at goods four times; 3 are saved up, one a second flows in:");
     let look = |client: &'static str| send(at, "GET /goods/7", ("X-Forwarded-For", client));
     let mut told = None;
     for status in [200, 200, 200, 429] {
@@ -20,7 +20,7 @@ pub(crate) async fn run(at: SocketAddr, connections: &ListenerStats) -> Result<(
     look("198.51.100.7, 203.0.113.9").await?.expect(429)?;
     look("198.51.100.7").await?.expect(200)?;
     let told = told.ok_or("a 429 says when to come back")?;
-    println!("\nThe first one again, after the {} s that it was told:", told.as_secs());
+    println!("\nThe first one again, {} s later, as it was told:", told.as_secs());
     tokio::time::sleep(told).await;
     look("203.0.113.9").await?.expect(200)?;
 

@@ -59,7 +59,7 @@ fn how_to_try(at: SocketAddr) -> String {
     format!(
         "Serving on http://{at}. Try:\n\
          \n\
-         Look at goods, 3 at once and 2 a second for each client:\n\
+         Look at goods, 3 at once and one a second for each client:\n\
          \x20 for i in 1 2 3 4; do curl -i http://{at}/goods/7; done\n\
          As another client, told by a proxy (connections from this machine are trusted to be one):\n\
          \x20 curl -i -H 'X-Forwarded-For: 203.0.113.9' http://{at}/goods/7\n\

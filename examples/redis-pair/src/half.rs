@@ -60,8 +60,10 @@ impl Half {
             self.pause();
             let decision = gate.check("everyone");
             count.asked += 1;
-            count.allowed += u64::from(decision.is_allowed());
-            count.degraded += u64::from(decision.is_degraded());
+            if decision.is_allowed() {
+                count.allowed += 1;
+                count.without_redis += u64::from(decision.is_degraded());
+            }
         }
         count
     }
@@ -92,7 +94,8 @@ impl Half {
 pub(crate) struct Count {
     pub(crate) asked: u64,
     pub(crate) allowed: u64,
-    pub(crate) degraded: u64,
+    /// Of those, how many the fallback decided.
+    pub(crate) without_redis: u64,
 }
 
 impl Add for Count {
@@ -102,13 +105,17 @@ impl Add for Count {
         Self {
             asked: self.asked + other.asked,
             allowed: self.allowed + other.allowed,
-            degraded: self.degraded + other.degraded,
+            without_redis: self.without_redis + other.without_redis,
         }
     }
 }
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} asked, {} allowed, {} degraded", self.asked, self.allowed, self.degraded)
+        write!(
+            f,
+            "{} asked, {} allowed, {} of them without Redis",
+            self.asked, self.allowed, self.without_redis
+        )
     }
 }

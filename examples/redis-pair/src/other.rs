@@ -40,7 +40,7 @@ impl Other {
         let line = self.hear.next().ok_or("the other process has ended")??;
         let mut numbers = line.split(' ').map(str::parse);
         let mut next = || numbers.next().ok_or("three numbers are the answer");
-        Ok(Count { asked: next()??, allowed: next()??, degraded: next()?? })
+        Ok(Count { asked: next()??, allowed: next()??, without_redis: next()?? })
     }
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn obey(half: &Half) -> Result<(), Box<dyn Error>> {
         let line = line?;
         let known = WORDS.iter().find(|(_, word)| *word == line);
         let (work, _) = known.ok_or_else(|| format!("`{line}` is not known here"))?;
-        let Count { asked, allowed, degraded } = half.work(*work)?;
-        println!("{asked} {allowed} {degraded}");
+        let Count { asked, allowed, without_redis } = half.work(*work)?;
+        println!("{asked} {allowed} {without_redis}");
     }
     Ok(())
 }
