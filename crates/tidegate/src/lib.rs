@@ -101,16 +101,6 @@ mod guides {
     #[doc = include_str!("../../../docs/redis.md")]
     struct Redis;
     #[cfg(all(feature = "macros", feature = "axum"))]
-    #[doc = include_str!("../../../docs/guard-attribute.part.md")]
-    struct Attribute;
-    #[cfg(feature = "axum")]
-    #[doc = include_str!("../../../docs/guard-layer.part.md")]
-    struct GuardLayer;
-}
-
-/// So are those of the guards.
-#[cfg(all(doctest, feature = "axum"))]
-mod guard_guides {
-    #[doc = include_str!("../../../docs/guard-client.part.md")]
-    struct Client;
+    #[doc = include_str!("../../../docs/guard.md")]
+    struct Guard;
 }
