@@ -10,6 +10,7 @@
 mod cluster;
 mod conn;
 mod ports;
+mod postgres;
 mod process;
 mod proxy;
 mod redis;
@@ -20,6 +21,7 @@ mod wait;
 
 pub use cluster::Cluster;
 pub use conn::Conn;
+pub use postgres::PostgresServer;
 pub use proxy::FaultProxy;
 pub use redis::RedisServer;
 pub use reply::Reply;

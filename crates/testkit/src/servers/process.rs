@@ -1,11 +1,13 @@
 //! A server's process: started, stopped, continued, killed, and never left behind.
 
+use super::wait::wait_for;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// The file in a server's folder that holds what it said, over all its starts.
 pub(super) const LOG: &str = "server.log";
@@ -63,6 +65,12 @@ impl Process {
         self.is_frozen = false;
     }
 
+    /// Asks it to end, and kills it if it does not in time.
+    pub(super) fn end(mut self, signal: Signal, at_most: Duration) {
+        self.signal(signal);
+        wait_for(at_most, || self.has_ended());
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -100,7 +108,6 @@ fn spawn(command: &mut Command, program: &str) -> Child {
 mod tests {
     use super::*;
     use crate::servers::wait_until;
-    use std::time::Duration;
 
     fn sleeper(folder: &Path) -> Process {
         Process::start("sleep", &["1000".to_owned()], folder)

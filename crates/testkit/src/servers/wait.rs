@@ -8,13 +8,21 @@ use std::time::{Duration, Instant};
 /// # Panics
 /// When it is not so by then; says `what` it waited for.
 #[track_caller]
+pub fn wait_until(what: &str, at_most: Duration, is_so: impl FnMut() -> bool) {
+    assert!(wait_for(at_most, is_so), "waited {at_most:?} in vain until {what}");
+}
+
+/// The same, and tells whether it became so.
 #[allow(clippy::disallowed_methods, reason = "other processes run on real time")]
-pub fn wait_until(what: &str, at_most: Duration, mut is_so: impl FnMut() -> bool) {
+pub(super) fn wait_for(at_most: Duration, mut is_so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < at_most, "waited {at_most:?} in vain until {what}");
+        if begun.elapsed() >= at_most {
+            return false;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    true
 }
 
 /// Lets time pass.
