@@ -1,0 +1,168 @@
+//! What a database has to do for the journal. Two do: SQLite and PostgreSQL.
+//!
+//! Every change of a record is a compare-and-set: on `status = 0` for those who only hold its
+//! guid, and on the lease's number too for its worker. The number grows with each claim,
+//! cancellation and revival, so a number names one owner for ever.
+
+use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried};
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
+
+pub(crate) type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, JournalError>> + Send + 'a>>;
+
+/// What [`Backend::defer`] answers: the record's guid, and whether it was there before.
+pub(crate) type Deferral = Result<(Guid, Repeated), DeferError>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repeated {
+    Yes,
+    No,
+}
+
+pub(crate) trait Backend: Send + Sync + 'static {
+    /// Records a call; answers once its commit is durable.
+    fn defer(&self, call: Call) -> Pin<Box<dyn Future<Output = Deferral> + Send + '_>>;
+
+    /// Takes due records for a worker, the highest priority first, then the longest due.
+    fn claim(&self, ask: Claim) -> Answer<'_, Vec<Claimed>>;
+
+    /// Counts an attempt before it begins; answers which of these leases still hold.
+    fn begin(&self, leases: Vec<Lease>) -> Answer<'_, Vec<Guid>>;
+
+    /// Prolongs leases; answers which of them are lost.
+    fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Vec<Guid>>;
+
+    /// Enters what came of replays; answers which could be entered.
+    fn settle(&self, outcomes: Vec<Settled>) -> Answer<'_, Vec<Guid>>;
+
+    fn cancel(&self, guid: Guid) -> Answer<'_, Cancelled>;
+
+    fn retry(&self, guid: Guid) -> Answer<'_, Retried>;
+
+    fn find(&self, guid: Guid) -> Answer<'_, Option<Record>>;
+
+    /// Those of these records that have ended, or are gone.
+    fn ended(&self, guids: Vec<Guid>) -> Answer<'_, Vec<Guid>>;
+
+    fn list(&self, filter: Filter, page: Page) -> Answer<'_, Vec<Record>>;
+
+    /// A worker lives that knows these methods.
+    fn announce(&self, methods: Vec<String>) -> Answer<'_, ()>;
+
+    /// Ends up to `batch` records whose deadline has passed; answers how many.
+    fn expire(&self, batch: u32) -> Answer<'_, u64>;
+
+    /// Ends up to `batch` records of methods that no worker knew for `after`.
+    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, u64>;
+
+    /// Removes up to `batch` records that ended longer ago than `keep`.
+    fn purge(&self, keep: Duration, batch: u32) -> Answer<'_, u64>;
+
+    /// Sets the kept counts right, should others have written into the table.
+    fn recount(&self) -> Answer<'_, ()>;
+
+    fn depth(&self) -> Answer<'_, Vec<Depth>>;
+
+    /// The time that counts.
+    fn now(&self) -> Answer<'_, SystemTime>;
+}
+
+/// What a worker asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) owner: String,
+    pub(crate) lease: Duration,
+    /// How many of each method, at most.
+    pub(crate) wants: Vec<(String, u32)>,
+    /// Only what was due then.
+    pub(crate) as_of: Option<SystemTime>,
+}
+
+/// A record in a worker's hands.
+#[derive(Clone, Debug)]
+pub(crate) struct Claimed {
+    pub(crate) lease: Lease,
+    pub(crate) method: String,
+    pub(crate) params: String,
+    pub(crate) priority: u8,
+    /// Before this one.
+    pub(crate) attempts: u32,
+    /// How often in a row a lease of it lapsed: its worker died, with or because of it.
+    pub(crate) lapses: u32,
+    pub(crate) max_attempts: Option<u16>,
+    pub(crate) last_error: Option<String>,
+    pub(crate) create_time: SystemTime,
+    /// Time left until its deadline, when it was claimed.
+    pub(crate) left: Option<Duration>,
+}
+
+/// One turn of one owner at one record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lease {
+    pub(crate) guid: Guid,
+    pub(crate) number: i64,
+}
+
+/// What came of a turn.
+#[derive(Clone, Debug)]
+pub(crate) struct Settled {
+    pub(crate) lease: Lease,
+    pub(crate) end: End,
+    /// An attempt was made that is not counted yet.
+    pub(crate) is_counted: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    Done {
+        result: Option<String>,
+        note: Option<String>,
+    },
+    Failed {
+        reason: String,
+    },
+    Expired {
+        reason: String,
+    },
+    /// Pending again, after a while.
+    Again {
+        reason: String,
+        after: Duration,
+    },
+    /// Pending again at once.
+    Returned,
+}
+
+impl End {
+    /// The status to write, how long to wait, the result and the error.
+    pub(crate) fn columns(&self) -> (i16, Duration, Option<&str>, Option<&str>) {
+        match self {
+            Self::Done { result, note } => (1, Duration::ZERO, result.as_deref(), note.as_deref()),
+            Self::Failed { reason } => (2, Duration::ZERO, None, Some(reason)),
+            Self::Expired { reason } => (3, Duration::ZERO, None, Some(reason)),
+            Self::Again { reason, after } => (0, *after, None, Some(reason)),
+            Self::Returned => (0, Duration::ZERO, None, None),
+        }
+    }
+}
+
+/// How much of a method is pending.
+#[derive(Clone, Debug)]
+pub(crate) struct Depth {
+    pub(crate) method: String,
+    pub(crate) pending: u64,
+    /// How long the one that is longest due has been due.
+    pub(crate) overdue: Option<Duration>,
+}
+
+/// Why a record ends that nobody could replay. The same words on every database.
+pub(crate) fn orphan_reason(after: Duration) -> String {
+    format!(
+        "no worker knows this method, and none did for {after:?}; start one that does, then retry the record"
+    )
+}
+
+pub(crate) const EXPIRED: &str = "its deadline passed before it could start";
+
+pub(crate) const NAMELESS: &str = "it was recorded without the name of a method";

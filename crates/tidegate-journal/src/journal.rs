@@ -1,0 +1,219 @@
+//! The one type that users hold.
+//!
+//! Deliberately absent: limits. Who defers a call, and why, is the caller's business.
+
+use crate::backend::{Backend, Repeated};
+use crate::builder::JournalBuilder;
+use crate::stats::{Counted, JournalStats};
+use crate::watch::Waiters;
+use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried, Status};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Records calls, and tells what became of them. Clones are cheap and share everything.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("calls.db");
+/// use tidegate_journal::{Call, Journal, Status};
+///
+/// let journal = Journal::sqlite(path).await?;
+/// let guid = journal.defer(Call::new("cancel_task", &17)?).await?;
+/// // From here on the call survives a crash of this process and of the machine.
+/// assert_eq!(journal.status(&guid).await?, Some(Status::Pending));
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Journal {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) waiters: Arc<Waiters>,
+    /// Something was deferred in this process: its workers need not wait for their next look.
+    pub(crate) due: Notify,
+    pub(crate) counted: Counted,
+    notes: Vec<String>,
+}
+
+static GLOBAL: OnceLock<Journal> = OnceLock::new();
+
+impl Journal {
+    /// The journal in a file, with every setting at its default.
+    ///
+    /// # Errors
+    /// Where it cannot be opened, or is no journal.
+    #[cfg(feature = "sqlite")]
+    pub async fn sqlite(path: impl AsRef<std::path::Path>) -> Result<Self, JournalError> {
+        Self::builder().sqlite(path).await
+    }
+
+    /// The journal on a server, with every setting at its default.
+    ///
+    /// # Errors
+    /// Where the address is wrong, the server does not answer in time, or the table cannot be
+    /// made.
+    #[cfg(feature = "postgres")]
+    pub async fn postgres(url: &str) -> Result<Self, JournalError> {
+        Self::builder().postgres(url).await
+    }
+
+    /// To set bounds and names.
+    pub fn builder() -> JournalBuilder {
+        JournalBuilder::new()
+    }
+
+    /// The journal that code without one of its own uses, such as an attribute.
+    ///
+    /// # Errors
+    /// Gives the journal back where there is one already.
+    pub fn set_global(journal: Self) -> Result<(), Self> {
+        GLOBAL.set(journal)
+    }
+
+    /// What [`set_global`](Self::set_global) set.
+    pub fn global() -> Option<&'static Self> {
+        GLOBAL.get()
+    }
+
+    /// Records a call, and returns once its commit is durable. Callers that come at the same
+    /// time share a transaction. Dropping the future leaves it open whether it is recorded.
+    ///
+    /// # Errors
+    /// [`DeferError`] says for each case whether anything was recorded.
+    pub async fn defer(&self, call: Call) -> Result<Guid, DeferError> {
+        let deferral = match call.checked() {
+            Ok(call) => self.shared.backend.defer(call).await,
+            Err(error) => Err(error.into()),
+        };
+        self.shared.counted.note(&deferral);
+        let (guid, repeated) = deferral?;
+        if repeated == Repeated::No {
+            self.shared.due.notify_one();
+        }
+        Ok(guid)
+    }
+
+    /// Where a record stands; nothing if there is none (any more).
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn status(&self, guid: &Guid) -> Result<Option<Status>, JournalError> {
+        Ok(self.find(guid).await?.map(|record| record.status))
+    }
+
+    /// A record, whole.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn find(&self, guid: &Guid) -> Result<Option<Record>, JournalError> {
+        self.shared.backend.find(guid.clone()).await
+    }
+
+    /// Waits until a record has ended, for at most so long; then tells how it stands. Ends in
+    /// this process are seen at once, those in others within a quarter of a second.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn wait(&self, guid: &Guid, at_most: Duration) -> Result<Option<Record>, JournalError> {
+        // Before the first look, so that no end falls between look and wait.
+        let ended = self.shared.waiters.add(&self.shared.backend, guid);
+        let record = self.find(guid).await?;
+        if record.as_ref().is_none_or(|record| record.status.has_ended()) {
+            return Ok(record);
+        }
+        let _ = tokio::time::timeout(at_most, ended).await;
+        self.find(guid).await
+    }
+
+    /// Ends a record, unless it has ended. If it runs, its handler is asked to stop, and what
+    /// it still does is not recorded.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn cancel(&self, guid: &Guid) -> Result<Cancelled, JournalError> {
+        let cancelled = self.shared.backend.cancel(guid.clone()).await?;
+        if matches!(cancelled, Cancelled::Pending | Cancelled::Running) {
+            self.shared.waiters.tell_cancelled(guid);
+        }
+        Ok(cancelled)
+    }
+
+    /// Makes a record that failed, expired or was cancelled pending again.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn retry(&self, guid: &Guid) -> Result<Retried, JournalError> {
+        let retried = self.shared.backend.retry(guid.clone()).await?;
+        if retried == Retried::Pending {
+            self.shared.due.notify_one();
+        }
+        Ok(retried)
+    }
+
+    /// Records, the newest first, a page at a time.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn list(&self, filter: Filter, page: Page) -> Result<Vec<Record>, JournalError> {
+        self.shared.backend.list(filter, page).await
+    }
+
+    /// What is pending, and what this process has deferred.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn stats(&self) -> Result<JournalStats, JournalError> {
+        let depth = self.shared.backend.depth().await?;
+        Ok(JournalStats::new(&depth, &self.shared.counted))
+    }
+
+    /// What opening found worth saying, such as a role that could not be made.
+    pub fn notes(&self) -> &[String] {
+        &self.shared.notes
+    }
+
+    pub(crate) fn over(backend: impl Backend, notes: Vec<String>) -> Self {
+        for note in &notes {
+            tracing::warn!("{note}");
+        }
+        let shared = Shared {
+            backend: Arc::new(backend),
+            waiters: Arc::default(),
+            due: Notify::new(),
+            counted: Counted::default(),
+            notes,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.shared.backend
+    }
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").finish_non_exhaustive()
+    }
+}
+
+/// What a caller is told whose call was recorded instead of run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("deferred as {guid}")]
+#[non_exhaustive]
+pub struct Deferred {
+    /// The record's name.
+    pub guid: Guid,
+}
+
+impl Deferred {
+    /// Says so of this record.
+    pub fn new(guid: Guid) -> Self {
+        Self { guid }
+    }
+}

@@ -1,0 +1,119 @@
+//! Makes the tables, or takes over one that others made.
+//!
+//! Versioned, in one transaction under the write lock: run twice or by several processes at
+//! once, the second finds its work done. Columns are only ever added, rows never lost.
+
+use super::fault::meaning;
+use super::sql::Sql;
+use crate::JournalError;
+use crate::clock::Micros;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+/// What this release writes and reads.
+const VERSION: i64 = 1;
+
+pub(super) fn migrate(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), JournalError> {
+    let failed = |error: rusqlite::Error| meaning(&error);
+    if version(conn, table).map_err(failed)? == Some(VERSION) {
+        return Ok(());
+    }
+    conn.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
+    let outcome = steps(conn, table, sql, now);
+    let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    conn.execute_batch(end).map_err(failed)?;
+    outcome
+}
+
+fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), JournalError> {
+    let failed = |error: rusqlite::Error| meaning(&error);
+    match version(conn, table).map_err(failed)? {
+        None => first(conn, table, sql, now).map_err(failed),
+        Some(VERSION) => Ok(()),
+        Some(newer) => Err(JournalError::Open(format!(
+            "`{table}` has version {newer}, and this program knows {VERSION}: use a newer program"
+        ))),
+    }
+}
+
+fn version(conn: &Connection, table: &str) -> rusqlite::Result<Option<i64>> {
+    if !exists(conn, &format!("{table}_version"))? {
+        return Ok(None);
+    }
+    let sql = format!("SELECT max(version) FROM {table}_version");
+    conn.query_row(&sql, [], |row| row.get(0))
+}
+
+fn exists(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
+    let found =
+        conn.query_row("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1", [name], |_| Ok(()));
+    Ok(found.optional()?.is_some())
+}
+
+/// The columns of the original table, which another program may have made.
+const ORIGINAL: &str = "
+    is_delete boolean NOT NULL DEFAULT false,
+    update_time integer NOT NULL,
+    create_time integer NOT NULL,
+    method_name varchar(64),
+    method_params text,
+    guid varchar(32) NOT NULL PRIMARY KEY,
+    status smallint NOT NULL DEFAULT 0";
+
+/// Ours.
+const ADDED: [&str; 12] = [
+    "attempts integer NOT NULL DEFAULT 0",
+    "max_attempts integer",
+    "lapses integer NOT NULL DEFAULT 0",
+    "priority integer NOT NULL DEFAULT 5",
+    "next_time integer NOT NULL DEFAULT 0",
+    "deadline integer",
+    "lease_owner varchar(64)",
+    "lease_until integer",
+    "lease_no integer NOT NULL DEFAULT 0",
+    "idempotency_key varchar(128)",
+    "last_error text",
+    "result text",
+];
+
+fn first(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
+    let is_taken_over = exists(conn, t)?;
+    if !is_taken_over {
+        conn.execute_batch(&format!("CREATE TABLE {t} ({ORIGINAL})"))?;
+    }
+    for column in ADDED {
+        conn.execute_batch(&format!("ALTER TABLE {t} ADD COLUMN {column}"))?;
+    }
+    if is_taken_over {
+        // Text such as CURRENT_TIMESTAMP wrote, in UTC. What cannot be read counts as now.
+        for column in ["create_time", "update_time"] {
+            conn.execute(
+                &format!(
+                    "UPDATE {t} SET {column} =
+                       coalesce(CAST((julianday({column}) - 2440587.5) * 86400000.0 AS integer) * 1000, ?1)
+                     WHERE typeof({column}) <> 'integer'"
+                ),
+                params![now],
+            )?;
+        }
+        conn.execute_batch(&format!(
+            "UPDATE {t} SET next_time = create_time, status = coalesce(status, 0);
+             UPDATE {t} SET status = 4, last_error = 'it was marked as deleted' WHERE status = 0 AND is_delete;"
+        ))?;
+    }
+    conn.execute_batch(&format!(
+        "CREATE TABLE {t}_count (method_name text PRIMARY KEY, pending integer NOT NULL) WITHOUT ROWID;
+         CREATE TABLE {t}_method (method_name text PRIMARY KEY, seen_time integer NOT NULL DEFAULT 0,
+                                  missed_since integer, missed_time integer) WITHOUT ROWID;
+         CREATE TABLE {t}_clock (now integer NOT NULL);
+         INSERT INTO {t}_clock VALUES ({now});
+         CREATE TABLE {t}_version (version integer PRIMARY KEY, applied_time integer NOT NULL);
+         INSERT INTO {t}_version VALUES ({VERSION}, {now});
+         CREATE INDEX IF NOT EXISTS idx_{t}_ctime ON {t} (create_time);
+         CREATE INDEX IF NOT EXISTS idx_{t}_utime ON {t} (update_time);
+         CREATE INDEX idx_{t}_due ON {t} (method_name, priority, next_time) WHERE status = 0 AND is_delete = 0;
+         CREATE INDEX idx_{t}_ended ON {t} (update_time) WHERE (status <> 0 OR is_delete);
+         CREATE INDEX idx_{t}_deadline ON {t} (deadline) WHERE status = 0 AND is_delete = 0 AND deadline IS NOT NULL;
+         CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key) WHERE idempotency_key IS NOT NULL;"
+    ))?;
+    conn.execute_batch(&sql.recount)
+}

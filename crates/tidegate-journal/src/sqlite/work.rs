@@ -1,0 +1,199 @@
+//! What a record goes through, as steps within a transaction.
+
+use super::writer::Tx;
+use crate::backend::{Claim, Claimed, Lease, Settled, orphan_reason};
+use crate::clock::{Micros, micros, to_micros, to_time};
+use crate::record::Status;
+use crate::{Bound, Call, Cancelled, Guid, Retried};
+use rusqlite::{OptionalExtension as _, params};
+use std::time::Duration;
+
+/// The guid that the call has, and whether it was there before; or the bound that it meets.
+pub(super) fn defer(tx: &Tx<'_>, guid: &Guid, call: &Call) -> rusqlite::Result<Result<Option<Guid>, Bound>> {
+    if let Some(key) = &call.key {
+        let mut statement = tx.conn.prepare_cached(&tx.sql.by_key)?;
+        let there = statement.query_row(params![call.method, key], |row| row.get(0)).optional()?;
+        if let Some(there) = there {
+            return Ok(Ok(Some(Guid::stored(there))));
+        }
+    }
+    let mut counts = tx.counts.borrow_mut();
+    if let Some(bound) = counts.full(tx, &call.method)? {
+        return Ok(Err(bound));
+    }
+    tx.conn.prepare_cached(&tx.sql.insert)?.execute(params![
+        guid.as_str(),
+        call.method,
+        call.params,
+        tx.now,
+        later(tx.now, call.delay),
+        call.deadline.map(|time| later(tx.now, time)),
+        call.key,
+        call.priority,
+        call.max_attempts,
+    ])?;
+    counts.add(tx, &call.method, 1)?;
+    Ok(Ok(None))
+}
+
+pub(super) fn claim(tx: &Tx<'_>, ask: &Claim) -> rusqlite::Result<Vec<Claimed>> {
+    let due = ask.as_of.map_or(tx.now, |time| to_micros(time).min(tx.now));
+    let until = later(tx.now, ask.lease);
+    let mut statement = tx.conn.prepare_cached(&tx.sql.claim)?;
+    let mut all = Vec::new();
+    for (method, want) in &ask.wants {
+        let mut left = *want as usize;
+        for level in (0..=9u8).rev() {
+            if left == 0 {
+                break;
+            }
+            let given = params![method, level, due, left as i64, ask.owner, tx.now, until];
+            let rows = statement.query_map(given, |row| {
+                let deadline: Option<Micros> = row.get(9)?;
+                Ok(Claimed {
+                    lease: Lease { guid: Guid::stored(row.get(0)?), number: row.get(1)? },
+                    method: row.get(2)?,
+                    params: row.get(3)?,
+                    priority: row.get(4)?,
+                    attempts: row.get(5)?,
+                    lapses: row.get(10)?,
+                    max_attempts: row.get(6)?,
+                    last_error: row.get(7)?,
+                    create_time: to_time(row.get(8)?),
+                    left: deadline
+                        .map(|at| Duration::from_micros(at.saturating_sub(tx.now).max(0).unsigned_abs())),
+                })
+            })?;
+            for row in rows {
+                all.push(row?);
+                left -= 1;
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Which leases hold.
+pub(super) fn begin(tx: &Tx<'_>, leases: &[Lease]) -> rusqlite::Result<Vec<Guid>> {
+    let mut statement = tx.conn.prepare_cached(&tx.sql.begin)?;
+    let mut held = Vec::with_capacity(leases.len());
+    for lease in leases {
+        if statement.execute(params![lease.guid.as_str(), lease.number])? == 1 {
+            held.push(lease.guid.clone());
+        }
+    }
+    Ok(held)
+}
+
+/// Which leases are lost.
+pub(super) fn beat(tx: &Tx<'_>, leases: &[Lease], length: Duration) -> rusqlite::Result<Vec<Guid>> {
+    let until = later(tx.now, length);
+    let mut statement = tx.conn.prepare_cached(&tx.sql.beat)?;
+    let mut lost = Vec::new();
+    for lease in leases {
+        if statement.execute(params![lease.guid.as_str(), lease.number, until])? == 0 {
+            lost.push(lease.guid.clone());
+        }
+    }
+    Ok(lost)
+}
+
+/// Which could be entered.
+pub(super) fn settle(tx: &Tx<'_>, outcomes: &[Settled]) -> rusqlite::Result<Vec<Guid>> {
+    let mut statement = tx.conn.prepare_cached(&tx.sql.settle)?;
+    let mut entered = Vec::with_capacity(outcomes.len());
+    for Settled { lease, end, is_counted } in outcomes {
+        let (status, after, result, error) = end.columns();
+        let next = later(tx.now, after);
+        let given =
+            params![lease.guid.as_str(), lease.number, status, tx.now, next, result, error, is_counted];
+        let method: Option<Option<String>> = statement.query_row(given, |row| row.get(0)).optional()?;
+        let Some(method) = method else { continue };
+        if status != 0 {
+            ended(tx, method.as_deref())?;
+        }
+        entered.push(lease.guid.clone());
+    }
+    Ok(entered)
+}
+
+pub(super) fn cancel(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Cancelled> {
+    let Some(status) = standing(tx, guid)? else { return Ok(Cancelled::Unknown) };
+    if status.has_ended() {
+        return Ok(Cancelled::AlreadyEnded(status));
+    }
+    let mut statement = tx.conn.prepare_cached(&tx.sql.cancel)?;
+    let method: Option<String> = statement.query_row(params![guid.as_str(), tx.now], |row| row.get(0))?;
+    ended(tx, method.as_deref())?;
+    Ok(if status == Status::Running { Cancelled::Running } else { Cancelled::Pending })
+}
+
+pub(super) fn retry(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Retried> {
+    let Some(status) = standing(tx, guid)? else { return Ok(Retried::Unknown) };
+    let mut statement = tx.conn.prepare_cached(&tx.sql.retry)?;
+    let given = params![guid.as_str(), tx.now];
+    let method: Option<Option<String>> = statement.query_row(given, |row| row.get(0)).optional()?;
+    let Some(method) = method else { return Ok(Retried::Refused(status)) };
+    if let Some(method) = method {
+        tx.counts.borrow_mut().add(tx, &method, 1)?;
+    }
+    Ok(Retried::Pending)
+}
+
+pub(super) fn announce(tx: &Tx<'_>, methods: &[String]) -> rusqlite::Result<()> {
+    let mut statement = tx.conn.prepare_cached(&tx.sql.announce)?;
+    methods.iter().try_for_each(|method| statement.execute(params![method, tx.now]).map(|_| ()))
+}
+
+pub(super) fn expire(tx: &Tx<'_>, batch: u32) -> rusqlite::Result<u64> {
+    let mut statement = tx.conn.prepare_cached(&tx.sql.expire)?;
+    let methods = statement.query_map(params![tx.now, batch], |row| row.get(0))?;
+    let methods: Vec<Option<String>> = methods.collect::<rusqlite::Result<_>>()?;
+    methods.iter().try_for_each(|method| ended(tx, method.as_deref()))?;
+    Ok(methods.len() as u64)
+}
+
+pub(super) fn fail_orphans(tx: &Tx<'_>, after: Duration, batch: u32) -> rusqlite::Result<u64> {
+    let mut failed = tx.conn.prepare_cached(&tx.sql.fail_nameless)?.execute(params![tx.now, batch])?;
+    // The counts say which methods are waited for.
+    tx.counts.borrow_mut().write(tx)?;
+    let since = tx.now.saturating_sub(micros(after));
+    tx.conn.prepare_cached(&tx.sql.missed)?.execute(params![tx.now, since])?;
+    let mut orphaned = tx.conn.prepare_cached(&tx.sql.orphaned)?;
+    let methods = orphaned.query_map(params![since, tx.now], |row| row.get(0))?;
+    let methods: Vec<String> = methods.collect::<rusqlite::Result<_>>()?;
+    for method in methods {
+        let given = params![method, since, batch, tx.now, orphan_reason(after)];
+        let count = tx.conn.prepare_cached(&tx.sql.fail_orphans)?.execute(given)?;
+        tx.counts.borrow_mut().add(tx, &method, -(count as i64))?;
+        failed += count;
+    }
+    Ok(failed as u64)
+}
+
+pub(super) fn purge(tx: &Tx<'_>, keep: Duration, batch: u32) -> rusqlite::Result<u64> {
+    let before = tx.now.saturating_sub(micros(keep));
+    Ok(tx.conn.prepare_cached(&tx.sql.purge)?.execute(params![before, batch])? as u64)
+}
+
+pub(super) fn recount(tx: &Tx<'_>) -> rusqlite::Result<()> {
+    tx.counts.borrow_mut().write(tx)?;
+    tx.conn.execute_batch(&tx.sql.recount)
+}
+
+fn standing(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Option<Status>> {
+    let mut statement = tx.conn.prepare_cached(&tx.sql.standing)?;
+    let status = |row: &rusqlite::Row<'_>| {
+        let until: Option<Micros> = row.get(1)?;
+        Ok(Status::read(row.get(0)?, until.is_some_and(|until| until > tx.now)))
+    };
+    statement.query_row([guid.as_str()], status).optional()
+}
+
+fn ended(tx: &Tx<'_>, method: Option<&str>) -> rusqlite::Result<()> {
+    method.map_or(Ok(()), |method| tx.counts.borrow_mut().add(tx, method, -1))
+}
+
+fn later(now: Micros, by: Duration) -> Micros {
+    now.saturating_add(micros(by))
+}

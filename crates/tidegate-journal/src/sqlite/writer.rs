@@ -1,0 +1,158 @@
+//! The one thread that writes, and the transaction that everything in its queue shares.
+//!
+//! While a transaction commits, further jobs gather; the next transaction takes them all. So
+//! a crowd of callers pays for one `fsync` together, and a single caller waits for nobody.
+
+use super::counts::Counts;
+use super::fault::{Fault, fault_of};
+use super::sql::Sql;
+use crate::JournalError;
+use crate::clock::Micros;
+use crate::wall::WallClock;
+use rusqlite::{Connection, OptionalExtension as _, params};
+use std::cell::RefCell;
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// A transaction that several jobs share.
+pub(super) struct Tx<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) sql: &'a Sql,
+    pub(super) now: Micros,
+    pub(super) counts: RefCell<Counts>,
+}
+
+/// Something to do within a transaction. It may be run again, alone, where a transaction with
+/// others failed.
+pub(super) trait Job: Send {
+    fn run(&mut self, tx: &Tx<'_>) -> rusqlite::Result<()>;
+
+    fn answer(self: Box<Self>, outcome: Result<(), Fault>);
+}
+
+/// The queue to the thread. Dropping the last one ends the thread after what is queued.
+pub(super) struct Writer {
+    queue: mpsc::Sender<Box<dyn Job>>,
+}
+
+/// The queue is full, or the thread is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotQueued {
+    Full,
+    Closed,
+}
+
+impl Writer {
+    pub(super) fn new(queue_max: usize) -> (Self, mpsc::Receiver<Box<dyn Job>>) {
+        let (queue, jobs) = mpsc::channel(queue_max);
+        (Self { queue }, jobs)
+    }
+
+    /// Queues it, or says at once that there is no room.
+    pub(super) fn offer<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<oneshot::Receiver<Result<T, Fault>>, NotQueued> {
+        let (job, answer) = Task::with_answer(work);
+        match self.queue.try_send(job) {
+            Ok(()) => Ok(answer),
+            Err(mpsc::error::TrySendError::Full(_)) => Err(NotQueued::Full),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(NotQueued::Closed),
+        }
+    }
+
+    /// Queues it as soon as there is room, and waits for its commit.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, JournalError> {
+        let (job, answer) = Task::with_answer(work);
+        self.queue.send(job).await.map_err(|_| JournalError::Closed)?;
+        answer.await.map_err(|_| JournalError::Closed)?.map_err(|fault| fault.error)
+    }
+}
+
+struct Task<F, T> {
+    work: F,
+    result: Option<T>,
+    reply: oneshot::Sender<Result<T, Fault>>,
+}
+
+impl<T: Send + 'static, F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send + 'static> Task<F, T> {
+    fn with_answer(work: F) -> (Box<dyn Job>, oneshot::Receiver<Result<T, Fault>>) {
+        let (reply, answer) = oneshot::channel();
+        (Box::new(Self { work, result: None, reply }), answer)
+    }
+}
+
+impl<T: Send, F: FnMut(&Tx<'_>) -> rusqlite::Result<T> + Send> Job for Task<F, T> {
+    fn run(&mut self, tx: &Tx<'_>) -> rusqlite::Result<()> {
+        self.result = Some((self.work)(tx)?);
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<(), Fault>) {
+        let Self { result, reply, .. } = *self;
+        // Whoever asked may have gone away.
+        let _ = reply.send(outcome.and_then(|()| result.ok_or_else(Fault::closed)));
+    }
+}
+
+/// What the thread owns.
+pub(super) struct Desk {
+    pub(super) conn: Connection,
+    pub(super) sql: Sql,
+    pub(super) clock: Arc<WallClock>,
+    pub(super) batch_max: usize,
+}
+
+impl Desk {
+    /// Until nobody can ask any more.
+    pub(super) fn serve(self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
+        let mut batch = Vec::with_capacity(self.batch_max);
+        while jobs.blocking_recv_many(&mut batch, self.batch_max) > 0 {
+            match self.transact(&mut batch) {
+                Err(fault) if batch.len() > 1 && !fault.error.is_passing() && !fault.is_unknown => {
+                    // One of them is at fault; the others must not suffer for it.
+                    for job in batch.drain(..) {
+                        let mut alone = [job];
+                        let outcome = self.transact(&mut alone);
+                        let [job] = alone;
+                        job.answer(outcome);
+                    }
+                }
+                outcome => batch.drain(..).for_each(|job| job.answer(outcome.clone())),
+            }
+        }
+    }
+
+    fn transact(&self, jobs: &mut [Box<dyn Job>]) -> Result<(), Fault> {
+        let begun = self.conn.execute_batch("BEGIN IMMEDIATE");
+        begun.map_err(|error| fault_of(&error, false))?;
+        let outcome = self.work(jobs).map_err(|error| fault_of(&error, false)).and_then(|()| {
+            // A failed write of the log may still have reached the disk.
+            self.conn.execute_batch("COMMIT").map_err(|error| fault_of(&error, true))
+        });
+        if outcome.is_err() && !self.conn.is_autocommit() {
+            // It fails where the failure itself has rolled back.
+            let _ = self.conn.execute_batch("ROLLBACK");
+        }
+        outcome
+    }
+
+    fn work(&self, jobs: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+        let before = self.conn.total_changes();
+        let mut seen = self.conn.prepare_cached(&self.sql.read_clock)?;
+        let seen: Option<Micros> = seen.query_row([], |row| row.get(0)).optional()?;
+        let now = self.clock.now_after(seen.unwrap_or(0));
+        let tx = Tx { conn: &self.conn, sql: &self.sql, now, counts: RefCell::default() };
+        for job in jobs {
+            job.run(&tx)?;
+        }
+        tx.counts.borrow_mut().write(&tx)?;
+        if self.conn.total_changes() != before {
+            self.conn.prepare_cached(&self.sql.write_clock)?.execute(params![now])?;
+        }
+        Ok(())
+    }
+}
