@@ -1,20 +1,38 @@
 //! Calls that must not be lost.
 //!
 //! A call that meets a limit, or whose service is down, is recorded by a [`Journal`] before
-//! its caller is told "accepted, later".
+//! its caller is told "accepted, later". A [`Worker`] replays it as soon as its gate lets it,
+//! and it ends visibly: done, failed, expired or cancelled. On SQLite, or on PostgreSQL.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("calls.db");
-//! use tidegate_journal::{Call, Journal, Status};
+//! use std::time::Duration;
+//! use tidegate_journal::{Call, JobError, Journal, Status, Worker};
 //!
 //! let journal = Journal::sqlite(path).await?;
+//!
+//! // Where a call is refused: once this returns, the call survives any crash.
 //! let guid = journal.defer(Call::new("ship", &("order", 17))?.key("ship-17")).await?;
-//! assert_eq!(journal.status(&guid).await?, Some(Status::Pending));
+//!
+//! // Elsewhere, or here: replay what is due.
+//! let worker = Worker::new(&journal)
+//!     .on("ship", |(what, number): (String, u64)| async move { Ok::<_, JobError>(format!("{what} {number}")) })
+//!     .start();
+//!
+//! let record = journal.wait(&guid, Duration::from_secs(10)).await?.expect("it was recorded");
+//! assert_eq!(record.status, Status::Done);
+//! assert_eq!(record.result.as_deref(), Some(r#""order 17""#));
+//! worker.stop().await;
 //! # Ok(()) }
 //! ```
+//!
+//! - A record runs **at least once** or ends visibly, and its end is entered **once**: a lease
+//!   has a number, and only its holder can enter anything.
+//! - The crate knows nothing of limits: a [`Worker::gate`] says when a replay may start.
+//! - Everything is bounded: pending records, callers in the queue, records in hand, attempts.
 
 #[cfg(not(any(feature = "sqlite", feature = "postgres")))]
 compile_error!("a journal needs a database: turn on the feature `sqlite` or `postgres`");
@@ -24,8 +42,11 @@ mod guid;
 mod journal;
 mod record;
 
+mod worker;
+
 mod builder;
 mod error;
+mod schedule;
 mod stats;
 
 mod backend;
@@ -42,6 +63,8 @@ pub use error::{Bound, DeferError, JournalError};
 pub use guid::{Guid, GuidError};
 pub use journal::{Deferred, Journal};
 pub use record::{Cancelled, Filter, Page, Record, Retried, Status};
+pub use schedule::{Schedule, ScheduleError};
 pub use stats::{JournalStats, MethodDepth, Pass, WorkerStats};
 #[cfg(feature = "sqlite")]
 pub use wall::TimeSource;
+pub use worker::{Go, JobError, Replay, Running, Worker};

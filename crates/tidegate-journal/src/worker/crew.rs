@@ -1,0 +1,205 @@
+//! What the tasks of one worker share, and the books of what they did.
+
+use super::held::Held;
+use super::{Method, Plan};
+use crate::backend::{Claimed, End, Lease, Settled};
+use crate::clock::instant;
+use crate::stats::{Pass, WorkerStats};
+use crate::{Guid, Journal};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, mpsc, watch};
+
+pub(super) struct Crew {
+    pub(super) journal: Journal,
+    pub(super) plan: Plan,
+    pub(super) methods: Vec<Arc<Method>>,
+    pub(super) held: Held,
+    /// Taken before the gate is asked, so that a replay starts when the gate says so. There is
+    /// one for each method at least: lanes that stand at their gate leave one to the others.
+    pub(super) permits: Arc<Semaphore>,
+    pub(super) permits_max: u32,
+    pub(super) closing: watch::Receiver<bool>,
+    pub(super) tally: Arc<Tally>,
+    outcomes: mpsc::UnboundedSender<Outcome>,
+}
+
+/// What came of a turn, on its way into the database.
+pub(super) struct Outcome {
+    method: Arc<str>,
+    settled: Settled,
+}
+
+impl Crew {
+    pub(super) fn new(
+        journal: &Journal,
+        plan: &Plan,
+        methods: Vec<Arc<Method>>,
+        tally: &Arc<Tally>,
+        closing: watch::Receiver<bool>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Outcome>) {
+        // What waits here is held, and what is held is bounded.
+        let (outcomes, entered) = mpsc::unbounded_channel();
+        let permits = plan.concurrency.max(methods.len());
+        let crew = Self {
+            journal: journal.clone(),
+            permits: Arc::new(Semaphore::new(permits)),
+            permits_max: u32::try_from(permits).unwrap_or(u32::MAX),
+            plan: plan.clone(),
+            methods,
+            held: Held::default(),
+            closing,
+            tally: tally.clone(),
+            outcomes,
+        };
+        (Arc::new(crew), entered)
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    /// Ready when the worker closes, also when that was before.
+    pub(super) async fn closed(&self) {
+        let mut closing = self.closing.clone();
+        // Nobody left who could say so means the same.
+        let _ = closing.wait_for(|is_closing| *is_closing).await;
+    }
+
+    /// Enters an end, soon. An attempt is counted with it, unless there was none, or it was
+    /// counted when it began.
+    pub(super) fn settle(&self, method: &Arc<str>, lease: Lease, end: End, is_counted: bool) {
+        let outcome = Outcome { method: method.clone(), settled: Settled { lease, end, is_counted } };
+        // The other end lives for as long as anything is held.
+        let _ = self.outcomes.send(outcome);
+    }
+
+    /// Lets go of what cannot be entered any more.
+    pub(super) fn lost(&self, lease: &Lease) {
+        self.tally.lost();
+        self.held.remove(lease);
+    }
+
+    /// The end of a failed attempt: again, or not.
+    pub(super) fn after_error(&self, claimed: &Claimed, reason: &str) -> End {
+        let most = claimed.max_attempts.unwrap_or(self.plan.max_attempts);
+        let attempt = claimed.attempts + 1;
+        if attempt >= u32::from(most) {
+            return End::Failed { reason: clean(&format!("gave up after {attempt} attempts: {reason}")) };
+        }
+        End::Again { reason: clean(reason), after: self.plan.backoff.wait(attempt) }
+    }
+}
+
+/// How many outcomes share a transaction at most.
+const SETTLE_MAX: usize = 1_000;
+
+/// Enters outcomes, together where several have come, until nothing more can come.
+pub(super) async fn enter(crew: Arc<Crew>, mut outcomes: mpsc::UnboundedReceiver<Outcome>) {
+    let mut batch = Vec::new();
+    while outcomes.recv_many(&mut batch, SETTLE_MAX).await > 0 {
+        let settled: Vec<Settled> = batch.iter().map(|outcome| outcome.settled.clone()).collect();
+        let Some(entered) = until_settled(&crew, settled).await else {
+            // The leases lapse, and others repeat the work.
+            batch.drain(..).for_each(|outcome| crew.lost(&outcome.settled.lease));
+            continue;
+        };
+        let ended = batch
+            .iter()
+            .filter(|one| one.settled.end.columns().0 != 0 && entered.contains(&one.settled.lease.guid));
+        crew.journal.shared.waiters.tell_ended(ended.map(|one| &one.settled.lease.guid));
+        for Outcome { method, settled } in batch.drain(..) {
+            if entered.contains(&settled.lease.guid) {
+                crew.tally.entered(&method, &settled.end);
+                crew.held.remove(&settled.lease);
+            } else {
+                crew.lost(&settled.lease);
+            }
+        }
+    }
+}
+
+/// Tries until it works; after closing, only for the grace time.
+async fn until_settled(crew: &Crew, settled: Vec<Settled>) -> Option<HashSet<Guid>> {
+    let mut wait = Duration::from_millis(50);
+    let mut closing_since: Option<Instant> = None;
+    loop {
+        match crew.journal.backend().settle(settled.clone()).await {
+            Ok(entered) => return Some(entered.into_iter().collect()),
+            Err(error) => tracing::warn!("{} outcomes cannot be entered yet: {error}", settled.len()),
+        }
+        if crew.is_closing() && closing_since.get_or_insert_with(instant).elapsed() > crew.plan.grace {
+            return None;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(Duration::from_secs(2));
+    }
+}
+
+/// Text that any database takes: no NUL, and not endless.
+pub(super) fn clean(text: &str) -> String {
+    text.chars().filter(|c| *c != '\0').take(2_000).collect()
+}
+
+/// What a worker did.
+#[derive(Default)]
+pub(super) struct Tally {
+    figures: Mutex<Figures>,
+}
+
+#[derive(Default)]
+struct Figures {
+    total: Pass,
+    methods: BTreeMap<Arc<str>, Pass>,
+    lost: u64,
+}
+
+impl Tally {
+    pub(super) fn picked(&self, method: &Arc<str>) {
+        self.add(Some(method), Pass { picked: 1, ..Pass::default() });
+    }
+
+    /// What was expired, failed or purged without being picked.
+    pub(super) fn tidied(&self, pass: Pass) {
+        self.add(None, pass);
+    }
+
+    pub(super) fn total(&self) -> Pass {
+        self.lock().total
+    }
+
+    pub(super) fn stats(&self, held: usize) -> WorkerStats {
+        let figures = self.lock();
+        let methods = figures.methods.iter().map(|(method, pass)| (method.to_string(), *pass)).collect();
+        WorkerStats { total: figures.total, methods, held, lost: figures.lost }
+    }
+
+    fn entered(&self, method: &Arc<str>, end: &End) {
+        let mut pass = Pass::default();
+        match end {
+            End::Done { .. } => pass.done = 1,
+            End::Failed { .. } => pass.failed = 1,
+            End::Expired { .. } => pass.expired = 1,
+            End::Again { .. } => pass.retried = 1,
+            End::Returned => {}
+        }
+        self.add(Some(method), pass);
+    }
+
+    fn lost(&self) {
+        self.lock().lost += 1;
+    }
+
+    fn add(&self, method: Option<&Arc<str>>, pass: Pass) {
+        let mut figures = self.lock();
+        figures.total += pass;
+        if let Some(method) = method {
+            *figures.methods.entry(method.clone()).or_default() += pass;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Figures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

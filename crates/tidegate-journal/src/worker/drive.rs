@@ -1,0 +1,247 @@
+//! Claims records and deals them to the lanes; keeps leases alive; closes in order.
+
+use super::crew::{Crew, Outcome, Tally, enter};
+use super::held::Why;
+use super::lane::{Turn, lane};
+use super::{Method, Plan, tidy};
+use crate::backend::{Claim, Claimed};
+use crate::clock::instant;
+use crate::{Journal, JournalError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// How long the driver goes on.
+#[derive(Clone, Copy)]
+pub(super) enum Until {
+    /// Until the worker is closed.
+    Closed,
+    /// Until everything is done that was due then.
+    Done { as_of: SystemTime },
+}
+
+/// The tasks of a worker at work.
+pub(super) struct Engine {
+    pub(super) crew: Arc<Crew>,
+    lanes: Vec<Lane>,
+    entering: JoinHandle<()>,
+    others: Vec<JoinHandle<()>>,
+}
+
+/// The driver's side of a lane.
+struct Lane {
+    method: Arc<Method>,
+    turns: mpsc::UnboundedSender<Turn>,
+    /// How many records of this method may be in hand.
+    most: u32,
+    /// Nothing more was due; not asked again before.
+    dry_until: Option<Instant>,
+}
+
+impl Engine {
+    pub(super) fn start(
+        journal: &Journal,
+        plan: &Plan,
+        methods: Vec<Arc<Method>>,
+        tally: &Arc<Tally>,
+        closing: watch::Receiver<bool>,
+    ) -> Self {
+        let (crew, outcomes): (_, mpsc::UnboundedReceiver<Outcome>) =
+            Crew::new(journal, plan, methods, tally, closing);
+        let share = plan.buffer / u32::try_from(crew.methods.len()).unwrap_or(u32::MAX).max(1);
+        let lanes = crew.methods.iter().map(|method| {
+            // Bounded by what is claimed.
+            let (turns, queue) = mpsc::unbounded_channel();
+            tokio::spawn(lane(crew.clone(), method.clone(), queue));
+            Lane { method: method.clone(), turns, most: share.max(1), dry_until: None }
+        });
+        let lanes = lanes.collect();
+        let entering = tokio::spawn(enter(crew.clone(), outcomes));
+        let others =
+            vec![tokio::spawn(keep_leases(crew.clone())), tokio::spawn(hear_cancelled(crew.clone()))];
+        Self { crew, lanes, entering, others }
+    }
+
+    /// Claims and deals for as long as asked.
+    pub(super) async fn drive(&mut self, until: Until) -> Result<(), JournalError> {
+        let mut wait = Duration::from_millis(100);
+        while !self.crew.is_closing() {
+            let wants = self.wants();
+            if wants.is_empty() {
+                if let Until::Done { .. } = until
+                    && self.lanes.iter().all(|lane| lane.dry_until.is_some())
+                    && self.crew.held.count() == 0
+                {
+                    return Ok(());
+                }
+                self.pause(until).await;
+                continue;
+            }
+            match self.claim(&wants, until).await {
+                Ok(claimed) => {
+                    wait = Duration::from_millis(100);
+                    self.deal(claimed, &wants);
+                }
+                Err(error) => {
+                    if let Until::Done { .. } = until {
+                        return Err(error);
+                    }
+                    tracing::warn!("nothing can be claimed: {error}");
+                    tokio::select! { () = tokio::time::sleep(wait) => {}, () = self.crew.closed() => {} }
+                    wait = (wait * 2).min(Duration::from_secs(5));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what has not started, lets run what runs for the grace time, enters all.
+    pub(super) async fn close(self) {
+        let Self { crew, lanes, entering, others } = self;
+        drop(lanes);
+        if !held_empty(&crew, crew.plan.grace).await {
+            crew.held.stop_all(Why::Closing);
+            if !held_empty(&crew, Duration::from_secs(5).max(crew.plan.grace)).await {
+                tracing::warn!("{} replays did not stop; their leases lapse", crew.held.count());
+            }
+        }
+        others.iter().for_each(JoinHandle::abort);
+        // Whatever was sent is entered by now, or cannot be.
+        entering.abort();
+    }
+
+    async fn claim(&self, wants: &[(String, u32)], until: Until) -> Result<Vec<Claimed>, JournalError> {
+        let plan = &self.crew.plan;
+        let as_of = match until {
+            Until::Closed => None,
+            Until::Done { as_of } => Some(as_of),
+        };
+        let ask = Claim { owner: plan.owner.clone(), lease: plan.lease, wants: wants.to_vec(), as_of };
+        self.crew.journal.backend().claim(ask).await
+    }
+
+    /// How many of which method to ask for: not for every single place that comes free, but
+    /// for a quarter of a lane at a time.
+    fn wants(&self) -> Vec<(String, u32)> {
+        let held = self.crew.held.counts();
+        let now = instant();
+        let mut wants = Vec::new();
+        for lane in &self.lanes {
+            let free = lane.most.saturating_sub(held.get(&lane.method.name).copied().unwrap_or(0));
+            let is_dry = lane.dry_until.is_some_and(|until| until > now);
+            if !is_dry && free >= lane.most.div_ceil(4) {
+                wants.push((lane.method.name.to_string(), free));
+            }
+        }
+        wants
+    }
+
+    fn deal(&mut self, mut claimed: Vec<Claimed>, wants: &[(String, u32)]) {
+        let crew = &self.crew;
+        claimed.sort_by(|a, b| b.priority.cmp(&a.priority).then(a.create_time.cmp(&b.create_time)));
+        let mut got: HashMap<&str, u32> = HashMap::new();
+        for one in &claimed {
+            *got.entry(one.method.as_str()).or_default() += 1;
+        }
+        let dry_until = instant() + crew.plan.poll;
+        for lane in &mut self.lanes {
+            if let Some((name, want)) = wants.iter().find(|(name, _)| **name == *lane.method.name) {
+                let is_dry = got.get(name.as_str()).copied().unwrap_or(0) < *want;
+                lane.dry_until = is_dry.then_some(dry_until);
+            }
+        }
+        for one in claimed {
+            let Some(lane) = self.lanes.iter().find(|lane| *one.method == *lane.method.name) else {
+                continue;
+            };
+            crew.tally.picked(&lane.method.name);
+            let stop = crew.held.add(&one.lease, &lane.method.name);
+            // The lane ends only after the driver.
+            let _ = lane.turns.send(Turn::new(one, stop));
+        }
+    }
+
+    /// Until there may be something to claim.
+    async fn pause(&mut self, until: Until) {
+        let crew = &self.crew;
+        if let Until::Done { .. } = until {
+            // What is dry stays dry: later records are the next pass's.
+            let far = instant() + Duration::from_secs(86_400);
+            self.lanes.iter_mut().filter_map(|lane| lane.dry_until.as_mut()).for_each(|dry| *dry = far);
+            tokio::select! { () = crew.held.room.notified() => {}, () = crew.closed() => {} }
+            return;
+        }
+        let soonest = self.lanes.iter().filter_map(|lane| lane.dry_until).min();
+        let wake = soonest.unwrap_or_else(|| instant() + crew.plan.poll);
+        tokio::select! {
+            () = crew.closed() => {}
+            () = crew.journal.shared.due.notified() => {
+                self.lanes.iter_mut().for_each(|lane| lane.dry_until = None);
+            }
+            () = crew.held.room.notified() => {}
+            () = tokio::time::sleep_until(wake.into()) => {}
+        }
+    }
+}
+
+/// Waits until nothing is in hand.
+async fn held_empty(crew: &Crew, at_most: Duration) -> bool {
+    let empty = async {
+        while crew.held.count() > 0 {
+            crew.held.room.notified().await;
+        }
+    };
+    tokio::time::timeout(at_most, empty).await.is_ok()
+}
+
+/// Prolongs all leases three times in their length, so that two attempts may fail.
+async fn keep_leases(crew: Arc<Crew>) {
+    let length = crew.plan.lease;
+    let mut last_good = instant();
+    loop {
+        tokio::time::sleep(length / 3).await;
+        let leases = crew.held.leases();
+        if leases.is_empty() {
+            last_good = instant();
+            continue;
+        }
+        let begun = instant();
+        match crew.journal.backend().beat(leases, length).await {
+            Ok(lost) => {
+                last_good = begun;
+                lost.iter().for_each(|guid| crew.held.lose(guid));
+            }
+            Err(error) => {
+                tracing::warn!("leases cannot be prolonged: {error}");
+                if begun.duration_since(last_good) >= length {
+                    // Others may have them by now: what still runs would run twice.
+                    crew.held.stop_all(Why::Lost);
+                }
+            }
+        }
+    }
+}
+
+/// What is cancelled in this process stops at once.
+async fn hear_cancelled(crew: Arc<Crew>) {
+    let mut cancelled = crew.journal.shared.waiters.cancelled();
+    loop {
+        match cancelled.recv().await {
+            Ok(guid) => crew.held.lose(&guid),
+            // The next sign of life finds out.
+            Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
+    }
+}
+
+/// A worker's life: works until closed, and then closes in order.
+pub(super) async fn live(mut engine: Engine) {
+    let tidying = tokio::spawn(tidy::from_time_to_time(engine.crew.clone()));
+    // Only a pass can fail; a worker that lives tries again.
+    let _ = engine.drive(Until::Closed).await;
+    tidying.abort();
+    engine.close().await;
+}

@@ -1,0 +1,126 @@
+//! What a method's replay runs, with typed parameters on the outside and JSON on the inside.
+
+use crate::Guid;
+use crate::backend::Claimed;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+/// Why a replay did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// May succeed later: tried again after a while, up to the most attempts.
+    #[error("{0}")]
+    Retry(String),
+    /// Never will: failed at once.
+    #[error("{0}")]
+    Permanent(String),
+}
+
+impl JobError {
+    /// May succeed later.
+    pub fn retry(reason: impl std::fmt::Display) -> Self {
+        Self::Retry(reason.to_string())
+    }
+
+    /// Never will.
+    pub fn permanent(reason: impl std::fmt::Display) -> Self {
+        Self::Permanent(reason.to_string())
+    }
+}
+
+/// What is replayed. A gate is asked about it, and a handler may want to know it: the guid is
+/// the same in every attempt, so it is the key with which the work behind can be made to
+/// happen once.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Replay {
+    /// The record.
+    pub guid: Guid,
+    /// The method.
+    pub method: Arc<str>,
+    /// 1 for the first attempt.
+    pub attempt: u32,
+    /// 0 to 9, the highest first.
+    pub priority: u8,
+    /// The number of this lease. It grows with each owner, so whoever guards something by it
+    /// can turn away a handler that lost its lease and does not know yet.
+    pub lease: i64,
+    /// The parameters, as JSON: a gate may take its key from them.
+    pub params: Arc<str>,
+}
+
+impl Replay {
+    pub(super) fn new(claimed: &Claimed) -> Self {
+        Self {
+            guid: claimed.lease.guid.clone(),
+            method: claimed.method.as_str().into(),
+            attempt: claimed.attempts + 1,
+            priority: claimed.priority,
+            lease: claimed.lease.number,
+            params: claimed.params.as_str().into(),
+        }
+    }
+}
+
+/// A result of at most so many bytes, as JSON, is kept.
+const RESULT_MAX: usize = 64 * 1024;
+
+/// A result, or why there is none.
+pub(super) struct Finished {
+    pub(super) result: Option<String>,
+    pub(super) note: Option<String>,
+}
+
+pub(super) type Handler = Arc<dyn Fn(Replay) -> BoxFuture<'static, Result<Finished, JobError>> + Send + Sync>;
+
+/// Hides the types.
+pub(super) fn erase<P, T, F, Fut>(handler: F) -> Handler
+where
+    P: DeserializeOwned + Send + 'static,
+    T: Serialize,
+    F: Fn(Replay, P) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<T, JobError>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    Arc::new(move |replay| {
+        let handler = handler.clone();
+        let run = async move {
+            let params: P = serde_json::from_str(&replay.params).map_err(|error| {
+                JobError::Permanent(format!("the parameters do not fit `{}`: {error}", replay.method))
+            })?;
+            Ok(finished(&handler(replay, params).await?))
+        };
+        AssertUnwindSafe(run)
+            .catch_unwind()
+            .map(|caught| caught.unwrap_or_else(|panic| Err(panicked(&*panic))))
+            .boxed()
+    })
+}
+
+/// The work is done, whatever can be kept of its result.
+fn finished<T: Serialize>(value: &T) -> Finished {
+    match serde_json::to_string(value) {
+        Ok(json) if json.len() > RESULT_MAX => {
+            let note =
+                format!("done; its result of {} bytes was not kept (at most {RESULT_MAX} are)", json.len());
+            Finished { result: None, note: Some(note) }
+        }
+        Ok(json) => Finished { result: Some(json), note: None },
+        Err(error) => Finished {
+            result: None,
+            note: Some(format!("done; its result cannot be written as JSON: {error}")),
+        },
+    }
+}
+
+/// A panic may be a passing thing, so it counts as an attempt like any other error.
+fn panicked(panic: &(dyn Any + Send)) -> JobError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    JobError::Retry(format!("the handler panicked: {}", text.unwrap_or("no message")))
+}

@@ -1,0 +1,105 @@
+//! The records in a worker's hands: their leases, and a word to stop each of them.
+
+use crate::Guid;
+use crate::backend::Lease;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+#[derive(Default)]
+pub(super) struct Held {
+    by_guid: Mutex<HashMap<Guid, Entry>>,
+    /// Something was let go of.
+    pub(super) room: Notify,
+}
+
+struct Entry {
+    lease: Lease,
+    method: Arc<str>,
+    stop: Arc<Stop>,
+}
+
+/// Why work on a record should stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It was cancelled, or somebody else has it: nothing of it can be entered.
+    Lost,
+    /// The worker closes: the record goes back.
+    Closing,
+}
+
+/// Said once or more; heard also by one who listens later.
+#[derive(Default)]
+pub(super) struct Stop {
+    is_lost: AtomicBool,
+    notify: Notify,
+}
+
+impl Stop {
+    fn say(&self, why: Why) {
+        if why == Why::Lost {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
+        // Leaves a permit, so that one who comes later hears it.
+        self.notify.notify_one();
+    }
+
+    pub(super) async fn heard(&self) -> Why {
+        self.notify.notified().await;
+        if self.is_lost.load(Ordering::SeqCst) { Why::Lost } else { Why::Closing }
+    }
+}
+
+impl Held {
+    pub(super) fn add(&self, lease: &Lease, method: &Arc<str>) -> Arc<Stop> {
+        let stop = Arc::<Stop>::default();
+        let entry = Entry { lease: lease.clone(), method: method.clone(), stop: stop.clone() };
+        // It is ours again after its lease had lapsed: what still runs under the old one has lost it.
+        if let Some(old) = self.lock().insert(lease.guid.clone(), entry) {
+            old.stop.say(Why::Lost);
+        }
+        stop
+    }
+
+    /// Lets go of this lease; a newer one of the same record stays.
+    pub(super) fn remove(&self, lease: &Lease) {
+        let mut held = self.lock();
+        if held.get(&lease.guid).is_some_and(|entry| entry.lease == *lease) {
+            held.remove(&lease.guid);
+        }
+        drop(held);
+        self.room.notify_one();
+    }
+
+    /// Asks whoever works on it to stop: it was cancelled, or somebody else has it.
+    pub(super) fn lose(&self, guid: &Guid) {
+        if let Some(entry) = self.lock().get(guid) {
+            entry.stop.say(Why::Lost);
+        }
+    }
+
+    pub(super) fn stop_all(&self, why: Why) {
+        self.lock().values().for_each(|entry| entry.stop.say(why));
+    }
+
+    pub(super) fn leases(&self) -> Vec<Lease> {
+        self.lock().values().map(|entry| entry.lease.clone()).collect()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(super) fn counts(&self) -> HashMap<Arc<str>, u32> {
+        let mut counts = HashMap::new();
+        for entry in self.lock().values() {
+            *counts.entry(entry.method.clone()).or_default() += 1;
+        }
+        counts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Guid, Entry>> {
+        self.by_guid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

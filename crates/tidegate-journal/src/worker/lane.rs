@@ -1,0 +1,163 @@
+//! One method's line: its records one after the other through its gate, then side by side.
+//!
+//! A line of its own, so that a method whose gate is shut, or whose records are poison, holds
+//! nobody else up.
+
+use super::Method;
+use super::crew::{Crew, clean};
+use super::gate::{Go, Start};
+use super::handler::{Finished, JobError, Replay};
+use super::held::{Stop, Why};
+use crate::backend::{Claimed, EXPIRED, End};
+use crate::clock::instant;
+use futures_util::FutureExt as _;
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+/// A claimed record in its line.
+pub(super) struct Turn {
+    pub(super) claimed: Claimed,
+    pub(super) stop: Arc<Stop>,
+    /// By when it has to start, on this process's clock.
+    start_by: Option<Instant>,
+}
+
+impl Turn {
+    pub(super) fn new(claimed: Claimed, stop: Arc<Stop>) -> Self {
+        let start_by = claimed.left.and_then(|left| instant().checked_add(left));
+        Self { claimed, stop, start_by }
+    }
+
+    /// Its last worker died, with it or because of it. Attempts are counted when they end, which
+    /// is for nothing while nobody dies; a record that kills its workers would be tried for ever,
+    /// so a suspect's attempts are counted before they begin.
+    fn is_suspect(&self) -> bool {
+        self.claimed.lapses > 0
+    }
+
+    /// How many places it takes. A record that was begun and has seen two workers die has all to
+    /// itself: if it is the one that kills, it takes nobody along any more.
+    fn places(&self, crew: &Crew) -> u32 {
+        let is_alone = self.claimed.lapses > 1 && self.claimed.attempts > 0;
+        if is_alone { crew.permits_max } else { 1 }
+    }
+}
+
+/// Until the driver lets go of the other end.
+pub(super) async fn lane(crew: Arc<Crew>, method: Arc<Method>, mut turns: mpsc::UnboundedReceiver<Turn>) {
+    while let Some(turn) = turns.recv().await {
+        admit(&crew, &method, turn).await;
+    }
+}
+
+/// What a replay holds until it has ended.
+struct Admission {
+    _permit: OwnedSemaphorePermit,
+    _held: Option<Box<dyn Any + Send>>,
+}
+
+async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) {
+    let lease = turn.claimed.lease.clone();
+    if crew.is_closing() {
+        return crew.settle(&method.name, lease, End::Returned, false);
+    }
+    let most = turn.claimed.max_attempts.unwrap_or(crew.plan.max_attempts);
+    if turn.claimed.attempts >= u32::from(most) {
+        // It was begun that often, and nobody ever entered an end: it kills its workers, or
+        // outlives their leases.
+        let last = turn.claimed.last_error.as_deref().unwrap_or("none of them told how it ended");
+        let reason = clean(&format!("gave up after {most} attempts: {last}"));
+        return crew.settle(&method.name, lease, End::Failed { reason }, false);
+    }
+    let replay = Replay::new(&turn.claimed);
+    let expired = || End::Expired { reason: EXPIRED.to_owned() };
+    let end = tokio::select! {
+        biased;
+        why = turn.stop.heard() => match why {
+            Why::Lost => return crew.lost(&lease),
+            Why::Closing => End::Returned,
+        },
+        () = crew.closed() => End::Returned,
+        () = until(turn.start_by) => expired(),
+        admission = pass(crew, method, &replay, turn.places(crew)) => {
+            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
+            return;
+        }
+    };
+    crew.settle(&method.name, lease, end, false);
+}
+
+/// Waits for a place and for the gate.
+async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Admission {
+    let permits = crew.permits.clone();
+    let permit = permits.acquire_many_owned(places).await.expect("the semaphore is never closed");
+    loop {
+        // A gate that panics must not end the line.
+        let asked = AssertUnwindSafe((method.gate)(replay.clone())).catch_unwind().await;
+        let go = asked.unwrap_or_else(|_| {
+            tracing::error!("the gate of `{}` panicked; it is asked again in a second", method.name);
+            Go::ask_again(Duration::from_secs(1))
+        });
+        match go.start {
+            Start::After(Duration::ZERO) => return Admission { _permit: permit, _held: go.held },
+            Start::After(wait) => {
+                tokio::time::sleep(wait).await;
+                return Admission { _permit: permit, _held: go.held };
+            }
+            // Never in a circle without a pause.
+            Start::AskAgain(wait) => tokio::time::sleep(wait.max(Duration::from_millis(1))).await,
+        }
+    }
+}
+
+async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, admission: Admission) {
+    let is_suspect = turn.is_suspect();
+    if is_suspect && !has_begun(&crew, &turn).await {
+        return crew.lost(&turn.claimed.lease);
+    }
+    let work = (method.handler)(replay);
+    let end = tokio::select! {
+        biased;
+        result = within(crew.plan.replay_max, work) => end_of(&crew, &turn.claimed, result),
+        why = turn.stop.heard() => match why {
+            Why::Lost => return crew.lost(&turn.claimed.lease),
+            Why::Closing => End::Returned,
+        },
+    };
+    drop(admission);
+    crew.settle(&method.name, turn.claimed.lease, end, !is_suspect);
+}
+
+/// Counts the attempt in the database first. Whoever cannot be told does not begin: the lease
+/// lapses, and somebody tries later.
+async fn has_begun(crew: &Crew, turn: &Turn) -> bool {
+    let begun = crew.journal.backend().begin(vec![turn.claimed.lease.clone()]).await;
+    begun.is_ok_and(|held| !held.is_empty())
+}
+
+fn end_of(crew: &Crew, claimed: &Claimed, result: Result<Finished, JobError>) -> End {
+    match result {
+        Ok(Finished { result, note }) => End::Done { result, note },
+        Err(JobError::Permanent(reason)) => End::Failed { reason: clean(&reason) },
+        Err(JobError::Retry(reason)) => crew.after_error(claimed, &reason),
+    }
+}
+
+async fn within(
+    most: Option<Duration>,
+    work: impl Future<Output = Result<Finished, JobError>>,
+) -> Result<Finished, JobError> {
+    let Some(most) = most else { return work.await };
+    let late = |_| Err(JobError::Retry(format!("it took longer than {most:?}")));
+    tokio::time::timeout(most, work).await.unwrap_or_else(late)
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}

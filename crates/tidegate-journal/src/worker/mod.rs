@@ -1,0 +1,353 @@
+//! Replays what is due: claims in batches, asks the gate, runs the handler, enters the end.
+//!
+//! ```text
+//! drive ── claim ──> lane (one a method) ── gate ──> run ──> enter (many ends, one commit)
+//!   keep_leases, hear_cancelled, tidy: beside it
+//! ```
+
+mod backoff;
+mod crew;
+mod drive;
+mod gate;
+mod handler;
+mod held;
+mod lane;
+mod tidy;
+
+pub use gate::Go;
+pub use handler::{JobError, Replay};
+
+use crate::schedule::Schedule;
+use crate::stats::{Pass, WorkerStats};
+use crate::{Journal, JournalError};
+use backoff::Backoff;
+use crew::{Crew, Tally};
+use drive::{Engine, Until, live};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use handler::{Handler, erase};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Replays the methods that it knows.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("calls.db");
+/// use tidegate_journal::{Call, JobError, Journal, Worker};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct CancelTask { task: u64, reason: String }
+///
+/// let journal = Journal::sqlite(path).await?;
+/// let call = CancelTask { task: 17, reason: "changed my mind".to_owned() };
+/// journal.defer(Call::new("cancel_task", &call)?).await?;
+///
+/// let worker = Worker::new(&journal).on("cancel_task", |call: CancelTask| async move {
+///     if call.task == 0 {
+///         return Err(JobError::permanent("there is no task 0"));
+///     }
+///     Ok(format!("cancelled {}: {}", call.task, call.reason))
+/// });
+/// let pass = worker.run_once().await?; // from cron; or worker.start() for as long as it lives
+/// assert_eq!((pass.picked, pass.done), (1, 1));
+/// # Ok(()) }
+/// ```
+pub struct Worker {
+    journal: Journal,
+    plan: Plan,
+    methods: BTreeMap<Arc<str>, Method>,
+    gate: Gate,
+    tally: Arc<Tally>,
+}
+
+type Gate = Arc<dyn Fn(Replay) -> BoxFuture<'static, Go> + Send + Sync>;
+
+/// A method that the worker knows.
+#[derive(Clone)]
+pub(crate) struct Method {
+    name: Arc<str>,
+    handler: Handler,
+    gate: Gate,
+    has_own_gate: bool,
+}
+
+/// How a worker works.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    owner: String,
+    concurrency: usize,
+    buffer: u32,
+    lease: Duration,
+    poll: Duration,
+    grace: Duration,
+    replay_max: Option<Duration>,
+    max_attempts: u16,
+    backoff: Backoff,
+    keep: Duration,
+    purge: Schedule,
+    orphan_after: Duration,
+}
+
+impl Worker {
+    /// Knows nothing yet.
+    pub fn new(journal: &Journal) -> Self {
+        let plan = Plan {
+            owner: format!("worker-{}-{:08x}", std::process::id(), fastrand::u32(..)),
+            concurrency: 64,
+            buffer: 1_024,
+            lease: Duration::from_secs(30),
+            poll: Duration::from_millis(200),
+            grace: Duration::from_secs(10),
+            replay_max: None,
+            max_attempts: 10,
+            backoff: Backoff { first: Duration::from_secs(1), most: Duration::from_secs(600) },
+            keep: Duration::from_secs(86_400),
+            purge: Schedule::every(Duration::from_secs(60)),
+            orphan_after: Duration::from_secs(3_600),
+        };
+        let open: Gate = Arc::new(|_| std::future::ready(Go::now()).boxed());
+        Self { journal: journal.clone(), plan, methods: BTreeMap::new(), gate: open, tally: Arc::default() }
+    }
+
+    /// Replays `method` so. Parameters that do not fit fail the record at once; a panic counts
+    /// as an error that may pass. What it returns is kept as JSON, up to 64 KiB.
+    ///
+    /// A replay may happen more than once, after a crash: what it does should bear that.
+    #[must_use]
+    pub fn on<P, T, F, Fut>(self, method: &str, handler: F) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        T: Serialize,
+        F: Fn(P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, JobError>> + Send + 'static,
+    {
+        self.on_replay(method, move |_, params| handler(params))
+    }
+
+    /// The same for a handler that wants to know the record's guid, attempt and lease.
+    #[must_use]
+    pub fn on_replay<P, T, F, Fut>(mut self, method: &str, handler: F) -> Self
+    where
+        P: DeserializeOwned + Send + 'static,
+        T: Serialize,
+        F: Fn(Replay, P) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<T, JobError>> + Send + 'static,
+    {
+        let name: Arc<str> = method.into();
+        let known = Method {
+            name: name.clone(),
+            handler: erase(handler),
+            gate: self.gate.clone(),
+            has_own_gate: false,
+        };
+        self.methods.insert(name, known);
+        self
+    }
+
+    /// Asked before each replay of every method without a gate of its own. Of each method one
+    /// replay at a time stands at the gate, in order.
+    #[must_use]
+    pub fn gate<F, Fut>(mut self, gate: F) -> Self
+    where
+        F: Fn(Replay) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Go> + Send + 'static,
+    {
+        self.gate = Arc::new(move |replay| gate(replay).boxed());
+        for method in self.methods.values_mut().filter(|method| !method.has_own_gate) {
+            method.gate = self.gate.clone();
+        }
+        self
+    }
+
+    /// Asked before each replay of this method, which has to be known already.
+    ///
+    /// # Panics
+    /// Where it is not.
+    #[must_use]
+    pub fn gate_of<F, Fut>(mut self, method: &str, gate: F) -> Self
+    where
+        F: Fn(Replay) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Go> + Send + 'static,
+    {
+        let known = self.methods.get_mut(method);
+        let known =
+            known.unwrap_or_else(|| panic!("`{method}` has no handler yet: call `on` before `gate_of`"));
+        known.gate = Arc::new(move |replay| gate(replay).boxed());
+        known.has_own_gate = true;
+        self
+    }
+
+    /// What stands in `lease_owner`; made up of process and chance unless said.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.plan.owner = name.chars().filter(|c| *c != '\0').take(64).collect();
+        self
+    }
+
+    /// How many replays run at once, in all; 64 unless said, and at least one a method.
+    #[must_use]
+    pub fn concurrency(mut self, replays: usize) -> Self {
+        self.plan.concurrency = replays.clamp(1, 100_000);
+        self
+    }
+
+    /// How many records are held at once, running or about to; 1,024 unless said. Each method
+    /// has its share of them.
+    #[must_use]
+    pub fn buffer(mut self, records: u32) -> Self {
+        self.plan.buffer = records.max(1);
+        self
+    }
+
+    /// How long a record is ours without a sign of life; 30 s unless said. Prolonged three
+    /// times in that time, for as long as it is worked on.
+    #[must_use]
+    pub fn lease(mut self, length: Duration) -> Self {
+        self.plan.lease = length.clamp(Duration::from_millis(100), Duration::from_secs(86_400));
+        self
+    }
+
+    /// How often to look for records that others deferred; 200 ms unless said. What this
+    /// process defers is seen at once.
+    #[must_use]
+    pub fn poll(mut self, interval: Duration) -> Self {
+        self.plan.poll = interval.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long running replays may go on after the worker was asked to stop; 10 s unless said.
+    #[must_use]
+    pub fn grace(mut self, time: Duration) -> Self {
+        self.plan.grace = time;
+        self
+    }
+
+    /// A replay that takes longer is dropped, and counts as an error that may pass. As long as
+    /// it likes unless said.
+    #[must_use]
+    pub fn replay_max(mut self, time: Duration) -> Self {
+        self.plan.replay_max = Some(time);
+        self
+    }
+
+    /// How often a record is tried that does not say so itself; 10 unless said.
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u16) -> Self {
+        self.plan.max_attempts = attempts.clamp(1, i16::MAX.unsigned_abs());
+        self
+    }
+
+    /// The wait after an error: at random up to `first`, doubled with each attempt up to
+    /// `most`; 1 s and 10 min unless said.
+    #[must_use]
+    pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
+        self.plan.backoff = Backoff { first, most };
+        self
+    }
+
+    /// How long ended records are kept, counted from their end; a day unless said.
+    #[must_use]
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.plan.keep = time;
+        self
+    }
+
+    /// When ended records are removed; every minute unless said.
+    #[must_use]
+    pub fn purge(mut self, schedule: Schedule) -> Self {
+        self.plan.purge = schedule;
+        self
+    }
+
+    /// Records of methods that no worker knows fail after so much time; an hour unless said.
+    /// Somebody has to look at least once in that time: while everything is down, nothing fails.
+    #[must_use]
+    pub fn orphan_after(mut self, time: Duration) -> Self {
+        self.plan.orphan_after = time.max(Duration::from_millis(1));
+        self
+    }
+
+    /// Works until told to stop. Needs a runtime of tokio.
+    pub fn start(self) -> Running {
+        let (stop, closing) = watch::channel(false);
+        let methods = self.methods.into_values().map(Arc::new).collect();
+        let engine = Engine::start(&self.journal, &self.plan, methods, &self.tally, closing);
+        let crew = engine.crew.clone();
+        Running { stop, crew, tally: self.tally, life: tokio::spawn(live(engine)) }
+    }
+
+    /// One pass: ends what is overdue, removes what is old, replays what is due now, each
+    /// record once, and returns when all of it has ended. For cron.
+    ///
+    /// # Errors
+    /// Where the database fails. What was claimed by then is given back, or its lease lapses.
+    pub async fn run_once(&self) -> Result<Pass, JournalError> {
+        let tally = Arc::<Tally>::default();
+        let methods: Vec<Arc<Method>> = self.methods.values().cloned().map(Arc::new).collect();
+        let names: Vec<String> = self.methods.keys().map(ToString::to_string).collect();
+        self.journal.backend().recount().await?;
+        tally.tidied(tidy::tidy(self.journal.backend(), &self.plan, &names, true).await?);
+        let as_of = self.journal.backend().now().await?;
+        let (stop, closing) = watch::channel(false);
+        let mut engine = Engine::start(&self.journal, &self.plan, methods, &tally, closing);
+        let driven = engine.drive(Until::Done { as_of }).await;
+        stop.send_replace(true);
+        engine.close().await;
+        let pass = tally.total();
+        self.tally.tidied(pass);
+        driven.map(|()| pass)
+    }
+
+    /// What it did in all its passes.
+    pub fn stats(&self) -> WorkerStats {
+        self.tally.stats(0)
+    }
+}
+
+/// A worker at work. Dropping it stops it in the background, in order.
+pub struct Running {
+    stop: watch::Sender<bool>,
+    crew: Arc<Crew>,
+    tally: Arc<Tally>,
+    life: JoinHandle<()>,
+}
+
+impl Running {
+    /// Takes up nothing more, gives back what has not started, lets the rest run for its grace
+    /// time, and returns when every end is entered.
+    pub async fn stop(self) -> Pass {
+        self.stop.send_replace(true);
+        if let Err(error) = self.life.await {
+            tracing::error!("the worker ended by itself: {error}");
+        }
+        self.tally.total()
+    }
+
+    /// What it did so far.
+    pub fn stats(&self) -> WorkerStats {
+        self.tally.stats(self.crew.held.count())
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker")
+            .field("methods", &self.methods.keys())
+            .field("plan", &self.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
