@@ -51,6 +51,8 @@ mod stats;
 
 mod backend;
 mod clock;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,187 @@
+//! New records on their way: callers that come while a commit is under way share the next.
+//!
+//! A statement that breaks off is repeated: the guid is ours and unique, so a record that was
+//! committed after all is found, not written twice.
+
+use super::core::Core;
+use super::fault::Fault;
+use crate::backend::{Deferral, Repeated};
+use crate::clock::micros;
+use crate::{Bound, Call, DeferError, Guid, JournalError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// How many transactions with new records are under way at once. Near a bound only one: what
+/// it adds, the next has to see.
+const FLIGHTS: u32 = 2;
+
+/// So many full batches away from a bound, it cannot be reached before the next look.
+const NEAR: u64 = 4;
+
+/// A call that waits for its commit.
+pub(super) struct Waiting {
+    pub(super) guid: Guid,
+    pub(super) call: Call,
+    pub(super) reply: oneshot::Sender<Deferral>,
+}
+
+/// How far to go, and under which number this process counts.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) method_max: u64,
+    pub(super) pending_max: u64,
+    pub(super) batch_max: usize,
+    pub(super) slot: i16,
+}
+
+/// Until nobody can ask any more.
+pub(super) async fn gather(core: Arc<Core>, bounds: Bounds, mut queue: mpsc::Receiver<Waiting>) {
+    let flights = Arc::new(Semaphore::new(FLIGHTS as usize));
+    let is_near = Arc::new(AtomicBool::new(true));
+    loop {
+        let alone = if is_near.load(Ordering::SeqCst) { FLIGHTS } else { 1 };
+        let permit = flights.clone().acquire_many_owned(alone).await.expect("the semaphore is never closed");
+        let mut batch = Vec::new();
+        if queue.recv_many(&mut batch, bounds.batch_max).await == 0 {
+            return;
+        }
+        let (core, is_near) = (core.clone(), is_near.clone());
+        tokio::spawn(async move {
+            fly(&core, bounds, batch, &is_near).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn fly(core: &Core, bounds: Bounds, batch: Vec<Waiting>, is_near: &AtomicBool) {
+    let calls: Vec<(&Guid, &Call)> = batch.iter().map(|one| (&one.guid, &one.call)).collect();
+    let answers = match write(core, bounds, &calls, is_near).await {
+        Err(fault) if batch.len() > 1 && !fault.error.is_passing() && !fault.is_unknown => {
+            // One of them is at fault; the others must not suffer for it.
+            let mut answers = Vec::with_capacity(batch.len());
+            for call in &calls {
+                let answer = write(core, bounds, &[*call], is_near).await;
+                answers.extend(answer.unwrap_or_else(|fault| all_failed(&[*call], &fault)));
+            }
+            answers
+        }
+        answers => answers.unwrap_or_else(|fault| all_failed(&calls, &fault)),
+    };
+    for (one, answer) in batch.into_iter().zip(answers) {
+        // Whoever asked may have gone away.
+        let _ = one.reply.send(answer);
+    }
+}
+
+fn all_failed(calls: &[(&Guid, &Call)], fault: &Fault) -> Vec<Deferral> {
+    let failed = |(guid, _): &(&Guid, &Call)| {
+        Err(if fault.is_unknown {
+            DeferError::Unknown { guid: (*guid).clone(), source: fault.error.clone() }
+        } else {
+            DeferError::NotRecorded(fault.error.clone())
+        })
+    };
+    calls.iter().map(failed).collect()
+}
+
+/// One transaction, one trip.
+async fn write(
+    core: &Core,
+    bounds: Bounds,
+    calls: &[(&Guid, &Call)],
+    is_near: &AtomicBool,
+) -> Result<Vec<Deferral>, Fault> {
+    let column = |part: fn(&Call) -> i16| calls.iter().map(|(_, call)| part(call)).collect::<Vec<i16>>();
+    let guids: Vec<&str> = calls.iter().map(|(guid, _)| guid.as_str()).collect();
+    let methods: Vec<&str> = calls.iter().map(|(_, call)| call.method.as_str()).collect();
+    let params: Vec<&str> = calls.iter().map(|(_, call)| call.params.as_str()).collect();
+    let keys: Vec<Option<&str>> = calls.iter().map(|(_, call)| call.key.as_deref()).collect();
+    let priorities = column(|call| i16::from(call.priority));
+    let delays: Vec<i64> = calls.iter().map(|(_, call)| micros(call.delay)).collect();
+    let deadlines: Vec<Option<i64>> = calls.iter().map(|(_, call)| call.deadline.map(micros)).collect();
+    let attempts: Vec<Option<i16>> = calls
+        .iter()
+        .map(|(_, call)| call.max_attempts.map(|most| i16::try_from(most).unwrap_or(i16::MAX)))
+        .collect();
+    let of = |max: u64| i64::try_from(max).unwrap_or(i64::MAX);
+    let (method_max, pending_max) = (of(bounds.method_max), of(bounds.pending_max));
+    let answer = core
+        .ask_within(
+            core.patience,
+            &core.sql.defer,
+            &[
+                &guids,
+                &methods,
+                &params,
+                &keys,
+                &priorities,
+                &delays,
+                &deadlines,
+                &attempts,
+                &method_max,
+                &pending_max,
+                &bounds.slot,
+            ],
+        )
+        .await?;
+    if let Some(row) = answer.rows.first() {
+        let room = |max: i64, held: i64| max.saturating_sub(held);
+        let room = room(pending_max, row.get(4)).min(room(method_max, row.get(5)));
+        is_near.store(room < of(NEAR * bounds.batch_max as u64), Ordering::SeqCst);
+    }
+    let judged: HashMap<&str, Judged> = answer.rows.iter().map(|row| (row.get(0), Judged::of(row))).collect();
+    let is_new = |guid: &Guid| judged.get(guid.as_str()).is_some_and(|one| one.is_new);
+    let others: Vec<&(&Guid, &Call)> = calls.iter().filter(|(guid, _)| !is_new(guid)).collect();
+    let there = if others.is_empty() { HashMap::new() } else { there(core, &others).await? };
+    let deferral = |(guid, call): &(&Guid, &Call)| match (judged.get(guid.as_str()), there.get(*guid)) {
+        (Some(Judged { is_new: true, .. }), _) => Ok(((*guid).clone(), Repeated::No)),
+        (_, Some(first)) => Ok((first.clone(), if first == *guid { Repeated::No } else { Repeated::Yes })),
+        (Some(one), None) => Err(one.refusal(guid, call, bounds, answer.is_repeated)),
+        (None, None) => Err(DeferError::NotRecorded(JournalError::Failed("no answer for it".to_owned()))),
+    };
+    Ok(calls.iter().map(deferral).collect())
+}
+
+/// Which of these calls have a record, by their own guid or by their key.
+async fn there(core: &Core, calls: &[&(&Guid, &Call)]) -> Result<HashMap<Guid, Guid>, Fault> {
+    let guids: Vec<&str> = calls.iter().map(|(guid, _)| guid.as_str()).collect();
+    let methods: Vec<&str> = calls.iter().map(|(_, call)| call.method.as_str()).collect();
+    let keys: Vec<Option<&str>> = calls.iter().map(|(_, call)| call.key.as_deref()).collect();
+    let answer = core.ask_within(core.patience, &core.sql.there, &[&guids, &methods, &keys]).await;
+    let answer = answer.map_err(|fault| Fault { is_unknown: true, ..fault })?;
+    Ok(answer.rows.iter().map(|row| (Guid::stored(row.get(0)), Guid::stored(row.get(1)))).collect())
+}
+
+/// What the statement did with one record.
+#[derive(Clone, Copy)]
+struct Judged {
+    is_new: bool,
+    fits_method: bool,
+    fits_all: bool,
+}
+
+impl Judged {
+    fn of(row: &tokio_postgres::Row) -> Self {
+        Self { is_new: row.get(1), fits_method: row.get(2), fits_all: row.get(3) }
+    }
+
+    /// Why it has no record.
+    fn refusal(self, guid: &Guid, call: &Call, bounds: Bounds, is_repeated: bool) -> DeferError {
+        if is_repeated {
+            // The first try may still be on its way through the server.
+            let source = JournalError::Gone("the connection broke while it was recorded".to_owned());
+            return DeferError::Unknown { guid: guid.clone(), source };
+        }
+        let bound = if !self.fits_method {
+            Bound::Method { method: call.method.clone(), max: bounds.method_max }
+        } else if !self.fits_all {
+            Bound::All { max: bounds.pending_max }
+        } else {
+            let text = "the record with its key was removed at the same moment; repeat it".to_owned();
+            return DeferError::NotRecorded(JournalError::Failed(text));
+        };
+        DeferError::Full { bound }
+    }
+}

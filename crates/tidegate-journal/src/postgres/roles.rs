@@ -1,0 +1,71 @@
+//! Two roles on PostgreSQL: one that reads and writes, one that only reads.
+//!
+//! Where the user may not make or grant them, the journal works all the same, and says so.
+
+use super::core::Core;
+use super::fault::fault_of;
+use crate::JournalError;
+use crate::builder::Settings;
+
+/// Makes and grants what is missing; answers what could not be done, or is dangerous.
+pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String>, JournalError> {
+    let mut notes = durability(core).await?;
+    let Some((read_write, read_only)) = &settings.roles else { return Ok(notes) };
+    let t = &settings.table;
+    let all = format!("{t}, {t}_count, {t}_method");
+    let wanted = [
+        (
+            read_write,
+            "DELETE",
+            format!(
+                "GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {read_write}; GRANT SELECT ON {t}_version TO {read_write}"
+            ),
+        ),
+        (read_only, "SELECT", format!("GRANT SELECT ON {all}, {t}_version TO {read_only}")),
+    ];
+    for (role, right, statement) in wanted {
+        if has(core, role, t, right).await? {
+            continue;
+        }
+        let script = format!(
+            "BEGIN;
+             SELECT pg_advisory_xact_lock(hashtextextended('tidegate-journal {t}', 0));
+             DO $$ BEGIN
+               IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN CREATE ROLE {role} NOLOGIN; END IF;
+             EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+             END $$;
+             {statement};
+             COMMIT"
+        );
+        let client = core.connection(core.patience).await.map_err(|fault| fault.error)?;
+        if let Err(error) = client.batch_execute(&script).await {
+            let _ = client.batch_execute("ROLLBACK").await;
+            if !has(core, role, t, right).await? {
+                let why = fault_of(&error).error;
+                notes.push(format!("the role {role} was not set up: {why}. As an administrator: CREATE ROLE {role} NOLOGIN; {statement}"));
+            }
+        }
+    }
+    Ok(notes)
+}
+
+async fn has(core: &Core, role: &str, table: &str, right: &str) -> Result<bool, JournalError> {
+    let sql =
+        "SELECT coalesce(bool_or(has_table_privilege(oid, $2, $3)), false) FROM pg_roles WHERE rolname = $1";
+    let rows = core.ask(sql, &[&role, &table, &right]).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}
+
+/// What makes "acknowledged" mean less than it should.
+async fn durability(core: &Core) -> Result<Vec<String>, JournalError> {
+    let sql = "SELECT current_setting('fsync') = 'on', current_setting('synchronous_commit') <> 'off'";
+    let rows = core.ask(sql, &[]).await?;
+    let mut notes = Vec::new();
+    if rows.first().is_some_and(|row| !row.get::<_, bool>(0)) {
+        notes.push("the server runs with fsync = off: a power cut loses acknowledged records".to_owned());
+    }
+    if rows.first().is_some_and(|row| !row.get::<_, bool>(1)) {
+        notes.push("synchronous_commit is off: a crash loses acknowledged records; set it to on".to_owned());
+    }
+    Ok(notes)
+}

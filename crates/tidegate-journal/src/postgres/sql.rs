@@ -1,0 +1,283 @@
+//! Every statement, with the table's name in place. The server's clock decides: `now()`.
+//!
+//! Rows to change are locked first, skipping those that others hold, and changed by their
+//! place (`ctid`): no statement waits for another's row, and no plan depends on statistics.
+
+use crate::backend::{EXPIRED, NAMELESS};
+use crate::builder::Settings;
+
+/// Made once; the texts are the keys of the cache of prepared statements.
+pub(super) struct Sql {
+    pub(super) defer: String,
+    pub(super) there: String,
+    pub(super) claim: String,
+    pub(super) begin: String,
+    pub(super) beat: String,
+    pub(super) settle: String,
+    pub(super) settled: String,
+    pub(super) cancel: String,
+    pub(super) retry: String,
+    pub(super) standing: String,
+    pub(super) find: String,
+    pub(super) ended: String,
+    pub(super) list: String,
+    pub(super) announce: String,
+    pub(super) missed: String,
+    pub(super) fail_orphans: String,
+    pub(super) fail_nameless: String,
+    pub(super) expire: String,
+    pub(super) purge: String,
+    pub(super) drift: String,
+    pub(super) depth: String,
+}
+
+/// What [`super::rows::record`] reads, in its order.
+const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::text, t.status, t.attempts, \
+    t.priority, t.create_time, t.update_time, t.next_time, t.deadline, t.lease_owner, t.idempotency_key, \
+    t.last_error, t.result, coalesce(t.lease_until > now(), false)";
+
+impl Sql {
+    #[expect(clippy::too_many_lines, reason = "a list of statements")]
+    pub(super) fn new(settings: &Settings) -> Self {
+        let t = &settings.table;
+        // Takes what `gone` ended off the count, in the slot $1.
+        let uncount = format!(
+            "INSERT INTO {t}_count AS c (method_name, slot, pending)
+             SELECT method_name, $1::int2, -count(*) FROM gone WHERE method_name IS NOT NULL
+             GROUP BY method_name ORDER BY method_name
+             ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending"
+        );
+        let unlease = "lease_owner = NULL, lease_until = NULL";
+        Self {
+            // $1 guids, $2 methods, $3 parameters, $4 keys, $5 priorities, $6 delays, $7 deadlines,
+            // $8 attempts, $9 bound a method, $10 bound in all, $11 slot.
+            defer: format!(
+                "WITH input AS (
+                   SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int2[], $6::int8[],
+                                        $7::int8[], $8::int2[]) WITH ORDINALITY
+                     AS i (guid, method, params, key, priority, delay, deadline, attempts, nth)
+                 ), held AS (
+                   SELECT method_name, sum(pending) AS pending FROM {t}_count GROUP BY method_name
+                 ), ranked AS (
+                   SELECT i.*, row_number() OVER (PARTITION BY i.method ORDER BY i.nth) + coalesce(h.pending, 0)
+                               <= $9::int8 AS fits_method
+                   FROM input i LEFT JOIN held h ON h.method_name = i.method
+                 ), judged AS (
+                   SELECT r.*, count(*) FILTER (WHERE fits_method) OVER (ORDER BY nth)
+                               + (SELECT coalesce(sum(pending), 0) FROM held) <= $10::int8 AS fits_all
+                   FROM ranked r
+                 ), fresh AS (
+                   INSERT INTO {t} (guid, method_name, method_params, status, create_time, update_time, next_time,
+                                    deadline, idempotency_key, priority, max_attempts)
+                   SELECT guid, method, params::jsonb, 0, now(), now(), now() + delay * interval '1 microsecond',
+                          now() + deadline * interval '1 microsecond', key, priority, attempts
+                   FROM judged WHERE fits_method AND fits_all ORDER BY nth
+                   ON CONFLICT DO NOTHING RETURNING guid, method_name
+                 ), counted AS (
+                   INSERT INTO {t}_count AS c (method_name, slot, pending)
+                   SELECT method_name, $11::int2, count(*) FROM fresh GROUP BY method_name ORDER BY method_name
+                   ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending
+                 )
+                 SELECT j.guid, f.guid IS NOT NULL, j.fits_method, j.fits_all,
+                        (SELECT coalesce(sum(pending), 0)::int8 FROM held),
+                        (SELECT coalesce(max(pending), 0)::int8 FROM held)
+                 FROM judged j LEFT JOIN fresh f ON f.guid = j.guid"
+            ),
+            // $1 guids, $2 methods, $3 keys.
+            there: format!(
+                "SELECT i.guid, t.guid FROM unnest($1::text[]) AS i (guid) JOIN {t} t ON t.guid = i.guid
+                 UNION ALL
+                 SELECT i.guid, t.guid FROM unnest($1::text[], $2::text[], $3::text[]) AS i (guid, method, key)
+                 JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key"
+            ),
+            // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL.
+            claim: format!(
+                "UPDATE {t} AS t SET lease_owner = $3, lease_until = now() + $4::int8 * interval '1 microsecond',
+                   next_time = now() + $4::int8 * interval '1 microsecond', update_time = now(),
+                   lease_no = t.lease_no + 1,
+                   lapses = CASE WHEN t.lease_owner IS NULL THEN t.lapses ELSE t.lapses + 1 END
+                 WHERE t.ctid = ANY (ARRAY(
+                   SELECT due.place FROM unnest($1::text[], $2::int8[]) AS w (method, want) CROSS JOIN LATERAL (
+                     SELECT one.place FROM generate_series(9, 0, -1) AS level CROSS JOIN LATERAL (
+                       SELECT c.ctid AS place FROM {t} c
+                       WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = w.method
+                         AND c.priority = level AND c.next_time <= least(now(), $5::timestamptz)
+                       ORDER BY c.next_time LIMIT w.want FOR UPDATE SKIP LOCKED
+                     ) one LIMIT w.want
+                   ) due
+                 ))
+                 RETURNING t.guid, t.lease_no, t.method_name, coalesce(t.method_params, 'null')::text, t.priority,
+                           t.attempts, t.max_attempts, t.last_error, t.create_time,
+                           (extract(epoch FROM t.deadline - now()) * 1000000)::int8, t.lapses"
+            ),
+            begin: format!(
+                "UPDATE {t} AS t SET attempts = t.attempts + 1
+                 FROM unnest($1::text[], $2::int8[]) AS g (guid, number)
+                 WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0 RETURNING t.guid"
+            ),
+            // $1 guids, $2 numbers, $3 length. Rows that are being changed at this moment are
+            // skipped: the next sign of life finds out what became of them.
+            beat: format!(
+                "WITH given AS (SELECT * FROM unnest($1::text[], $2::int8[]) AS g (guid, number)),
+                 mine AS (
+                   SELECT t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid
+                   WHERE t.lease_no = g.number AND t.status = 0 FOR UPDATE OF t SKIP LOCKED
+                 ), prolonged AS (
+                   UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond',
+                                  next_time = now() + $3::int8 * interval '1 microsecond'
+                   WHERE ctid = ANY (ARRAY(SELECT place FROM mine))
+                 )
+                 SELECT g.guid FROM given g LEFT JOIN {t} t ON t.guid = g.guid
+                 WHERE t.guid IS NULL OR t.lease_no <> g.number OR t.status <> 0"
+            ),
+            // $1 slot, $2 guids, $3 numbers, $4 statuses, $5 delays, $6 results, $7 errors, $8 counted.
+            settle: format!(
+                "WITH changed AS (
+                   UPDATE {t} AS t SET status = g.status, update_time = now(), {unlease},
+                     next_time = now() + g.delay * interval '1 microsecond', result = g.result,
+                     last_error = coalesce(g.error, t.last_error), attempts = t.attempts + g.counted, lapses = 0
+                   FROM unnest($2::text[], $3::int8[], $4::int2[], $5::int8[], $6::text[], $7::text[], $8::int4[])
+                     AS g (guid, number, status, delay, result, error, counted)
+                   WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0
+                   RETURNING t.guid, t.method_name, t.status
+                 ), gone AS (SELECT method_name FROM changed WHERE status <> 0), counted AS ({uncount})
+                 SELECT guid FROM changed"
+            ),
+            // What a statement entered whose answer was lost.
+            settled: format!(
+                "SELECT t.guid FROM unnest($1::text[], $2::int8[], $3::int2[]) AS g (guid, number, status)
+                 JOIN {t} t ON t.guid = g.guid AND t.lease_no = g.number AND t.status = g.status
+                 WHERE t.lease_owner IS NULL"
+            ),
+            cancel: format!(
+                "WITH found AS (
+                   SELECT guid, coalesce(lease_until > now(), false) AS is_leased FROM {t}
+                   WHERE guid = $2 AND status = 0 AND NOT is_delete FOR UPDATE
+                 ), gone AS (
+                   UPDATE {t} AS t SET status = 4, update_time = now(), {unlease}, lease_no = t.lease_no + 1
+                   FROM found f WHERE t.guid = f.guid RETURNING t.method_name, f.is_leased
+                 ), counted AS ({uncount})
+                 SELECT is_leased FROM gone"
+            ),
+            retry: format!(
+                "WITH back AS (
+                   UPDATE {t} SET status = 0, update_time = now(), next_time = now(), deadline = NULL, attempts = 0,
+                                  lapses = 0, result = NULL, {unlease}, lease_no = lease_no + 1
+                   WHERE guid = $2 AND status IN (2, 3, 4) AND NOT is_delete RETURNING method_name
+                 ), counted AS (
+                   INSERT INTO {t}_count AS c (method_name, slot, pending)
+                   SELECT method_name, $1::int2, 1 FROM back WHERE method_name IS NOT NULL
+                   ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + 1
+                 )
+                 SELECT 1 FROM back"
+            ),
+            standing: format!(
+                "SELECT status, coalesce(lease_until > now(), false) FROM {t} WHERE guid = $1 AND NOT is_delete"
+            ),
+            find: format!("SELECT {RECORD} FROM {t} t WHERE t.guid = $1 AND NOT t.is_delete"),
+            ended: format!(
+                "SELECT g.guid FROM unnest($1::text[]) AS g (guid) LEFT JOIN {t} t ON t.guid = g.guid
+                 WHERE t.guid IS NULL OR t.status <> 0 OR t.is_delete"
+            ),
+            // $1 status, $2 method, $3 and $4 position, $5 at most, $6 whether leased; or NULL.
+            list: format!(
+                "SELECT {RECORD} FROM {t} t WHERE NOT t.is_delete
+                   AND ($1::int2 IS NULL OR t.status = $1) AND ($2::text IS NULL OR t.method_name = $2)
+                   AND ($6::bool IS NULL OR $6 = coalesce(t.lease_until > now(), false))
+                   AND ($3::timestamptz IS NULL OR t.create_time < $3 OR t.create_time = $3 AND t.guid < $4)
+                 ORDER BY t.create_time DESC, t.guid DESC LIMIT $5"
+            ),
+            announce: format!(
+                "INSERT INTO {t}_method (method_name, seen_time) SELECT name, now() FROM unnest($1::text[]) AS g (name)
+                 ORDER BY name
+                 ON CONFLICT (method_name) DO UPDATE SET seen_time = now(), missed_since = NULL"
+            ),
+            // $1 how long without anybody. A method that was not looked after for as long begins
+            // its time anew: while everything was down, nobody was missed.
+            missed: format!(
+                "INSERT INTO {t}_method AS m (method_name, seen_time, missed_since, missed_time)
+                 SELECT method_name, '-infinity', now(), now() FROM {t}_count
+                 GROUP BY method_name HAVING sum(pending) > 0 ORDER BY method_name
+                 ON CONFLICT (method_name) DO UPDATE SET
+                   missed_since = CASE
+                     WHEN m.seen_time > now() - $1::int8 * interval '1 microsecond' THEN NULL
+                     WHEN m.missed_since IS NULL OR m.missed_time IS NULL
+                          OR m.missed_time < now() - $1::int8 * interval '1 microsecond' THEN now()
+                     ELSE m.missed_since END,
+                   missed_time = now()
+                 RETURNING CASE WHEN m.missed_since <= now() - $1::int8 * interval '1 microsecond'
+                                THEN m.method_name END"
+            ),
+            // $1 slot, $2 methods, $3 how long, $4 at most, $5 reason.
+            fail_orphans: format!(
+                "WITH gone AS (
+                   UPDATE {t} SET status = 2, update_time = now(), last_error = $5, {unlease}, lease_no = lease_no + 1
+                   WHERE ctid = ANY (ARRAY(
+                     SELECT one.place FROM unnest($2::text[]) AS m (method) CROSS JOIN LATERAL (
+                       SELECT c.ctid AS place FROM {t} c
+                       WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = m.method
+                         AND c.next_time <= now() - $3::int8 * interval '1 microsecond'
+                       LIMIT $4 FOR UPDATE SKIP LOCKED) one LIMIT $4))
+                   RETURNING method_name
+                 ), counted AS ({uncount})
+                 SELECT count(*) FROM gone"
+            ),
+            fail_nameless: format!(
+                "WITH gone AS (
+                   UPDATE {t} SET status = 2, update_time = now(), last_error = '{NAMELESS}'
+                   WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM {t} WHERE status = 0 AND NOT is_delete AND method_name IS NULL
+                     LIMIT $1 FOR UPDATE SKIP LOCKED))
+                   RETURNING 1)
+                 SELECT count(*) FROM gone"
+            ),
+            // $1 slot, $2 at most.
+            expire: format!(
+                "WITH gone AS (
+                   UPDATE {t} SET status = 3, update_time = now(), last_error = '{EXPIRED}', {unlease},
+                                  lease_no = lease_no + 1
+                   WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM {t} WHERE status = 0 AND NOT is_delete AND deadline <= now()
+                       AND (lease_until IS NULL OR lease_until <= now())
+                     ORDER BY deadline LIMIT $2 FOR UPDATE SKIP LOCKED))
+                   RETURNING method_name
+                 ), counted AS ({uncount})
+                 SELECT count(*) FROM gone"
+            ),
+            purge: format!(
+                "WITH gone AS (
+                   DELETE FROM {t} WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM {t} WHERE (status <> 0 OR is_delete)
+                       AND update_time <= now() - $1::int8 * interval '1 microsecond'
+                     ORDER BY update_time LIMIT $2 FOR UPDATE SKIP LOCKED))
+                   RETURNING 1)
+                 SELECT count(*) FROM gone"
+            ),
+            // Table and counts as of the same moment; what they differ by is made up for.
+            drift: format!(
+                "WITH counted AS (
+                   SELECT method_name, count(*) AS pending FROM {t}
+                   WHERE status = 0 AND NOT is_delete AND method_name IS NOT NULL GROUP BY method_name
+                 ), kept AS (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count GROUP BY method_name),
+                 drift AS (
+                   SELECT method_name, coalesce(c.pending, 0) - coalesce(k.pending, 0) AS by
+                   FROM counted c FULL JOIN kept k USING (method_name)
+                   WHERE coalesce(c.pending, 0) <> coalesce(k.pending, 0)
+                 )
+                 INSERT INTO {t}_count AS c (method_name, slot, pending)
+                 SELECT method_name, $1::int2, by FROM drift ORDER BY method_name
+                 ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending"
+            ),
+            depth: format!(
+                "SELECT k.method_name, k.pending, (extract(epoch FROM now() - d.due) * 1000000)::int8
+                 FROM (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count
+                       GROUP BY method_name HAVING sum(pending) > 0) k
+                 CROSS JOIN LATERAL (
+                   SELECT min(one.next_time) AS due FROM generate_series(0, 9) AS level CROSS JOIN LATERAL (
+                     SELECT c.next_time FROM {t} c WHERE c.status = 0 AND NOT c.is_delete
+                       AND c.method_name = k.method_name AND c.priority = level
+                     ORDER BY c.next_time LIMIT 1) one) d"
+            ),
+        }
+    }
+}
