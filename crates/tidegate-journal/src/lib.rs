@@ -49,6 +49,9 @@ mod error;
 mod schedule;
 mod stats;
 
+#[cfg(feature = "axum")]
+mod router;
+
 mod backend;
 mod clock;
 #[cfg(feature = "postgres")]
@@ -65,6 +68,8 @@ pub use error::{Bound, DeferError, JournalError};
 pub use guid::{Guid, GuidError};
 pub use journal::{Deferred, Journal};
 pub use record::{Cancelled, Filter, Page, Record, Retried, Status};
+#[cfg(feature = "axum")]
+pub use router::router;
 pub use schedule::{Schedule, ScheduleError};
 pub use stats::{JournalStats, MethodDepth, Pass, WorkerStats};
 #[cfg(feature = "sqlite")]
