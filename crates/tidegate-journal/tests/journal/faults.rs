@@ -1,0 +1,244 @@
+//! Servers that go away, disks that fill up, files that are locked: told clearly, survived.
+
+use crate::place::{PATIENCE, Place, call, status, until, worker};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use testkit::servers::{FaultProxy, PostgresServer};
+use tidegate_journal::{DeferError, JobError, Journal, JournalError, Status};
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.unwrap().block_on(future)
+}
+
+#[test]
+fn postgres_may_be_killed_and_started_again_in_the_middle() {
+    let server = PostgresServer::start();
+    block_on(async {
+        let journal = Journal::builder().patience(PATIENCE).postgres(&server.url()).await.unwrap();
+        let running = worker(&journal)
+            .lease(Duration::from_secs(2))
+            .on("ship", |_: u64| async { Ok::<_, JobError>(()) })
+            .start();
+        let (is_over, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let callers: Vec<_> = (0..16)
+            .map(|caller| {
+                let (journal, is_over, acknowledged) =
+                    (journal.clone(), is_over.clone(), acknowledged.clone());
+                tokio::spawn(async move {
+                    let mut guids = Vec::new();
+                    while !is_over.load(Ordering::SeqCst) {
+                        guids.push(journal.defer(call("ship", caller)).await.unwrap());
+                        acknowledged.fetch_add(1, Ordering::SeqCst);
+                    }
+                    guids
+                })
+            })
+            .collect();
+        for round in 0..3 {
+            let before = acknowledged.load(Ordering::SeqCst);
+            until("calls are recorded", async || {
+                (acknowledged.load(Ordering::SeqCst) > before + 100).then_some(())
+            })
+            .await;
+            if round == 1 {
+                server.stop();
+            }
+            tokio::task::block_in_place(|| server.restart());
+        }
+        is_over.store(true, Ordering::SeqCst);
+        let mut guids = Vec::new();
+        for caller in callers {
+            guids.extend(caller.await.unwrap());
+        }
+        for guid in &guids {
+            let record = journal.wait(guid, PATIENCE).await.unwrap();
+            assert_eq!(record.map(|record| record.status), Some(Status::Done), "{guid}");
+        }
+        running.stop().await;
+        assert_eq!(journal.stats().await.unwrap().pending, 0);
+        // The guid is ours: whatever was repeated was written once.
+        let rows: usize = server.sql("SELECT count(*) FROM t_method_limit_log").parse().unwrap();
+        assert_eq!(rows, guids.len());
+    });
+}
+
+#[test]
+fn a_server_that_is_gone_is_told_and_nothing_was_recorded_and_it_comes_back() {
+    let server = PostgresServer::start();
+    block_on(async {
+        let patience = Duration::from_millis(300);
+        let journal = Journal::builder().patience(patience).postgres(&server.url()).await.unwrap();
+        journal.defer(call("ship", 1)).await.unwrap();
+        server.stop();
+        // The connections of the pool broke before anything was sent, or while it was.
+        let error = journal.defer(call("ship", 2)).await.unwrap_err();
+        assert!(
+            matches!(error, DeferError::NotRecorded(JournalError::Gone(_)) | DeferError::Unknown { .. }),
+            "{error:?}"
+        );
+        let error = journal.defer(call("ship", 3)).await.unwrap_err();
+        assert!(matches!(error, DeferError::NotRecorded(JournalError::Gone(_))), "{error:?}");
+        assert!(journal.stats().await.unwrap_err().is_passing());
+        let error = Journal::builder().patience(patience).postgres(&server.url()).await.unwrap_err();
+        assert!(matches!(error, JournalError::Gone(_)), "{error}");
+        tokio::task::block_in_place(|| server.restart());
+        journal.defer(call("ship", 4)).await.unwrap();
+        assert_eq!(server.sql("SELECT count(*) FROM t_method_limit_log"), "2");
+    });
+}
+
+#[test]
+fn a_commit_whose_answer_never_comes_is_unknown_and_safe_to_repeat_with_its_key() {
+    let server = PostgresServer::start();
+    let proxy = FaultProxy::start(&server.addr());
+    block_on(async {
+        let url = format!("postgres://postgres@{}/postgres", proxy.addr());
+        let journal = Journal::builder().patience(Duration::from_millis(500)).postgres(&url).await.unwrap();
+        journal.defer(call("ship", 1)).await.unwrap();
+        proxy.stall();
+        let error = journal.defer(call("ship", 2).key("17")).await.unwrap_err();
+        let DeferError::Unknown { .. } = &error else { panic!("{error:?}") };
+        assert!(error.to_string().contains("repeat it with its idempotency key"), "{error}");
+        proxy.pass();
+        let guid = until("it answers", async || journal.defer(call("ship", 2).key("17")).await.ok()).await;
+        assert_eq!(journal.defer(call("ship", 2).key("17")).await.unwrap(), guid);
+        until("once", async || (server.sql("SELECT count(*) FROM t_method_limit_log") == "2").then_some(()))
+            .await;
+    });
+}
+
+#[test]
+fn a_commit_whose_answer_was_cut_off_is_found_again_and_not_written_twice() {
+    let server = PostgresServer::start();
+    let proxy = FaultProxy::start(&server.addr());
+    block_on(async {
+        let url = format!("postgres://postgres@{}/postgres", proxy.addr());
+        let journal = Journal::builder().patience(PATIENCE).postgres(&url).await.unwrap();
+        let rows = || server.sql("SELECT count(*) FROM t_method_limit_log");
+        journal.defer(call("ship", 0)).await.unwrap();
+        for nth in 1..=5 {
+            proxy.cut_in_reply(1);
+            let deferring = {
+                let journal = journal.clone();
+                tokio::spawn(async move { journal.defer(call("ship", nth)).await.unwrap() })
+            };
+            let committed = (nth + 1).to_string();
+            until("the server has committed", async || (rows() == committed).then_some(())).await;
+            proxy.pass();
+            let guid = deferring.await.unwrap();
+            assert_eq!(status(&journal, &guid).await, Status::Pending);
+            assert_eq!(rows(), committed);
+        }
+        assert_eq!(journal.stats().await.unwrap().pending, 6);
+    });
+}
+
+#[test]
+fn a_locked_file_is_told_and_works_again_when_it_is_free() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.open(Journal::builder().patience(Duration::from_millis(50))).await.unwrap();
+        let other = rusqlite::Connection::open(place.path()).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let error = journal.defer(call("ship", 1)).await.unwrap_err();
+        assert!(matches!(error, DeferError::NotRecorded(JournalError::Locked(_))), "{error:?}");
+        assert_eq!(journal.stats().await.unwrap().pending, 0, "looking needs no lock");
+        other.execute_batch("ROLLBACK").unwrap();
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        assert_eq!((status(&journal, &guid).await, place.count("1 = 1")), (Status::Pending, 1));
+    });
+}
+
+#[test]
+fn a_file_that_is_no_journal_says_so() {
+    block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text.db");
+        std::fs::write(&path, "this is no database at all, and rather long, too").unwrap();
+        let error = Journal::sqlite(&path).await.unwrap_err();
+        assert!(
+            error.to_string().contains("not a database") && error.to_string().contains("text.db"),
+            "{error}"
+        );
+        let error = Journal::sqlite(folder.path().join("no/such/folder.db")).await.unwrap_err();
+        assert!(matches!(error, JournalError::Open(_)), "{error}");
+        let error = Journal::postgres("postgres//nonsense with a password=secret").await.unwrap_err();
+        assert!(!error.to_string().contains("secret"), "{error}");
+    });
+}
+
+#[test]
+fn a_full_disk_is_told_loses_nothing_and_goes_on_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::mount(folder.path());
+    block_on(async {
+        let journal = Journal::builder().sqlite(folder.path().join("journal.db")).await.unwrap();
+        let large = "x".repeat(20_000);
+        let mut guids = Vec::new();
+        let error = loop {
+            match journal.defer(call("ship", &large)).await {
+                Ok(guid) => guids.push(guid),
+                Err(error) => break error,
+            }
+            assert!(guids.len() < 10_000, "the disk never fills up");
+        };
+        assert!(matches!(error, DeferError::NotRecorded(JournalError::DiskFull(_))), "{error:?}");
+        assert!(!guids.is_empty());
+        for guid in &guids {
+            assert_eq!(status(&journal, guid).await, Status::Pending);
+        }
+        disk.grow(&journal).await;
+        guids.push(journal.defer(call("ship", &large)).await.unwrap());
+        let pass = worker(&journal)
+            .on("ship", |_: String| async { Ok::<_, JobError>(()) })
+            .run_once()
+            .await
+            .unwrap();
+        assert_eq!(pass.done, guids.len() as u64);
+    });
+}
+
+/// A file system of 4 MiB, where we may mount one; else a file that may not grow.
+struct SmallDisk<'a> {
+    folder: &'a Path,
+    is_mounted: bool,
+}
+
+impl<'a> SmallDisk<'a> {
+    fn mount(folder: &'a Path) -> Self {
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(folder).output();
+        let is_mounted = mount.is_ok_and(|output| output.status.success());
+        if !is_mounted {
+            // A file beside it takes what room there would be is not possible without root:
+            // the limit of the process on the size of its files does the same to SQLite.
+            eprintln!("no file system can be mounted here: tested with a limited size of files");
+            rustix::process::setrlimit(
+                rustix::process::Resource::Fsize,
+                rustix::process::Rlimit { current: Some(4 << 20), maximum: None },
+            )
+            .expect("a process may lower its own limits");
+        }
+        Self { folder, is_mounted }
+    }
+
+    async fn grow(&self, _journal: &Journal) {
+        if self.is_mounted {
+            let grown = Command::new("mount").args(["-o", "remount,size=64m"]).arg(self.folder).status();
+            assert!(grown.unwrap().success());
+        } else {
+            let limit = rustix::process::Rlimit { current: None, maximum: None };
+            rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).expect("up to its maximum");
+        }
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            let _ = Command::new("umount").arg("-l").arg(self.folder).status();
+        }
+    }
+}

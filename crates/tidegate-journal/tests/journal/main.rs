@@ -1,0 +1,20 @@
+//! The journal through its public API, on real SQLite files and a real PostgreSQL: the same
+//! behaviour on both, what crashes leave behind, and what full disks, locks and clocks do.
+
+#![cfg(all(feature = "sqlite", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+#[macro_use]
+mod place;
+
+mod bounds;
+mod clocks;
+mod crashes;
+mod faults;
+mod gates;
+mod migration;
+mod records;
+mod retention;
+#[cfg(feature = "axum")]
+mod routes;
+mod working;

@@ -1,0 +1,173 @@
+//! Tables that others made are taken over without losing a row, once, by whoever comes first.
+
+use crate::place::{Place, call, server, worker};
+use tidegate_journal::{JobError, Journal, JournalError, Status};
+
+on_both! {
+    opening_twice_and_at_once_makes_one_set_of_tables,
+    a_table_of_a_newer_version_is_refused,
+    another_table_has_another_name_and_shares_nothing,
+    names_that_are_none_are_refused,
+}
+
+async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
+    let opening: Vec<_> = (0..8).map(|_| place.open(Journal::builder())).collect();
+    for journal in futures_util::future::join_all(opening).await {
+        journal.unwrap().defer(call("ship", 1)).await.unwrap();
+    }
+    place.journal().await;
+    assert_eq!(place.count("1 = 1"), 8);
+    assert_eq!(place.sql("SELECT version FROM t_method_limit_log_version"), "1");
+}
+
+async fn a_table_of_a_newer_version_is_refused(place: &Place) {
+    place.journal().await;
+    let applied = if place.is_sqlite() { "0" } else { "now()" };
+    place.sql(&format!("INSERT INTO t_method_limit_log_version VALUES (99, {applied})"));
+    let error = place.open(Journal::builder()).await.unwrap_err().to_string();
+    assert!(error.contains("has version 99, and this program knows 1: use a newer program"), "{error}");
+}
+
+async fn another_table_has_another_name_and_shares_nothing(place: &Place) {
+    let (one, other) =
+        (place.journal().await, place.open(Journal::builder().table("kept_calls")).await.unwrap());
+    let guid = other.defer(call("ship", 1)).await.unwrap();
+    assert_eq!(one.status(&guid).await.unwrap(), None);
+    assert_eq!((place.count("1 = 1"), place.sql("SELECT count(*) FROM kept_calls").as_str()), (0, "1"));
+}
+
+async fn names_that_are_none_are_refused(place: &Place) {
+    for name in ["", "1st", "a b", "x; drop table y", "T", &"x".repeat(41)] {
+        let error = place.open(Journal::builder().table(name)).await.unwrap_err();
+        assert!(matches!(error, JournalError::Open(_)), "{error}");
+    }
+}
+
+/// The table as it was designed first, with its indexes, and rows of every kind.
+const ORIGINAL: &str = "
+    CREATE TABLE t_method_limit_log (
+      is_delete bool NOT NULL DEFAULT false,
+      update_time timestamp(6) without time zone NOT NULL DEFAULT CURRENT_TIMESTAMP,
+      create_time timestamp(6) without time zone NOT NULL DEFAULT CURRENT_TIMESTAMP,
+      method_name varchar(64),
+      method_params jsonb,
+      guid varchar(32) NOT NULL,
+      status int2,
+      CONSTRAINT pk_t_method_limit_log_guid PRIMARY KEY(guid));
+    CREATE INDEX idx_t_method_limit_log_ctime ON t_method_limit_log USING btree (create_time);
+    CREATE INDEX idx_t_method_limit_log_utime ON t_method_limit_log USING btree (update_time);
+    INSERT INTO t_method_limit_log (guid, method_name, method_params, status, is_delete) VALUES
+      ('pending', 'cancelTask', '{\"taskGuid\": \"a\"}', 0, false), ('done', 'cancelTask', '{}', 1, false),
+      ('failed', 'cancelTask', '{}', 2, false), ('no status', 'cancelTask', '{\"taskGuid\": \"b\"}', NULL, false),
+      ('no method', NULL, '{}', 0, false), ('nothing', NULL, NULL, NULL, false),
+      ('deleted', 'cancelTask', '{}', 0, true), ('no params', 'cancelTask', NULL, 0, false);
+    UPDATE t_method_limit_log SET create_time = '2024-03-01 12:00:00', update_time = '2024-03-01 12:00:00'
+      WHERE guid IN ('done', 'failed')";
+
+#[derive(serde::Deserialize)]
+struct CancelTask {
+    #[serde(rename = "taskGuid")]
+    task: String,
+}
+
+#[test]
+fn the_original_table_is_taken_over_with_its_rows_and_its_times() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        // The old service wrote local time.
+        let database = place.address().rsplit('/').next().unwrap().to_owned();
+        place.sql(&format!("ALTER DATABASE {database} SET timezone = 'Asia/Shanghai'"));
+        place.sql(ORIGINAL);
+        let journal = place.journal().await;
+        assert_eq!(place.count("1 = 1"), 8);
+        let times =
+            "SELECT extract(epoch FROM create_time)::int8 FROM t_method_limit_log WHERE guid = 'done'";
+        assert_eq!(place.sql(times), "1709265600", "noon in Shanghai");
+        assert_eq!(journal.stats().await.unwrap().pending, 3);
+        // An old writer goes on.
+        place.sql(
+            "INSERT INTO t_method_limit_log (guid, method_name, method_params, status)
+                   VALUES ('late', 'cancelTask', '{\"taskGuid\": \"c\"}', 0)",
+        );
+        let worker =
+            worker(&journal).on("cancelTask", |call: CancelTask| async move { Ok::<_, JobError>(call.task) });
+        let pass = worker.run_once().await.unwrap();
+        assert_eq!(
+            (pass.picked, pass.done, pass.failed, pass.purged),
+            (4, 3, 1 + 2, 2),
+            "the old ones are gone"
+        );
+        let rows = place.sql("SELECT guid, status FROM t_method_limit_log ORDER BY guid COLLATE \"C\"");
+        let expected =
+            ["deleted|4", "late|1", "no method|2", "no params|2", "no status|1", "nothing|2", "pending|1"];
+        assert_eq!(rows.lines().collect::<Vec<_>>(), expected);
+        let nameless = journal.find(&"nothing".parse().unwrap()).await.unwrap().unwrap();
+        assert_eq!(nameless.status, Status::Failed);
+        assert_eq!(nameless.last_error.as_deref(), Some("it was recorded without the name of a method"));
+        assert_eq!(place.sql("SELECT result FROM t_method_limit_log WHERE guid = 'late'"), "\"c\"");
+    });
+}
+
+#[test]
+fn a_table_of_the_same_kind_in_a_file_is_taken_over_too() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        place.sql(
+            "CREATE TABLE t_method_limit_log (is_delete boolean NOT NULL DEFAULT false,
+               update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,
+               create_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, method_name varchar(64),
+               method_params text, guid varchar(32) NOT NULL PRIMARY KEY, status int2);
+             INSERT INTO t_method_limit_log (guid, method_name, method_params, status, is_delete) VALUES
+               ('pending', 'ship', '1', 0, false), ('no-status', 'ship', '2', NULL, false),
+               ('no-method', NULL, NULL, NULL, false), ('deleted', 'ship', '3', 0, true), ('done', 'ship', '4', 1, false);
+             UPDATE t_method_limit_log SET update_time = '2024-03-01 12:00:00' WHERE guid = 'done'",
+        );
+        let journal = place.journal().await;
+        let pass =
+            worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+        assert_eq!((pass.picked, pass.done, pass.failed, pass.purged), (2, 2, 1, 1));
+        let rows = place.sql("SELECT guid, status FROM t_method_limit_log ORDER BY guid");
+        assert_eq!(
+            rows.lines().collect::<Vec<_>>(),
+            ["deleted|4", "no-method|2", "no-status|1", "pending|1"]
+        );
+    });
+}
+
+#[test]
+fn a_role_reads_and_writes_another_reads_and_comments_tell_the_data_classes() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        let builder = || Journal::builder().roles("kept_rw", "kept_ro");
+        let journal = place.open(builder()).await.unwrap();
+        assert!(journal.notes().is_empty(), "{:?}", journal.notes());
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        place.sql("CREATE ROLE app LOGIN IN ROLE kept_rw; CREATE ROLE eye LOGIN IN ROLE kept_ro; CREATE ROLE nobody LOGIN");
+        let database = place.address().rsplit('/').next().unwrap().to_owned();
+        let as_user = |user: &str| server().url_of(user, &database);
+        // The program needs no more than its role once the tables are there.
+        let app = Journal::builder().roles("kept_rw", "kept_ro").postgres(&as_user("app")).await.unwrap();
+        app.defer(call("ship", 2)).await.unwrap();
+        let pass =
+            worker(&app).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+        assert_eq!(pass.done, 2);
+        let eye = Journal::builder().roles("kept_rw", "kept_ro").postgres(&as_user("eye")).await.unwrap();
+        assert_eq!(eye.status(&guid).await.unwrap(), Some(Status::Done));
+        let refused = eye.defer(call("ship", 3)).await.unwrap_err();
+        assert!(format!("{refused:?}").contains("Forbidden"), "{refused:?}");
+        let error = Journal::postgres(&as_user("nobody")).await.unwrap_err();
+        assert!(matches!(error, JournalError::Forbidden(_)), "{error}");
+        // A user who may not make roles is told what an administrator has to do.
+        let other = Journal::builder().roles("other_rw", "other_ro").postgres(&as_user("app")).await.unwrap();
+        let note = &other.notes()[0];
+        assert!(
+            note.contains("CREATE ROLE other_rw NOLOGIN; GRANT SELECT, INSERT, UPDATE, DELETE"),
+            "{note}"
+        );
+        let comments = place.sql(
+            "SELECT col_description('t_method_limit_log'::regclass, attnum) FROM pg_attribute
+            WHERE attrelid = 't_method_limit_log'::regclass AND attnum > 0",
+        );
+        assert!(
+            comments.lines().count() == 19 && comments.lines().all(|line| line.starts_with(['S'])),
+            "{comments}"
+        );
+    });
+}

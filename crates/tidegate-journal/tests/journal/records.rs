@@ -1,0 +1,219 @@
+//! Records as their callers see them: recorded, found, waited for, cancelled, tried again.
+
+use crate::place::{PATIENCE, Place, call, end, status, until, worker};
+use std::time::Duration;
+use tidegate_journal::{Call, Cancelled, DeferError, Filter, Guid, JobError, Page, Retried, Status};
+
+on_both! {
+    a_record_is_there_when_defer_returns_and_survives_its_journal,
+    the_same_key_gives_the_first_guid_and_another_method_another,
+    a_thousand_callers_at_once_each_get_a_record_of_their_own,
+    a_crowd_with_one_key_makes_one_record,
+    what_nobody_recorded_is_unknown,
+    a_pending_record_is_cancelled_for_good,
+    an_ended_record_cannot_be_cancelled,
+    failed_expired_and_cancelled_records_can_be_tried_again_and_done_ones_not,
+    waiting_ends_with_the_record_or_with_the_patience,
+    waiting_sees_what_another_process_ends,
+    lists_come_in_pages_the_newest_first,
+    statistics_tell_depth_and_age,
+}
+
+async fn a_record_is_there_when_defer_returns_and_survives_its_journal(place: &Place) {
+    let journal = place.journal().await;
+    let params = serde_json::json!({ "task": "täsk 7", "type": 3, "nested": [1.5, null, true] });
+    let guid = journal.defer(call("cancel_task", &params).priority(7)).await.unwrap();
+    let row =
+        place.sql("SELECT guid, method_name, status, is_delete, attempts, priority FROM t_method_limit_log");
+    let no = if place.is_sqlite() { "0" } else { "f" };
+    assert_eq!(row, format!("{guid}|cancel_task|0|{no}|0|7"));
+    drop(journal);
+    let record = place.journal().await.find(&guid).await.unwrap().unwrap();
+    assert_eq!(record.status, Status::Pending);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&record.params).unwrap(), params);
+    assert_eq!((record.method.as_deref(), record.priority, record.attempts), (Some("cancel_task"), 7, 0));
+    assert!(record.deadline.is_none() && record.result.is_none() && record.lease_owner.is_none());
+}
+
+async fn the_same_key_gives_the_first_guid_and_another_method_another(place: &Place) {
+    let journal = place.journal().await;
+    let first = journal.defer(call("ship", 1).key("17")).await.unwrap();
+    assert_eq!(journal.defer(call("ship", 2).key("17")).await.unwrap(), first);
+    assert_ne!(journal.defer(call("bill", 1).key("17")).await.unwrap(), first);
+    assert_ne!(journal.defer(call("ship", 1).key("18")).await.unwrap(), first);
+    assert_ne!(journal.defer(call("ship", 1)).await.unwrap(), first);
+    let stats = journal.stats().await.unwrap();
+    assert_eq!((stats.deferred, stats.repeated, stats.pending), (4, 1, 4));
+    // Also once it has ended, for as long as it is kept.
+    worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!(journal.defer(call("ship", 3).key("17")).await.unwrap(), first);
+    assert_eq!(status(&journal, &first).await, Status::Done);
+}
+
+async fn a_thousand_callers_at_once_each_get_a_record_of_their_own(place: &Place) {
+    let journal = place.journal().await;
+    let callers: Vec<_> = (0..1_000u32)
+        .map(|nth| {
+            let journal = journal.clone();
+            tokio::spawn(async move { (nth, journal.defer(call("count", nth)).await.unwrap()) })
+        })
+        .collect();
+    let mut guids = std::collections::HashSet::new();
+    for caller in callers {
+        let (nth, guid) = caller.await.unwrap();
+        assert_eq!(journal.find(&guid).await.unwrap().unwrap().params, nth.to_string());
+        assert!(guids.insert(guid));
+    }
+    assert_eq!(place.count("status = 0"), 1_000);
+    assert_eq!(journal.stats().await.unwrap().pending, 1_000);
+}
+
+async fn a_crowd_with_one_key_makes_one_record(place: &Place) {
+    let (one, other) = (place.journal().await, place.journal().await);
+    let callers: Vec<_> = (0..200)
+        .map(|nth| {
+            let journal = if nth % 2 == 0 { one.clone() } else { other.clone() };
+            tokio::spawn(async move { journal.defer(call("ship", nth).key("the one")).await.unwrap() })
+        })
+        .collect();
+    let mut guids = std::collections::HashSet::new();
+    for caller in callers {
+        guids.insert(caller.await.unwrap());
+    }
+    assert_eq!((guids.len(), place.count("1 = 1")), (1, 1));
+    assert_eq!(one.stats().await.unwrap().pending, 1);
+}
+
+async fn what_nobody_recorded_is_unknown(place: &Place) {
+    let journal = place.journal().await;
+    let guid: Guid = "0190f3a2b4c87d1e8f00112233445566".parse().unwrap();
+    assert_eq!(journal.status(&guid).await.unwrap(), None);
+    assert!(journal.wait(&guid, PATIENCE).await.unwrap().is_none());
+    assert_eq!(journal.cancel(&guid).await.unwrap(), Cancelled::Unknown);
+    assert_eq!(journal.retry(&guid).await.unwrap(), Retried::Unknown);
+    let refused = journal.defer(call("m", ()).key("")).await.unwrap_err();
+    assert!(matches!(refused, DeferError::Call(_)), "{refused}");
+}
+
+async fn a_pending_record_is_cancelled_for_good(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    assert_eq!(journal.cancel(&guid).await.unwrap(), Cancelled::Pending);
+    assert_eq!(journal.cancel(&guid).await.unwrap(), Cancelled::AlreadyEnded(Status::Cancelled));
+    let pass =
+        worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!(pass.picked, 0);
+    assert_eq!(place.sql("SELECT status FROM t_method_limit_log"), "4");
+    assert_eq!(journal.stats().await.unwrap().pending, 0);
+}
+
+async fn an_ended_record_cannot_be_cancelled(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(7) }).run_once().await.unwrap();
+    assert_eq!(journal.cancel(&guid).await.unwrap(), Cancelled::AlreadyEnded(Status::Done));
+    assert_eq!(journal.find(&guid).await.unwrap().unwrap().result.as_deref(), Some("7"));
+}
+
+async fn failed_expired_and_cancelled_records_can_be_tried_again_and_done_ones_not(place: &Place) {
+    let journal = place.journal().await;
+    let failed = journal.defer(call("ship", 0)).await.unwrap();
+    let expired = journal.defer(call("ship", 1).deadline_in(Duration::ZERO)).await.unwrap();
+    let cancelled = journal.defer(call("ship", 1)).await.unwrap();
+    journal.cancel(&cancelled).await.unwrap();
+    let ship = |ok: bool| {
+        move |n: u32| async move { if n > 0 || ok { Ok(n) } else { Err(JobError::permanent("none of it")) } }
+    };
+    let pass = worker(&journal).on("ship", ship(false)).run_once().await.unwrap();
+    assert_eq!((pass.picked, pass.failed, pass.expired), (1, 1, 1));
+    assert_eq!(status(&journal, &expired).await, Status::Expired);
+    assert_eq!(journal.retry(&failed).await.unwrap(), Retried::Pending);
+    assert_eq!(journal.retry(&expired).await.unwrap(), Retried::Pending);
+    assert_eq!(journal.retry(&cancelled).await.unwrap(), Retried::Pending);
+    assert_eq!(journal.retry(&cancelled).await.unwrap(), Retried::Refused(Status::Pending));
+    assert_eq!(journal.stats().await.unwrap().pending, 3);
+    let pass = worker(&journal).on("ship", ship(true)).run_once().await.unwrap();
+    assert_eq!((pass.picked, pass.done), (3, 3));
+    assert_eq!(journal.retry(&failed).await.unwrap(), Retried::Refused(Status::Done));
+    assert_eq!(journal.stats().await.unwrap().pending, 0);
+}
+
+async fn waiting_ends_with_the_record_or_with_the_patience(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    let record = journal.wait(&guid, Duration::from_millis(5)).await.unwrap().unwrap();
+    assert_eq!(record.status, Status::Pending);
+    let waiting = {
+        let (journal, guid) = (journal.clone(), guid.clone());
+        tokio::spawn(async move { end(&journal, &guid).await })
+    };
+    let running = worker(&journal).on("ship", |n: u32| async move { Ok::<_, JobError>(n + 1) }).start();
+    let record = waiting.await.unwrap();
+    assert_eq!((record.status, record.result.as_deref()), (Status::Done, Some("2")));
+    running.stop().await;
+}
+
+async fn waiting_sees_what_another_process_ends(place: &Place) {
+    let (here, there) = (place.journal().await, place.journal().await);
+    let guid = here.defer(call("ship", 1)).await.unwrap();
+    let waiting = {
+        let guid = guid.clone();
+        tokio::spawn(async move { end(&here, &guid).await.status })
+    };
+    there.cancel(&guid).await.unwrap();
+    assert_eq!(waiting.await.unwrap(), Status::Cancelled);
+}
+
+async fn lists_come_in_pages_the_newest_first(place: &Place) {
+    let journal = place.journal().await;
+    let mut guids = Vec::new();
+    for nth in 0..7 {
+        guids.push(journal.defer(call(if nth % 2 == 0 { "even" } else { "odd" }, nth)).await.unwrap());
+    }
+    guids.reverse();
+    journal.cancel(&guids[2]).await.unwrap();
+    let mut seen = Vec::new();
+    let mut page = Page::first(3);
+    loop {
+        let records = journal.list(Filter::all(), page).await.unwrap();
+        let Some(last) = records.last() else { break };
+        assert!(records.len() <= 3);
+        page = Page::after(3, last);
+        seen.extend(records.into_iter().map(|record| record.guid));
+    }
+    assert_eq!(seen, guids);
+    let few =
+        journal.list(Filter::all().status(Status::Pending).method("even"), Page::first(9)).await.unwrap();
+    let few: Vec<_> = few.into_iter().map(|record| record.guid).collect();
+    assert_eq!(few, [guids[0].clone(), guids[4].clone(), guids[6].clone()]);
+    assert_eq!(journal.list(Filter::all().status(Status::Cancelled), Page::first(9)).await.unwrap().len(), 1);
+    assert!(journal.list(Filter::all().status(Status::Running), Page::first(9)).await.unwrap().is_empty());
+}
+
+async fn statistics_tell_depth_and_age(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..3 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    journal.defer(call("later", 0).delay(Duration::from_secs(3_600))).await.unwrap();
+    place.age(&["next_time"], Duration::from_secs(100));
+    let stats = journal.stats().await.unwrap();
+    assert_eq!((stats.pending, stats.methods["ship"].pending, stats.methods["later"].pending), (4, 3, 1));
+    assert!(stats.overdue.unwrap() >= Duration::from_secs(100));
+    assert_eq!(stats.methods["later"].overdue, None);
+}
+
+#[test]
+fn the_global_journal_is_set_once() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.journal().await;
+        assert!(tidegate_journal::Journal::global().is_none());
+        tidegate_journal::Journal::set_global(journal.clone()).unwrap();
+        assert!(tidegate_journal::Journal::set_global(journal).is_err());
+        let journal = tidegate_journal::Journal::global().unwrap();
+        let guid = journal.defer(Call::new("m", &()).unwrap()).await.unwrap();
+        let told = tidegate_journal::Deferred::new(guid.clone());
+        assert_eq!(told.to_string(), format!("deferred as {guid}"));
+        until("it is there", async || journal.status(&guid).await.unwrap()).await;
+    });
+}

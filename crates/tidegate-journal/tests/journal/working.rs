@@ -1,0 +1,489 @@
+//! What a worker does with records, and what it leaves alone.
+
+use crate::place::{Place, call, end, status, until, worker};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidegate_journal::{Cancelled, Filter, Go, JobError, Page, Retried, Status};
+use tokio::sync::{Notify, Semaphore};
+
+on_both! {
+    errors_that_may_pass_are_repeated_and_then_the_record_fails_with_the_reason,
+    permanent_errors_bad_parameters_and_unwritable_results_are_not_repeated,
+    a_panic_counts_as_an_error_and_harms_nobody_else,
+    a_poison_record_does_not_hold_others_up,
+    the_highest_priority_goes_first_then_the_oldest,
+    a_method_with_many_records_does_not_starve_one_with_few,
+    a_worker_leaves_methods_alone_that_it_does_not_know,
+    a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_not,
+    a_deadline_expires_what_has_not_started_also_at_the_gate,
+    a_delayed_record_waits_for_its_time,
+    a_running_record_is_cancelled_and_its_result_is_not_entered,
+    a_record_whose_cancelled_run_goes_on_can_be_tried_again_and_only_the_new_run_counts,
+    two_workers_share_the_work_and_do_each_record_once,
+    stopping_gives_back_what_has_not_started_and_lets_the_rest_finish,
+    what_does_not_finish_in_its_grace_is_given_back,
+    a_lease_is_kept_alive_for_as_long_as_its_handler_runs,
+    concurrency_is_bounded,
+    a_replay_that_takes_too_long_is_dropped_and_repeated,
+    a_pass_takes_each_record_once,
+}
+
+async fn errors_that_may_pass_are_repeated_and_then_the_record_fails_with_the_reason(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1).max_attempts(4)).await.unwrap();
+    let good = journal.defer(call("ship", 2)).await.unwrap();
+    let running = worker(&journal)
+        .on_replay("ship", |replay, n: u32| async move {
+            if n == 2 && replay.attempt == 3 {
+                Ok(n)
+            } else {
+                Err(JobError::retry(format!("try {}", replay.attempt)))
+            }
+        })
+        .start();
+    let record = end(&journal, &guid).await;
+    assert_eq!((record.status, record.attempts), (Status::Failed, 4));
+    assert_eq!(record.last_error.as_deref(), Some("gave up after 4 attempts: try 4"));
+    let record = end(&journal, &good).await;
+    assert_eq!((record.status, record.attempts), (Status::Done, 3));
+    let pass = running.stop().await;
+    assert_eq!((pass.done, pass.failed, pass.retried, pass.picked), (1, 1, 5, 7));
+}
+
+async fn permanent_errors_bad_parameters_and_unwritable_results_are_not_repeated(place: &Place) {
+    let journal = place.journal().await;
+    let wrong = journal.defer(call("ship", "no number")).await.unwrap();
+    let never = journal.defer(call("ship", 0)).await.unwrap();
+    let large = journal.defer(call("ship", 100_000)).await.unwrap();
+    let nul = journal.defer(call("ship", 1)).await.unwrap();
+    let running = worker(&journal)
+        .on("ship", |n: usize| async move {
+            if n == 0 { Err(JobError::permanent("not this one\0")) } else { Ok("\0".repeat(n)) }
+        })
+        .start();
+    let record = end(&journal, &wrong).await;
+    assert_eq!((record.status, record.attempts), (Status::Failed, 1));
+    let reason = record.last_error.unwrap();
+    assert!(reason.starts_with("the parameters do not fit `ship`: invalid type"), "{reason}");
+    let record = end(&journal, &never).await;
+    assert_eq!(
+        (record.status, record.attempts, record.last_error.as_deref()),
+        (Status::Failed, 1, Some("not this one"))
+    );
+    let record = end(&journal, &large).await;
+    assert_eq!((record.status, record.result), (Status::Done, None));
+    assert!(record.last_error.unwrap().contains("was not kept"));
+    assert_eq!(end(&journal, &nul).await.result.as_deref(), Some(r#""\u0000""#));
+    running.stop().await;
+}
+
+async fn a_panic_counts_as_an_error_and_harms_nobody_else(place: &Place) {
+    let journal = place.journal().await;
+    let bad = journal.defer(call("ship", 0).max_attempts(2)).await.unwrap();
+    let good = journal.defer(call("ship", 1)).await.unwrap();
+    let running = worker(&journal)
+        .on("ship", |n: u32| async move {
+            assert!(n > 0, "nothing to ship");
+            Ok::<_, JobError>(n)
+        })
+        .start();
+    let record = end(&journal, &bad).await;
+    assert_eq!((record.status, record.attempts), (Status::Failed, 2));
+    assert_eq!(
+        record.last_error.as_deref(),
+        Some("gave up after 2 attempts: the handler panicked: nothing to ship")
+    );
+    assert_eq!(end(&journal, &good).await.status, Status::Done);
+    running.stop().await;
+}
+
+async fn a_poison_record_does_not_hold_others_up(place: &Place) {
+    let journal = place.journal().await;
+    let poison = journal.defer(call("ship", 0).priority(9)).await.unwrap();
+    let others = journal.defer(call("bill", 0)).await.unwrap();
+    let mut guids = Vec::new();
+    for nth in 1..50 {
+        guids.push(journal.defer(call("ship", nth)).await.unwrap());
+    }
+    let running = worker(&journal)
+        .concurrency(2)
+        .on("ship", |n: u32| async move {
+            if n == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, JobError>(n)
+        })
+        .on("bill", |n: u32| async move { Ok::<_, JobError>(n) })
+        .grace(Duration::ZERO)
+        .start();
+    for guid in guids.iter().chain([&others]) {
+        assert_eq!(end(&journal, guid).await.status, Status::Done);
+    }
+    assert_eq!(status(&journal, &poison).await, Status::Running);
+    running.stop().await;
+    assert_eq!(status(&journal, &poison).await, Status::Pending, "given back");
+}
+
+async fn the_highest_priority_goes_first_then_the_oldest(place: &Place) {
+    let journal = place.journal().await;
+    for (nth, priority) in [5, 0, 9, 5, 9, 0].into_iter().enumerate() {
+        journal.defer(call("ship", nth).priority(priority)).await.unwrap();
+    }
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let seen = order.clone();
+    let ship = move |nth: usize| {
+        seen.lock().unwrap().push(nth);
+        async { Ok::<_, JobError>(()) }
+    };
+    worker(&journal).concurrency(1).on("ship", ship).run_once().await.unwrap();
+    assert_eq!(*order.lock().unwrap(), [2, 4, 0, 3, 1, 5]);
+    // A worker with room for one takes them in the same order.
+    for (nth, priority) in [5, 0, 9].into_iter().enumerate() {
+        journal.defer(call("ship", nth).priority(priority)).await.unwrap();
+    }
+    order.lock().unwrap().clear();
+    let seen = order.clone();
+    let ship = move |nth: usize| {
+        seen.lock().unwrap().push(nth);
+        async { Ok::<_, JobError>(()) }
+    };
+    worker(&journal).buffer(1).on("ship", ship).run_once().await.unwrap();
+    assert_eq!(*order.lock().unwrap(), [2, 0, 1]);
+}
+
+async fn a_method_with_many_records_does_not_starve_one_with_few(place: &Place) {
+    let journal = place.journal().await;
+    let calls: Vec<_> = (0..400u32).map(|nth| journal.defer(call("many", nth).priority(9))).collect();
+    futures_util::future::join_all(calls).await;
+    let few = journal.defer(call("few", 0).priority(0)).await.unwrap();
+    let (before, count) = (Arc::new(Mutex::new(None)), Arc::new(AtomicUsize::new(0)));
+    let (seen, counted) = (before.clone(), count.clone());
+    let pass = worker(&journal)
+        .buffer(20)
+        .concurrency(1)
+        .on("many", move |_: u32| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Ok::<_, JobError>(()) }
+        })
+        .on("few", move |_: u32| {
+            *seen.lock().unwrap() = Some(count.load(Ordering::SeqCst));
+            async { Ok::<_, JobError>(()) }
+        })
+        .run_once()
+        .await
+        .unwrap();
+    assert_eq!((pass.done, status(&journal, &few).await), (401, Status::Done));
+    let before = before.lock().unwrap().unwrap();
+    assert!(before < 40, "{before} of the others came first");
+}
+
+async fn a_worker_leaves_methods_alone_that_it_does_not_know(place: &Place) {
+    let journal = place.journal().await;
+    let strange = journal.defer(call("strange", 1)).await.unwrap();
+    let known = journal.defer(call("known", 1)).await.unwrap();
+    let pass =
+        worker(&journal).on("known", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!((pass.picked, pass.failed), (1, 0));
+    assert_eq!(status(&journal, &known).await, Status::Done);
+    let record = journal.find(&strange).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts), (Status::Pending, 0));
+}
+
+async fn a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_not(place: &Place) {
+    let journal = place.journal().await;
+    let strange = journal.defer(call("strange", 1)).await.unwrap();
+    let later = journal.defer(call("strange", 2).delay(Duration::from_secs(3_600))).await.unwrap();
+    let elsewhere = journal.defer(call("elsewhere", 1)).await.unwrap();
+    let hour = Duration::from_millis(300);
+    let stalled = Arc::new(Semaphore::new(0));
+    let busy = stalled.clone();
+    // Another node knows this method, and is busy with it.
+    let other = worker(&journal).orphan_after(hour).grace(Duration::ZERO).on("elsewhere", move |_: u32| {
+        let busy = busy.clone();
+        async move {
+            busy.acquire().await.unwrap().forget();
+            Ok::<_, JobError>(())
+        }
+    });
+    let other = other.start();
+    let running =
+        worker(&journal).orphan_after(hour).on("known", |_: u32| async { Ok::<_, JobError>(()) }).start();
+    let record = end(&journal, &strange).await;
+    assert_eq!(record.status, Status::Failed);
+    let reason = record.last_error.unwrap();
+    assert!(reason.starts_with("no worker knows this method, and none did for 300ms"), "{reason}");
+    assert_eq!(status(&journal, &later).await, Status::Pending, "its time has not come");
+    assert_eq!(status(&journal, &elsewhere).await, Status::Running);
+    assert_eq!(journal.retry(&strange).await.unwrap(), Retried::Pending);
+    stalled.add_permits(1);
+    assert_eq!(end(&journal, &elsewhere).await.status, Status::Done);
+    // Whichever of them looked first.
+    let failed = || other.stats().total.failed + running.stats().total.failed;
+    until("it is counted", async || (failed() >= 1).then_some(())).await;
+    other.stop().await;
+    running.stop().await;
+}
+
+async fn a_deadline_expires_what_has_not_started_also_at_the_gate(place: &Place) {
+    let journal = place.journal().await;
+    let at_gate = journal.defer(call("ship", 1).deadline_in(Duration::from_millis(300))).await.unwrap();
+    let behind = journal.defer(call("ship", 2).deadline_in(Duration::from_millis(300))).await.unwrap();
+    let unknown = journal.defer(call("strange", 1).deadline_in(Duration::ZERO)).await.unwrap();
+    let running = worker(&journal)
+        .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
+        .gate(|_| async { Go::ask_again(Duration::from_millis(10)) })
+        .start();
+    for guid in [&at_gate, &behind, &unknown] {
+        let record = end(&journal, guid).await;
+        assert_eq!(record.status, Status::Expired);
+        assert_eq!(record.last_error.as_deref(), Some("its deadline passed before it could start"));
+    }
+    let pass = running.stop().await;
+    assert_eq!((pass.expired, pass.done), (3, 0));
+    assert_eq!(journal.stats().await.unwrap().pending, 0);
+}
+
+async fn a_delayed_record_waits_for_its_time(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1).delay(Duration::from_secs(3_600))).await.unwrap();
+    let ship = || worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) });
+    assert_eq!(ship().run_once().await.unwrap().picked, 0);
+    assert_eq!(status(&journal, &guid).await, Status::Pending);
+    place.age(&["next_time"], Duration::from_secs(3_601));
+    assert_eq!(ship().run_once().await.unwrap().done, 1);
+}
+
+async fn a_running_record_is_cancelled_and_its_result_is_not_entered(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    let (began, dropped) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (begins, drops) = (began.clone(), dropped.clone());
+    let running = worker(&journal)
+        .on("ship", move |_: u32| {
+            let (begins, drops) = (begins.clone(), OnDrop(drops.clone()));
+            async move {
+                let _drops = drops;
+                begins.notify_one();
+                std::future::pending::<()>().await;
+                Ok::<_, JobError>(())
+            }
+        })
+        .start();
+    began.notified().await;
+    assert_eq!(status(&journal, &guid).await, Status::Running);
+    assert_eq!(journal.list(Filter::all().status(Status::Running), Page::first(9)).await.unwrap().len(), 1);
+    assert_eq!(journal.cancel(&guid).await.unwrap(), Cancelled::Running);
+    until("its handler stops", async || (dropped.load(Ordering::SeqCst) == 1).then_some(())).await;
+    until("nothing is held", async || (running.stats().held == 0).then_some(())).await;
+    assert_eq!(running.stats().lost, 1);
+    assert_eq!(status(&journal, &guid).await, Status::Cancelled);
+    assert_eq!(running.stop().await.done, 0);
+}
+
+struct OnDrop(Arc<AtomicUsize>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+async fn a_record_whose_cancelled_run_goes_on_can_be_tried_again_and_only_the_new_run_counts(place: &Place) {
+    let (here, there) = (place.journal().await, place.journal().await);
+    let guid = here.defer(call("ship", 1)).await.unwrap();
+    let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, goes_on) = (began.clone(), go_on.clone());
+    // Another process's worker, which does not hear of the cancellation before its next beat.
+    let old = worker(&there)
+        .lease(Duration::from_secs(3_600))
+        .on_replay("ship", move |replay, _: u32| {
+            let (begins, goes_on) = (begins.clone(), goes_on.clone());
+            async move {
+                begins.notify_one();
+                goes_on.notified().await;
+                Ok::<_, JobError>(format!("lease {}", replay.lease))
+            }
+        })
+        .start();
+    began.notified().await;
+    assert_eq!(here.cancel(&guid).await.unwrap(), Cancelled::Running);
+    assert_eq!(here.retry(&guid).await.unwrap(), Retried::Pending);
+    // The old run ends now, and must not be taken for the new one.
+    go_on.notify_one();
+    until("the old run was refused", async || (old.stats().lost == 1).then_some(())).await;
+    let record = here.find(&guid).await.unwrap().unwrap();
+    assert!(!record.status.has_ended() && record.result.is_none(), "{record:?}");
+    go_on.notify_one();
+    let record = end(&here, &guid).await;
+    assert_eq!((record.status, record.result.as_deref()), (Status::Done, Some(r#""lease 4""#)));
+    old.stop().await;
+}
+
+async fn two_workers_share_the_work_and_do_each_record_once(place: &Place) {
+    let (here, there) = (place.journal().await, place.journal().await);
+    let calls: Vec<_> = (0..600u32).map(|nth| here.defer(call("ship", nth))).collect();
+    futures_util::future::join_all(calls).await;
+    let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..600).map(|_| AtomicUsize::new(0)).collect());
+    let start = |journal| {
+        let runs = runs.clone();
+        worker(journal)
+            .buffer(16)
+            .on("ship", move |nth: usize| {
+                runs[nth].fetch_add(1, Ordering::SeqCst);
+                async {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    Ok::<_, JobError>(())
+                }
+            })
+            .start()
+    };
+    let (one, other) = (start(&here), start(&there));
+    until("all is done", async || (here.stats().await.unwrap().pending == 0).then_some(())).await;
+    let (one, other) = (one.stop().await, other.stop().await);
+    assert_eq!(one.done + other.done, 600);
+    assert!(runs.iter().all(|runs| runs.load(Ordering::SeqCst) == 1));
+    assert!(one.done > 0 && other.done > 0, "{one}; {other}");
+}
+
+async fn stopping_gives_back_what_has_not_started_and_lets_the_rest_finish(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..20 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    let (began, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (begins, goes_on) = (began.clone(), go_on.clone());
+    let running = worker(&journal)
+        .concurrency(2)
+        .on("ship", move |_: u32| {
+            let (begins, goes_on) = (begins.clone(), goes_on.clone());
+            async move {
+                begins.add_permits(1);
+                goes_on.acquire().await.unwrap().forget();
+                Ok::<_, JobError>(())
+            }
+        })
+        .start();
+    began.acquire_many(2).await.unwrap().forget();
+    until("all are in hand", async || (running.stats().held == 20).then_some(())).await;
+    let stopping = tokio::spawn(running.stop());
+    until("what has not started is back", async || (place.count("lease_owner IS NULL") == 18).then_some(()))
+        .await;
+    go_on.add_permits(2);
+    let pass = stopping.await.unwrap();
+    assert_eq!((pass.done, pass.retried, pass.failed), (2, 0, 0));
+    assert_eq!(
+        place.count("status = 0 AND attempts = 0 AND lease_until IS NULL"),
+        18,
+        "not counted as attempts"
+    );
+    assert_eq!(place.count("status = 1"), 2);
+    // And at once for others.
+    let pass =
+        worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!(pass.done, 18);
+}
+
+async fn what_does_not_finish_in_its_grace_is_given_back(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    let began = Arc::new(Notify::new());
+    let begins = began.clone();
+    let running = worker(&journal)
+        .grace(Duration::from_millis(20))
+        .on("ship", move |_: u32| {
+            begins.notify_one();
+            async {
+                std::future::pending::<()>().await;
+                Ok::<_, JobError>(())
+            }
+        })
+        .start();
+    began.notified().await;
+    running.stop().await;
+    let record = journal.find(&guid).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts), (Status::Pending, 1), "begun, so it counts");
+}
+
+async fn a_lease_is_kept_alive_for_as_long_as_its_handler_runs(place: &Place) {
+    let (here, there) = (place.journal().await, place.journal().await);
+    let guid = here.defer(call("ship", 1)).await.unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let lease = Duration::from_millis(300);
+    let start = |journal| {
+        let runs = runs.clone();
+        worker(journal)
+            .lease(lease)
+            .on("ship", move |_: u32| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    tokio::time::sleep(4 * lease).await;
+                    Ok::<_, JobError>(())
+                }
+            })
+            .start()
+    };
+    let workers = [start(&here), start(&there)];
+    let record = end(&here, &guid).await;
+    assert_eq!((record.status, record.attempts, runs.load(Ordering::SeqCst)), (Status::Done, 1, 1));
+    for worker in workers {
+        worker.stop().await;
+    }
+}
+
+async fn concurrency_is_bounded(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..60 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let seen = most.clone();
+    let ship = move |_: u32| {
+        let (now, most) = (now.clone(), seen.clone());
+        async move {
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, JobError>(())
+        }
+    };
+    let pass = worker(&journal).concurrency(5).on("ship", ship).run_once().await.unwrap();
+    assert_eq!(pass.done, 60);
+    assert_eq!(most.load(Ordering::SeqCst), 5, "all that is allowed, and no more");
+}
+
+async fn a_replay_that_takes_too_long_is_dropped_and_repeated(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1).max_attempts(2)).await.unwrap();
+    let running = worker(&journal)
+        .replay_max(Duration::from_millis(10))
+        .on("ship", |_: u32| async {
+            std::future::pending::<()>().await;
+            Ok::<_, JobError>(())
+        })
+        .start();
+    let record = end(&journal, &guid).await;
+    assert_eq!((record.status, record.attempts), (Status::Failed, 2));
+    assert_eq!(record.last_error.as_deref(), Some("gave up after 2 attempts: it took longer than 10ms"));
+    running.stop().await;
+}
+
+async fn a_pass_takes_each_record_once(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..30 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    let worker = worker(&journal)
+        .backoff(Duration::ZERO, Duration::ZERO)
+        .max_attempts(2)
+        .on("ship", |n: u32| async move {
+            if n.is_multiple_of(3) { Err(JobError::retry("odd")) } else { Ok(()) }
+        });
+    let pass = worker.run_once().await.unwrap();
+    assert_eq!((pass.picked, pass.done, pass.retried, pass.failed), (30, 20, 10, 0));
+    assert_eq!(pass.to_string(), "picked 30, done 20, failed 0, retried 10, expired 0, purged 0");
+    let pass = worker.run_once().await.unwrap();
+    assert_eq!((pass.picked, pass.failed), (10, 10));
+    assert_eq!(worker.run_once().await.unwrap().picked, 0);
+    assert_eq!(worker.stats().total.picked, 40);
+}
