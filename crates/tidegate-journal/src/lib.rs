@@ -33,6 +33,7 @@
 //!   has a number, and only its holder can enter anything.
 //! - The crate knows nothing of limits: a [`Worker::gate`] says when a replay may start.
 //! - Everything is bounded: pending records, callers in the queue, records in hand, attempts.
+//! - The guide is `docs/journal.md`.
 
 #[cfg(not(any(feature = "sqlite", feature = "postgres")))]
 compile_error!("a journal needs a database: turn on the feature `sqlite` or `postgres`");
@@ -75,3 +76,10 @@ pub use stats::{JournalStats, MethodDepth, Pass, WorkerStats};
 #[cfg(feature = "sqlite")]
 pub use wall::TimeSource;
 pub use worker::{Go, JobError, Replay, Running, Worker};
+
+/// The examples of the guide are tests.
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "axum"))]
+mod guides {
+    #[doc = include_str!("../../../docs/journal.md")]
+    struct Guide;
+}
