@@ -5,6 +5,7 @@
 
 mod guard;
 mod inproc;
+mod journal;
 mod procfs;
 mod redis;
 mod report;
@@ -24,6 +25,7 @@ Examples:
   cargo run --release --manifest-path bench/Cargo.toml -- inproc
   cargo run --release --manifest-path bench/Cargo.toml -- inproc --case hot --rounds 5
   cargo run --release --manifest-path bench/Cargo.toml -- redis
+  cargo run --release --manifest-path bench/Cargo.toml -- journal --case enqueue
 
 Reading the result: `ratio` is ours against the best peer that answered correctly, or against the
 base that the case names; above 1 is better for us. It is the median of the rounds' ratios, and the
@@ -45,6 +47,9 @@ enum Suite {
     Redis(RunOptions),
     /// What the tower layer costs a request, against tower-governor; about a minute
     Guard(RunOptions),
+    /// Calls kept and replayed on SQLite and PostgreSQL, against a table and a loop; about ten
+    /// minutes, needs PostgreSQL
+    Journal(RunOptions),
     /// One contender's memory, in a process of its own; started by `inproc`
     #[command(hide = true)]
     BytesChild(inproc::bytes::ChildOptions),
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
         Suite::Inproc(options) => run("inproc", &options, inproc::run),
         Suite::Redis(options) => run("redis", &options, redis::run),
         Suite::Guard(options) => run("guard", &options, guard::run),
+        Suite::Journal(options) => run("journal", &options, journal::run),
         Suite::BytesChild(options) => inproc::bytes::child(&options),
         Suite::Client(options) => redis::client::child(&options),
     };
