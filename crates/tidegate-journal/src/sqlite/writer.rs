@@ -156,3 +156,67 @@ impl Desk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wall::SystemTimeSource;
+
+    #[test]
+    fn a_file_that_may_not_grow_rolls_back_says_so_and_goes_on_when_it_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let conn = Connection::open(folder.path().join("journal.db")).unwrap();
+        let settings = crate::Journal::builder().settings;
+        let sql = Sql::new(&settings);
+        super::super::migrate::migrate(&conn, &settings.table, &sql, 0).unwrap();
+        let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource::new())));
+        let desk = Desk { conn, sql, clock, batch_max: 10 };
+        let record = |nth: u32| {
+            let call = crate::Call::new("ship", &"x".repeat(10_000)).unwrap();
+            let guid = crate::Guid::stored(format!("record-{nth}"));
+            Task::with_answer(move |tx| super::super::work::defer(tx, &guid, &call))
+        };
+        let pages = desk.conn.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0)).unwrap();
+        desk.conn.query_row(&format!("PRAGMA max_page_count = {}", pages + 40), [], |_| Ok(())).unwrap();
+        let mut recorded = 0;
+        let fault = loop {
+            match desk.transact(&mut [record(recorded).0]) {
+                Ok(()) => recorded += 1,
+                Err(fault) => break fault,
+            }
+        };
+        assert!(matches!(fault.error, JournalError::DiskFull(_)) && !fault.is_unknown, "{fault:?}");
+        let rows =
+            || desk.conn.query_row("SELECT count(*) FROM t_method_limit_log", [], |row| row.get::<_, u32>(0));
+        assert!(recorded > 0 && rows().unwrap() == recorded);
+        desk.conn.query_row("PRAGMA max_page_count = 100000", [], |_| Ok(())).unwrap();
+        desk.transact(&mut [record(recorded).0]).unwrap();
+        assert_eq!(rows().unwrap(), recorded + 1);
+        let counted = "SELECT pending FROM t_method_limit_log_count";
+        let counted: u32 = desk.conn.query_row(counted, [], |row| row.get(0)).unwrap();
+        assert_eq!(counted, recorded + 1, "what was rolled back is not counted");
+    }
+
+    #[test]
+    fn a_job_that_fails_spoils_no_other_in_its_transaction() {
+        let conn = Connection::open_in_memory().unwrap();
+        let settings = crate::Journal::builder().settings;
+        let sql = Sql::new(&settings);
+        super::super::migrate::migrate(&conn, &settings.table, &sql, 0).unwrap();
+        let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource::new())));
+        let (queue, jobs) = mpsc::channel::<Box<dyn Job>>(10);
+        let say = |text: &'static str| {
+            let (job, answer) = Task::with_answer(move |tx| tx.conn.execute(text, []));
+            queue.try_send(job).unwrap();
+            answer
+        };
+        let first = say("INSERT INTO t_method_limit_log_count VALUES ('a', 1)");
+        let wrong = say("INSERT INTO nowhere VALUES (1)");
+        let last = say("INSERT INTO t_method_limit_log_count VALUES ('b', 1)");
+        drop(queue);
+        Desk { conn, sql, clock, batch_max: 10 }.serve(jobs);
+        assert_eq!(first.blocking_recv().unwrap().unwrap(), 1);
+        assert!(wrong.blocking_recv().unwrap().unwrap_err().error.to_string().contains("nowhere"));
+        assert_eq!(last.blocking_recv().unwrap().unwrap(), 1);
+    }
+}
