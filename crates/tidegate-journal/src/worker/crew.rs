@@ -56,8 +56,9 @@ impl Crew {
         (Arc::new(crew), entered)
     }
 
+    /// Told to close, or nobody is left who could tell.
     pub(super) fn is_closing(&self) -> bool {
-        *self.closing.borrow()
+        *self.closing.borrow() || self.closing.has_changed().is_err()
     }
 
     /// Ready when the worker closes, also when that was before.

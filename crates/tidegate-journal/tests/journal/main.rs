@@ -17,4 +17,5 @@ mod records;
 mod retention;
 #[cfg(feature = "axum")]
 mod routes;
+mod stopping;
 mod working;

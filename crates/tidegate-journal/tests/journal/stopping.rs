@@ -1,0 +1,120 @@
+//! Workers that stop, and leases that live for as long as they are needed.
+
+use crate::place::{Place, call, end, status, until, worker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tidegate_journal::{Go, JobError, Status};
+use tokio::sync::{Notify, Semaphore};
+
+on_both! {
+    stopping_gives_back_what_has_not_started_and_lets_the_rest_finish,
+    what_does_not_finish_in_its_grace_is_given_back,
+    a_worker_that_is_dropped_gives_back_what_it_holds,
+    a_lease_is_kept_alive_for_as_long_as_its_handler_runs,
+}
+
+async fn stopping_gives_back_what_has_not_started_and_lets_the_rest_finish(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..20 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    let (began, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (begins, goes_on) = (began.clone(), go_on.clone());
+    let running = worker(&journal)
+        .concurrency(2)
+        .on("ship", move |_: u32| {
+            let (begins, goes_on) = (begins.clone(), goes_on.clone());
+            async move {
+                begins.add_permits(1);
+                goes_on.acquire().await.unwrap().forget();
+                Ok::<_, JobError>(())
+            }
+        })
+        .start();
+    began.acquire_many(2).await.unwrap().forget();
+    until("all are in hand", async || (running.stats().held == 20).then_some(())).await;
+    let stopping = tokio::spawn(running.stop());
+    until("what has not started is back", async || (place.count("lease_owner IS NULL") == 18).then_some(()))
+        .await;
+    go_on.add_permits(2);
+    let pass = stopping.await.unwrap();
+    assert_eq!((pass.done, pass.retried, pass.failed), (2, 0, 0));
+    assert_eq!(
+        place.count("status = 0 AND attempts = 0 AND lease_until IS NULL"),
+        18,
+        "not counted as attempts"
+    );
+    assert_eq!(place.count("status = 1"), 2);
+    // And at once for others.
+    let pass =
+        worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!(pass.done, 18);
+}
+
+async fn what_does_not_finish_in_its_grace_is_given_back(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    let began = Arc::new(Notify::new());
+    let begins = began.clone();
+    let running = worker(&journal)
+        .grace(Duration::from_millis(20))
+        .on("ship", move |_: u32| {
+            begins.notify_one();
+            async {
+                std::future::pending::<()>().await;
+                Ok::<_, JobError>(())
+            }
+        })
+        .start();
+    began.notified().await;
+    running.stop().await;
+    let record = journal.find(&guid).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts), (Status::Pending, 1), "begun, so it counts");
+}
+
+async fn a_worker_that_is_dropped_gives_back_what_it_holds(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    let running = worker(&journal)
+        .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
+        .gate(|_| async {
+            std::future::pending::<()>().await;
+            Go::now()
+        })
+        .start();
+    until("it is in hand", async || (status(&journal, &guid).await == Status::Running).then_some(())).await;
+    drop(running);
+    until("it is back", async || (status(&journal, &guid).await == Status::Pending).then_some(())).await;
+    // And nobody takes it up again.
+    let later = journal.defer(call("ship", 2)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(status(&journal, &later).await, Status::Pending);
+    assert_eq!(place.count("lease_no > 1"), 0);
+}
+
+async fn a_lease_is_kept_alive_for_as_long_as_its_handler_runs(place: &Place) {
+    let (here, there) = (place.journal().await, place.journal().await);
+    let guid = here.defer(call("ship", 1)).await.unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let lease = Duration::from_millis(300);
+    let start = |journal| {
+        let runs = runs.clone();
+        worker(journal)
+            .lease(lease)
+            .on("ship", move |_: u32| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    tokio::time::sleep(4 * lease).await;
+                    Ok::<_, JobError>(())
+                }
+            })
+            .start()
+    };
+    let workers = [start(&here), start(&there)];
+    let record = end(&here, &guid).await;
+    assert_eq!((record.status, record.attempts, runs.load(Ordering::SeqCst)), (Status::Done, 1, 1));
+    for worker in workers {
+        worker.stop().await;
+    }
+}
