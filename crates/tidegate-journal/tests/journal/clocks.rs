@@ -52,35 +52,31 @@ fn a_jump_neither_steals_a_lease_nor_keeps_it_from_ending() {
             let journal = place.open(Journal::builder().time_source(clock.clone())).await.unwrap();
             let guid = journal.defer(call("ship", 1)).await.unwrap();
             let (began, runs) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
-            let start = |journal: &Journal| {
+            let at_work = |journal: &Journal| {
                 let (began, runs) = (began.clone(), runs.clone());
-                worker(journal)
-                    .lease(LEASE)
-                    .grace(Duration::ZERO)
-                    .on("ship", move |_: u32| {
-                        let (began, nth) = (began.clone(), runs.fetch_add(1, Ordering::SeqCst));
-                        async move {
-                            began.notify_one();
-                            if nth == 0 {
-                                std::future::pending::<()>().await;
-                            }
-                            Ok::<_, JobError>(())
+                worker(journal).lease(LEASE).grace(Duration::ZERO).on("ship", move |_: u32| {
+                    let (began, nth) = (began.clone(), runs.fetch_add(1, Ordering::SeqCst));
+                    async move {
+                        began.notify_one();
+                        if nth == 0 {
+                            std::future::pending::<()>().await;
                         }
-                    })
-                    .start()
+                        Ok::<_, JobError>(())
+                    }
+                })
             };
             // Its owner hangs, and gives no sign of life: the lease is never prolonged, since
             // real time does not reach a third of it.
-            let owner = start(&journal);
+            let owner = at_work(&journal).start();
             began.notified().await;
             let other = place.open(Journal::builder().time_source(clock.clone())).await.unwrap();
-            let thief = start(&other);
+            let thief = at_work(&other).on("other", |_: u32| async { Ok::<_, JobError>(()) }).start();
             clock.jump(forward, HOUR);
             // At least 8/9 of its length it is safe, whatever the wall clock says.
             clock.pass(LEASE * 8 / 9 - Duration::from_secs(1));
-            for _ in 0..20 {
-                other.defer(call("other", 1)).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            for nth in 0..20 {
+                let guid = other.defer(call("other", nth)).await.unwrap();
+                assert_eq!(end(&other, &guid).await.status, Status::Done, "it looks, and finds nothing else");
             }
             assert_eq!(runs.load(Ordering::SeqCst), 1, "the lease holds");
             // And after 8/7 of it, it ends.

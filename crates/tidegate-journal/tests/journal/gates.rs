@@ -1,6 +1,6 @@
 //! Replay holds the limit: catching up cannot flood the service behind.
 
-use crate::place::{PATIENCE, Place, call, end, status, worker};
+use crate::place::{Crowd, PATIENCE, Place, call, end, status, worker};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -115,15 +115,13 @@ async fn what_a_gate_gives_is_held_until_the_replay_has_ended(place: &Place) {
         journal.defer(call("ship", nth)).await.unwrap();
     }
     let slots = Arc::new(Semaphore::new(3));
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let seen = most.clone();
+    let crowd = Crowd::of(3);
+    let inside = crowd.clone();
     let pass = worker(&journal)
         .on("ship", move |_: u32| {
-            let (now, most) = (now.clone(), seen.clone());
+            let inside = inside.clone();
             async move {
-                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(3)).await;
-                now.fetch_sub(1, Ordering::SeqCst);
+                inside.meet().await;
                 Ok::<_, JobError>(())
             }
         })
@@ -134,7 +132,7 @@ async fn what_a_gate_gives_is_held_until_the_replay_has_ended(place: &Place) {
         .run_once()
         .await
         .unwrap();
-    assert_eq!((pass.done, most.load(Ordering::SeqCst)), (20, 3));
+    assert_eq!((pass.done, crowd.most()), (20, 3));
 }
 
 async fn a_gate_that_panics_is_asked_again(place: &Place) {

@@ -2,7 +2,8 @@
 
 use rusqlite::types::Value;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 use testkit::servers::PostgresServer;
@@ -160,6 +161,40 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
         }
     };
     tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("waited in vain until {what}"))
+}
+
+/// Waits until what a look into memory tells is so.
+pub(crate) async fn seen(what: &str, mut look: impl FnMut() -> bool) {
+    let looked = async {
+        while !look() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, looked).await.unwrap_or_else(|_| panic!("waited in vain until {what}"));
+}
+
+/// Counts who is inside at once. Nobody leaves before as many as may be have met there.
+#[derive(Clone)]
+pub(crate) struct Crowd {
+    expected: usize,
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Crowd {
+    pub(crate) fn of(expected: usize) -> Self {
+        Self { expected, now: Arc::default(), most: Arc::default() }
+    }
+
+    pub(crate) async fn meet(&self) {
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        seen("they meet", || self.most() >= self.expected).await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
 }
 
 /// How many times more than usual.

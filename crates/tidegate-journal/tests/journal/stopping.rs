@@ -86,9 +86,14 @@ async fn a_worker_that_is_dropped_gives_back_what_it_holds(place: &Place) {
     until("it is in hand", async || (status(&journal, &guid).await == Status::Running).then_some(())).await;
     drop(running);
     until("it is back", async || (status(&journal, &guid).await == Status::Pending).then_some(())).await;
-    // And nobody takes it up again.
+    // And nobody takes it up again, while another worker does what it knows.
     let later = journal.defer(call("ship", 2)).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let other = worker(&journal).on("other", |_: u32| async { Ok::<_, JobError>(()) }).start();
+    for nth in 0..20 {
+        let guid = journal.defer(call("other", nth)).await.unwrap();
+        assert_eq!(end(&journal, &guid).await.status, Status::Done);
+    }
+    other.stop().await;
     assert_eq!(status(&journal, &later).await, Status::Pending);
     assert_eq!(place.count("lease_no > 1"), 0);
 }

@@ -1,6 +1,6 @@
 //! What a worker does with records, and what it leaves alone.
 
-use crate::place::{Place, call, end, status, until, worker};
+use crate::place::{Crowd, Place, call, end, seen, status, until, worker};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -322,20 +322,25 @@ async fn two_workers_share_the_work_and_do_each_record_once(place: &Place) {
     let calls: Vec<_> = (0..600u32).map(|nth| here.defer(call("ship", nth))).collect();
     futures_util::future::join_all(calls).await;
     let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..600).map(|_| AtomicUsize::new(0)).collect());
-    let start = |journal| {
-        let runs = runs.clone();
+    // Nobody goes on before both have begun.
+    let begun: Arc<[AtomicUsize; 2]> = Arc::default();
+    let start = |journal, which: usize| {
+        let (runs, begun) = (runs.clone(), begun.clone());
         worker(journal)
             .buffer(16)
             .on("ship", move |nth: usize| {
                 runs[nth].fetch_add(1, Ordering::SeqCst);
-                async {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                let begun = begun.clone();
+                async move {
+                    begun[which].fetch_add(1, Ordering::SeqCst);
+                    let has_begun = || begun.iter().all(|begun| begun.load(Ordering::SeqCst) > 0);
+                    seen("both have begun", has_begun).await;
                     Ok::<_, JobError>(())
                 }
             })
             .start()
     };
-    let (one, other) = (start(&here), start(&there));
+    let (one, other) = (start(&here, 0), start(&there, 1));
     until("all is done", async || (here.stats().await.unwrap().pending == 0).then_some(())).await;
     let (one, other) = (one.stop().await, other.stop().await);
     assert_eq!(one.done + other.done, 600);
@@ -348,20 +353,18 @@ async fn concurrency_is_bounded(place: &Place) {
     for nth in 0..60 {
         journal.defer(call("ship", nth)).await.unwrap();
     }
-    let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let seen = most.clone();
+    let crowd = Crowd::of(5);
+    let inside = crowd.clone();
     let ship = move |_: u32| {
-        let (now, most) = (now.clone(), seen.clone());
+        let inside = inside.clone();
         async move {
-            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            now.fetch_sub(1, Ordering::SeqCst);
+            inside.meet().await;
             Ok::<_, JobError>(())
         }
     };
     let pass = worker(&journal).concurrency(5).on("ship", ship).run_once().await.unwrap();
     assert_eq!(pass.done, 60);
-    assert_eq!(most.load(Ordering::SeqCst), 5, "all that is allowed, and no more");
+    assert_eq!(crowd.most(), 5, "all that is allowed, and no more");
 }
 
 async fn a_replay_that_takes_too_long_is_dropped_and_repeated(place: &Place) {
