@@ -112,8 +112,6 @@ pub(super) struct PolicyText {
     remaining: Box<[u8]>,
     quota: u64,
     has_reset: bool,
-    /// Both fields, for answers that have no others; the second one is to be filled in.
-    head: HeaderMap,
 }
 
 impl PolicyText {
@@ -123,14 +121,9 @@ impl PolicyText {
             Some(seconds) => format!("\"{name}\";q={quota};w={seconds}"),
             None => format!("\"{name}\";q={quota};qu=\"concurrent-requests\""),
         };
-        // Names of gates are letters, digits and `._-:/`.
-        let policy = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
-        let mut head = HeaderMap::with_capacity(2);
-        head.insert(RATELIMIT_POLICY, policy.clone());
-        head.insert(RATELIMIT, HeaderValue::from_static(""));
         Self {
-            policy,
-            head,
+            // Names of gates are letters, digits and `._-:/`.
+            policy: HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("")),
             remaining: format!("\"{name}\";r=").into_bytes().into(),
             quota,
             has_reset: window.is_some(),
@@ -216,17 +209,7 @@ impl Fields {
         match self {
             Self::None => {}
             Self::One { text, remaining, seconds } => {
-                let Some(value) = text.value(remaining, seconds) else { return };
-                if headers.is_empty() {
-                    // A copy of a head with both names in it is cheaper than putting them in.
-                    *headers = text.head.clone();
-                    for (name, limit) in headers.iter_mut() {
-                        if *name == RATELIMIT {
-                            *limit = value;
-                            return;
-                        }
-                    }
-                } else {
+                if let Some(value) = text.value(remaining, seconds) {
                     headers.append(RATELIMIT_POLICY, text.policy.clone());
                     headers.append(RATELIMIT, value);
                 }

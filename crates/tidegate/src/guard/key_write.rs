@@ -191,35 +191,23 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
     }
 }
 
-/// The digits of each octet, and how many they are.
-const OCTETS: [([u8; 3], u8); 256] = {
-    let mut octets = [([0; 3], 0); 256];
-    let mut octet = 0;
-    while octet < 256 {
-        let (hundreds, tens, ones) =
-            (b'0' + (octet / 100) as u8, b'0' + (octet / 10 % 10) as u8, b'0' + (octet % 10) as u8);
-        octets[octet] = match octet {
-            100.. => ([hundreds, tens, ones], 3),
-            10.. => ([tens, ones, 0], 2),
-            _ => ([ones, 0, 0], 1),
-        };
-        octet += 1;
-    }
-    octets
-};
-
 /// As [`Client`](crate::Client) shows it, without the machinery of formatting for the
 /// common case.
 fn write_ip(key: &mut KeyBytes, network: IpAddr, bits: u8) {
     match network {
         IpAddr::V4(ip) if bits == 32 => {
-            let (mut text, mut length) = ([b'.'; 20], 0);
+            let (mut text, mut length) = ([b'.'; 16], 0);
             for octet in ip.octets() {
-                let (digits, count) = OCTETS[usize::from(octet)];
-                text[length..length + 3].copy_from_slice(&digits);
-                length += usize::from(count);
-                text[length] = b'.';
-                length += 1;
+                if octet >= 100 {
+                    text[length] = b'0' + octet / 100;
+                    length += 1;
+                }
+                if octet >= 10 {
+                    text[length] = b'0' + octet / 10 % 10;
+                    length += 1;
+                }
+                text[length] = b'0' + octet % 10;
+                length += 2;
             }
             key.extend_from_slice(&text[..length - 1]);
         }

@@ -62,6 +62,25 @@ impl Sampler {
     }
 }
 
+/// One line of the log: what every line says, and what this one adds.
+macro_rules! event_line {
+    ($level:ident, $record:ident, $($name:ident = $value:expr),*) => {
+        tracing::$level!(
+            target: "tidegate::guard",
+            rule = $record.rule,
+            policy = $record.policy,
+            key = $record.key.map(tracing::field::display),
+            outcome = $record.outcome.as_str(),
+            shadow = $record.is_shadow,
+            remaining = $record.decision.map(|decision| decision.remaining()),
+            degraded = $record.is_degraded(),
+            $($name = $value,)*
+            "{}",
+            $record
+        )
+    };
+}
+
 /// One line about something that was let through.
 #[inline]
 pub(super) fn log_passed(record: &Record<'_>) {
@@ -72,18 +91,7 @@ pub(super) fn log_passed(record: &Record<'_>) {
 
 #[cold]
 fn log_passed_now(record: &Record<'_>) {
-    tracing::trace!(
-        target: "tidegate::guard",
-        rule = record.rule,
-        policy = record.policy,
-        key = record.key.map(tracing::field::display),
-        outcome = record.outcome.as_str(),
-        shadow = record.is_shadow,
-        remaining = record.decision.map(|decision| decision.remaining()),
-        wait_ms = record.wait.as_millis() as u64,
-        degraded = record.is_degraded(),
-        "{record}"
-    );
+    event_line!(trace, record, wait_ms = record.wait.as_millis() as u64);
 }
 
 /// One line about a refusal, if there were not too many in this second.
@@ -97,19 +105,12 @@ pub(super) fn log_refused(
         return;
     }
     let Some(suppressed) = sampler.admit(now(), each_second) else { return };
-    tracing::info!(
-        target: "tidegate::guard",
-        rule = record.rule,
-        policy = record.policy,
-        key = record.key.map(tracing::field::display),
-        outcome = record.outcome.as_str(),
-        shadow = record.is_shadow,
-        remaining = record.decision.map(|decision| decision.remaining()),
-        retry_after_ms =
-            record.decision.and_then(|decision| decision.retry_after()).map(|after| after.as_millis() as u64),
-        degraded = record.is_degraded(),
-        suppressed,
-        "{record}"
+    let retry_after = record.decision.and_then(|decision| decision.retry_after());
+    event_line!(
+        info,
+        record,
+        retry_after_ms = retry_after.map(|after| after.as_millis() as u64),
+        suppressed = suppressed
     );
 }
 
