@@ -3,7 +3,7 @@
 use crate::rounds::Measured;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
 use std::hint::black_box;
@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tidegate::Gate;
 use tower::Service;
 
 const CLIENTS: u32 = 1_000;
@@ -101,6 +102,26 @@ impl Course {
             value: (with.as_nanos() as f64 - without.as_nanos() as f64) / calls,
             wrong: wrong as f64 / calls,
         }
+    }
+
+    /// What a layer that says the allowance cannot do without: a decision by the client's address,
+    /// and two fields in the head of an answer, one of them written anew.
+    pub fn floor(&self, gate: &Gate) -> Measured {
+        let policy = HeaderValue::from_static("\"clients\";q=1000000;w=1");
+        let (calls, mut odd) = (TURN * TURNS, 0);
+        let start = thread_time();
+        for client in self.clients.iter().cycle().take(calls) {
+            let SocketAddr::V4(client) = client else { unreachable!("all clients have IPv4 addresses") };
+            odd += usize::from(!gate.check(&black_box(client).ip().octets()).is_allowed());
+            let mut head = HeaderMap::with_capacity(2);
+            head.insert(HeaderName::from_static("ratelimit-policy"), policy.clone());
+            if let Ok(value) = HeaderValue::from_bytes(black_box(b"\"clients\";r=999999;t=1")) {
+                head.insert(HeaderName::from_static("ratelimit"), value);
+            }
+            black_box(head);
+        }
+        let took = thread_time().saturating_sub(start);
+        Measured { value: took.as_nanos() as f64 / calls as f64, wrong: odd as f64 / calls as f64 }
     }
 
     /// Calls of all clients in turn: how long they took, and how many answers were not as expected.

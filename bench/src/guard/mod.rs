@@ -44,11 +44,19 @@ fn entrants(answers: Answers) -> Fallible<Vec<Entrant<'static>>> {
     let ours = guard(answers, Headers::default())?;
     let silent = guard(answers, Headers::none())?;
     let theirs = governor(answers)?;
-    Ok(vec![
+    let mut entrants = vec![
         entrant("tidegate", Role::Ours, answers, ours.layer().layer(course::Bare)),
         entrant("tidegate, without headers", Role::Variant, answers, silent.layer().layer(course::Bare)),
         entrant(TOWER_GOVERNOR, Role::Peer, answers, theirs.layer(course::Bare)),
-    ])
+    ];
+    if answers == Answers::Allowed {
+        let gate = Limiter::new().gate("floor", "1000000/s")?;
+        let course = Course::new(answers);
+        entrants.push(Entrant::new("what no layer can do without", Role::Variant, move |_| {
+            Ok(course.floor(&gate))
+        }));
+    }
+    Ok(entrants)
 }
 
 fn entrant<S: course::Layered + 'static>(

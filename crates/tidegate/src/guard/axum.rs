@@ -5,7 +5,7 @@
 //! returns is answered as the guard answers.
 
 use super::answer::problem_of;
-use super::decide::{Begun, Judged, Passage};
+use super::decide::{Begun, Passage};
 use super::decided::Decided;
 use super::facets::Facets;
 use super::fields::Headers;
@@ -113,9 +113,11 @@ where
         let guard = Guard::from_ref(state);
         // What is known about the request must not be held while somebody waits.
         let rules = guard.shared.rules.load_full();
-        let begun = guard.begin(&rules, &Facets::of_parts(parts, &guard.shared.finder));
-        let judged: Judged = match begun {
-            Begun::Judged(judged) => judged,
+        let mut passage = Passage::default();
+        let begun = guard.begin(&rules, &Facets::of_parts(parts, &guard.shared.finder), &mut passage);
+        let judged = match begun {
+            Begun::Passed => Ok(passage),
+            Begun::Refused(answer) => Err(answer),
             Begun::Asking(asking) => asking.await,
         };
         match judged {

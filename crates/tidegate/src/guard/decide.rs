@@ -41,7 +41,9 @@ pub(super) type Judged = Result<Passage, Box<Response<Bytes>>>;
 
 /// What is known at once.
 pub(super) enum Begun {
-    Judged(Judged),
+    /// It may go on, with what the passage holds now.
+    Passed,
+    Refused(Box<Response<Bytes>>),
     Asking(Pin<Box<dyn Future<Output = Judged> + Send>>),
 }
 
@@ -71,41 +73,44 @@ pub(super) struct Stop {
 pub(super) type Decisions = SmallVec<[Decision; 2]>;
 
 impl Guard {
-    /// Judges a request by these rules, at once where that is possible.
+    /// Judges a request by these rules, at once where that is possible. What a request that
+    /// may go on takes along is written where it stays: it is too large to be handed on.
     #[inline]
-    pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        match self.short_way(rules, facets) {
-            Some(judged) => Begun::Judged(judged),
-            None => self.long_way(rules, facets),
+    pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>, passage: &mut Passage) -> Begun {
+        match self.short_way(rules, facets, passage) {
+            Some(begun) => begun,
+            None => self.long_way(rules, facets, passage),
         }
     }
 
     /// Everything that [`short_way`](Self::short_way) leaves. Kept apart, so that it takes
     /// no room on the stack of those.
     #[inline(never)]
-    fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+    fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>, passage: &mut Passage) -> Begun {
         let shared = &*self.shared;
         let judge = Judge { shared, rules, started: shared.started() };
         if shared.is_off.load(Ordering::Relaxed) {
             self.pass_all(&judge, facets);
-            return Begun::Judged(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
+            passage.caller = shared.caller(facets);
+            return Begun::Passed;
         }
         let mut asks = Asks::default();
         if let Err(stop) = self.find(&judge, facets, &mut asks) {
-            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(facets.headers()))));
+            return Begun::Refused(judge.stop(&stop, Protocol::of(facets.headers())));
         }
         let is_instant = |ask: &Ask| rules.rules[ask.rule].is_instant;
         if asks.live.iter().all(is_instant) && asks.shadow.iter().all(is_instant) {
             let decisions = judge.decide_now(&asks.live);
             let protocol = || Protocol::of(facets.headers());
-            let mut judged = judge.settle(&asks.live, &decisions, Duration::ZERO, protocol);
-            if let Ok(passage) = &mut judged {
-                for ask in &asks.shadow {
-                    judge.watch(ask, &judge.decide_now(std::slice::from_ref(ask)), Duration::ZERO);
-                }
-                passage.caller = shared.caller(facets);
+            match judge.settle(&asks.live, &decisions, Duration::ZERO, protocol) {
+                Ok(settled) => *passage = settled,
+                Err(answer) => return Begun::Refused(answer),
             }
-            return Begun::Judged(judged);
+            for ask in &asks.shadow {
+                judge.watch(ask, &judge.decide_now(std::slice::from_ref(ask)), Duration::ZERO);
+            }
+            passage.caller = shared.caller(facets);
+            return Begun::Passed;
         }
         let asking = Asking {
             shared: self.shared.clone(),
@@ -121,7 +126,7 @@ impl Guard {
     /// The common case, without anything that is only needed otherwise: no rule applies, or
     /// a simple one that finds its key, and nobody watches. None means nothing was decided.
     #[inline]
-    fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Judged> {
+    fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>, passage: &mut Passage) -> Option<Begun> {
         let shared = &*self.shared;
         let judge = Judge { shared, rules, started: None };
         if shared.has_lists
@@ -140,31 +145,31 @@ impl Guard {
                 return None;
             }
         }
-        let Some((index, rule, route)) = one else {
-            return Some(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
-        };
-        if !rule.is_simple {
-            return None;
-        }
-        let policy = rule.policies.first()?;
-        let mut key = KeyBytes::new();
-        if !key_write::write(&rule.key, facets, route, &mut key) {
-            return None;
-        }
-        let cost = rule.cost(facets);
-        let decision = policy.gate.check_cost(&key, cost);
-        Some(if decision.is_allowed() {
+        if let Some((index, rule, route)) = one {
+            if !rule.is_simple {
+                return None;
+            }
+            let policy = rule.policies.first()?;
+            let mut key = KeyBytes::new();
+            if !key_write::write(&rule.key, facets, route, &mut key) {
+                return None;
+            }
+            let cost = rule.cost(facets);
+            let decision = policy.gate.check_cost(&key, cost);
+            if !decision.is_allowed() {
+                let protocol = Protocol::of(facets.headers());
+                return Some(Begun::Refused(judge.refuse(
+                    &[Ask { rule: index, key, cost }],
+                    &[decision],
+                    protocol,
+                )));
+            }
             let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
-            Ok(Passage {
-                fields: Fields::new(&shared.headers, &shown),
-                permits: Box::default(),
-                caller: shared.caller(facets),
-                decided: judge.decided(&[(policy, &decision)], Duration::ZERO),
-            })
-        } else {
-            let protocol = Protocol::of(facets.headers());
-            Err(judge.refuse(&[Ask { rule: index, key, cost }], &[decision], protocol))
-        })
+            passage.fields = Fields::new(&shared.headers, &shown);
+            passage.decided = judge.decided(&[(policy, &decision)], Duration::ZERO);
+        }
+        passage.caller = shared.caller(facets);
+        Some(Begun::Passed)
     }
 
     /// The questions of all rules that apply.

@@ -7,7 +7,7 @@ use super::json_fields::JsonFields;
 use super::peer::Peer;
 use crate::caller::{Client, User};
 use http::{Extensions, HeaderMap, Method, Request, Uri};
-use std::cell::OnceCell;
+use std::cell::Cell;
 use std::net::IpAddr;
 #[cfg(feature = "axum")]
 use std::net::SocketAddr;
@@ -24,7 +24,8 @@ pub struct Facets<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     finder: &'a ClientFinder,
-    client: OnceCell<Option<Client>>,
+    /// None as long as nobody has asked.
+    client: Cell<Option<Option<Client>>>,
 }
 
 /// How a guard finds the client of a request.
@@ -70,14 +71,14 @@ impl<'a> Facets<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
             finder,
-            client: OnceCell::new(),
+            client: Cell::new(None),
         }
     }
 
     #[cfg(feature = "axum")]
     pub(super) fn of_parts(parts: &'a http::request::Parts, finder: &'a ClientFinder) -> Self {
         let http::request::Parts { method, uri, headers, extensions, .. } = parts;
-        Self { method, uri, headers, extensions, finder, client: OnceCell::new() }
+        Self { method, uri, headers, extensions, finder, client: Cell::new(None) }
     }
 
     /// The method.
@@ -102,10 +103,13 @@ impl<'a> Facets<'a> {
 
     /// The client, as the guard's [`ClientIp`] finds it.
     pub fn client(&self) -> Option<Client> {
-        *self.client.get_or_init(|| {
-            let peer = self.finder.peer(self.extensions);
-            self.finder.client_ip.find(peer, self.headers)
-        })
+        if let Some(client) = self.client.get() {
+            return client;
+        }
+        let peer = self.finder.peer(self.extensions);
+        let client = self.finder.client_ip.find(peer, self.headers);
+        self.client.set(Some(client));
+        client
     }
 
     /// The signed-in user, if the application has put a [`User`] into the extensions.

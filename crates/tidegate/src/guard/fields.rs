@@ -112,6 +112,8 @@ pub(super) struct PolicyText {
     remaining: Box<[u8]>,
     quota: u64,
     has_reset: bool,
+    /// Both fields, for answers that have no others; the second one is to be filled in.
+    head: HeaderMap,
 }
 
 impl PolicyText {
@@ -121,9 +123,14 @@ impl PolicyText {
             Some(seconds) => format!("\"{name}\";q={quota};w={seconds}"),
             None => format!("\"{name}\";q={quota};qu=\"concurrent-requests\""),
         };
+        // Names of gates are letters, digits and `._-:/`.
+        let policy = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
+        let mut head = HeaderMap::with_capacity(2);
+        head.insert(RATELIMIT_POLICY, policy.clone());
+        head.insert(RATELIMIT, HeaderValue::from_static(""));
         Self {
-            // Names of gates are letters, digits and `._-:/`.
-            policy: HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("")),
+            policy,
+            head,
             remaining: format!("\"{name}\";r=").into_bytes().into(),
             quota,
             has_reset: window.is_some(),
@@ -209,7 +216,15 @@ impl Fields {
         match self {
             Self::None => {}
             Self::One { text, remaining, seconds } => {
-                if let Some(value) = text.value(remaining, seconds) {
+                let Some(value) = text.value(remaining, seconds) else { return };
+                if headers.is_empty() {
+                    // A copy of a head with both names in it takes two thirds of the time of
+                    // putting them in.
+                    *headers = text.head.clone();
+                    if let Some(limit) = headers.values_mut().nth(1) {
+                        *limit = value;
+                    }
+                } else {
                     headers.append(RATELIMIT_POLICY, text.policy.clone());
                     headers.append(RATELIMIT, value);
                 }

@@ -93,10 +93,11 @@ where
 
     fn call(&mut self, request: Request<A>) -> GuardFuture<S, A> {
         let rules = self.rules.get(&self.guard);
-        let begun = self.guard.begin(rules, &Facets::new(&request, &self.guard.shared.finder));
-        let state = match begun {
-            Begun::Judged(Ok(passage)) => go_on(&mut self.inner, request, passage),
-            Begun::Judged(Err(answer)) => State::Refused { answer: Some(answer) },
+        let mut passage = Passage::default();
+        let facets = Facets::new(&request, &self.guard.shared.finder);
+        let state = match self.guard.begin(rules, &facets, &mut passage) {
+            Begun::Passed => go_on(&mut self.inner, request, passage),
+            Begun::Refused(answer) => State::Refused { answer: Some(answer) },
             Begun::Asking(asking) => {
                 // The one that was made ready is the one that will be called.
                 let clone = self.inner.clone();
@@ -163,14 +164,13 @@ where
                     None => panic!("`GuardFuture` was polled after it was ready"),
                 },
                 StateProj::Running { future, passage } => {
-                    let lent = passage.caller.as_mut().map(Caller::lend);
-                    let polled = future.poll(context);
-                    drop(lent);
-                    let answer = ready!(polled)?;
-                    let (mut head, body) = answer.into_parts();
-                    std::mem::take(&mut passage.fields).add_to(&mut head.headers);
-                    let body = Body::of_service(body, std::mem::take(&mut passage.permits));
-                    return Poll::Ready(Ok(Response::from_parts(head, body)));
+                    let Passage { fields, permits, caller, .. } = passage;
+                    let _lent = caller.as_mut().map(Caller::lend);
+                    // In one go: an answer is large to move.
+                    return future.poll(context).map_ok(|mut answer| {
+                        std::mem::take(fields).add_to(answer.headers_mut());
+                        answer.map(|body| Body::of_service(body, std::mem::take(permits)))
+                    });
                 }
                 StateProj::Asking { asking } => {
                     let Asking { asking, request, service } = &mut **asking;
