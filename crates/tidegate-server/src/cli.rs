@@ -3,6 +3,7 @@
 use crate::exit::{self, CODES, Ended};
 use crate::{journal, terminal};
 use clap::{Parser, Subcommand};
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,9 +42,9 @@ fn run(command: Command) -> anyhow::Result<Ended> {
 
 /// The parser's own words. It repeats arguments as they came, and those may be a stranger's.
 fn refused(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
-    if text.chars().any(|c| c != '\n' && terminal::is_hostile(c)) {
-        let lines: Vec<String> = text.lines().map(terminal::plain).collect();
+    let is_hostile = |arg: OsString| arg.to_string_lossy().chars().any(terminal::is_hostile);
+    if std::env::args_os().any(is_hostile) {
+        let lines: Vec<String> = error.render().to_string().lines().map(terminal::plain).collect();
         eprintln!("{}", lines.join("\n"));
     } else {
         let _ = error.print();

@@ -49,7 +49,8 @@ pub(super) async fn run(place: &place::Which, args: &Args) -> anyhow::Result<End
 }
 
 fn lines(record: &Record, privacy: Privacy, now: SystemTime) -> Vec<(&'static str, String)> {
-    let at = |when: SystemTime| format!("{} ({})", time(when).unwrap_or_default(), apart(when, now));
+    let at =
+        |when: SystemTime| format!("{} ({})", time(when).unwrap_or_else(|| "?".to_owned()), apart(when, now));
     let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), plain);
     let private = |secret: Option<&str>| match secret {
         Some(secret) if !privacy.shows_params => format!("[{} bytes; --params shows them]", secret.len()),
