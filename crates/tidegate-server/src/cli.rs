@@ -45,7 +45,7 @@ fn refused(error: &clap::Error) -> ExitCode {
     let is_hostile = |arg: OsString| arg.to_string_lossy().chars().any(terminal::is_hostile);
     if std::env::args_os().any(is_hostile) {
         let lines: Vec<String> = error.render().to_string().lines().map(terminal::plain).collect();
-        eprintln!("{}", lines.join("\n"));
+        terminal::tell(&lines.join("\n"));
     } else {
         let _ = error.print();
     }

@@ -45,6 +45,6 @@ pub(crate) fn code(outcome: anyhow::Result<Ended>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text: Vec<String> = error.chain().map(|cause| terminal::plain(&cause.to_string())).collect();
-    eprintln!("error: {}", text.join(": "));
+    terminal::tell(&format!("error: {}", text.join(": ")));
     ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
 }

@@ -1,7 +1,7 @@
 //! The program `tidegate`: one module a command, and what the commands share.
 //!
 //! Not a library for others: its interface is the command line, and that is what its tests
-//! run. What it shows to people passes through [`terminal`], because much of it was written by
+//! run. What it shows to people passes through `terminal`, because much of it was written by
 //! strangers.
 
 mod cli;

@@ -6,7 +6,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use owo_colors::Style;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 /// Whether this character does anything but show itself. Spaces that look like a space, marks
@@ -48,6 +48,11 @@ pub(crate) fn json(value: &impl serde::Serialize) -> serde_json::Result<String> 
         }
     }
     Ok(all)
+}
+
+/// A line on standard error, for whoever still listens.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Paints where a person looks at standard output, and has not asked for none.

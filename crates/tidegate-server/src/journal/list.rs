@@ -5,7 +5,7 @@ use super::{guid, place, say};
 use crate::exit::Ended;
 use crate::terminal::{self, Paint, plain, short};
 use anyhow::{Context as _, bail};
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use comfy_table::{CellAlignment, Table, presets};
 use std::time::SystemTime;
 use tidegate_journal::{Filter, Guid, Journal, Page, Record, Status};
@@ -25,8 +25,8 @@ update_time, next_time, deadline, lease_owner, last_error; with --params also ke
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     /// Only records that stand so.
-    #[arg(long, value_name = "STATUS")]
-    status: Option<Standing>,
+    #[arg(long, value_name = "STATUS", value_parser = standing())]
+    status: Option<Status>,
     /// Only records of this method.
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
@@ -44,27 +44,20 @@ pub(super) struct Args {
 }
 
 /// The statuses' words on the command line.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Standing {
-    Pending,
-    Running,
-    Done,
-    Failed,
-    Expired,
-    Cancelled,
-}
-
-impl From<Standing> for Status {
-    fn from(standing: Standing) -> Self {
-        match standing {
-            Standing::Pending => Self::Pending,
-            Standing::Running => Self::Running,
-            Standing::Done => Self::Done,
-            Standing::Failed => Self::Failed,
-            Standing::Expired => Self::Expired,
-            Standing::Cancelled => Self::Cancelled,
-        }
-    }
+fn standing() -> impl TypedValueParser<Value = Status> {
+    let all = [
+        ("pending", Status::Pending),
+        ("running", Status::Running),
+        ("done", Status::Done),
+        ("failed", Status::Failed),
+        ("expired", Status::Expired),
+        ("cancelled", Status::Cancelled),
+    ];
+    let words = PossibleValuesParser::new(all.map(|(word, _)| word));
+    words.try_map(move |given| {
+        let found = all.into_iter().find(|(word, _)| *word == given);
+        found.map(|(_, status)| status).ok_or("no status")
+    })
 }
 
 /// As many as the journal gives at once.
@@ -80,8 +73,8 @@ pub(super) async fn run(place: &place::Which, args: Args) -> anyhow::Result<Ende
     }
     let journal = place.open().await?;
     let mut filter = Filter::all();
-    if let Some(standing) = args.status {
-        filter = filter.status(standing.into());
+    if let Some(status) = args.status {
+        filter = filter.status(status);
     }
     if let Some(method) = args.method {
         filter = filter.method(method);
@@ -186,14 +179,14 @@ impl Sheet {
     fn show(&self) -> anyhow::Result<()> {
         if self.table.row_count() == 0 {
             // A table without rows says nothing; the other stream does not disturb a pipe.
-            eprintln!("no records");
+            terminal::tell("no records");
             return Ok(());
         }
         for line in self.table.lines() {
             say(line.trim_end())?;
         }
         if let Some(guid) = &self.more {
-            eprintln!("there are more: --after {}", plain(guid.as_str()));
+            terminal::tell(&format!("there are more: --after {}", plain(guid.as_str())));
         }
         Ok(())
     }

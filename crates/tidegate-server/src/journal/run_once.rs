@@ -80,16 +80,16 @@ pub(super) async fn run(place: &place::Which, args: Args) -> anyhow::Result<Ende
     }
     let journal = place.open().await?;
     let bar = terminal::spinner("replayed");
-    let (pass, ended) = if args.exec.is_empty() {
-        (tidy(&journal, args.older_than, &bar).await, Ended::Done)
+    let outcome = if args.exec.is_empty() {
+        tidy(&journal, args.older_than, &bar).await
     } else {
-        replay(&journal, &args, &bar).await?
+        replay(&journal, &args, &bar).await
     };
     bar.finish_and_clear();
-    let pass = pass?;
+    let (pass, ended) = outcome?;
     say(&if args.json { figures(&pass) } else { pass.to_string() })?;
     if ended == Ended::NotAll {
-        eprintln!("interrupted: what had not started was given back");
+        terminal::tell("interrupted: what had not started was given back");
     }
     Ok(ended)
 }
@@ -101,20 +101,16 @@ fn figures(pass: &Pass) -> String {
 }
 
 /// What needs no handler.
-async fn tidy(journal: &Journal, older_than: Duration, bar: &ProgressBar) -> anyhow::Result<Pass> {
+async fn tidy(journal: &Journal, older_than: Duration, bar: &ProgressBar) -> anyhow::Result<(Pass, Ended)> {
     bar.set_message("removed");
     let mut pass = Pass::default();
     pass.expired = journal.expire().await?;
     pass.purged = journal.purge(older_than, |so_far| bar.set_position(so_far)).await?;
-    Ok(pass)
+    Ok((pass, Ended::Done))
 }
 
 /// A pass of a worker whose handlers are commands, until it is done or interrupted.
-async fn replay(
-    journal: &Journal,
-    args: &Args,
-    bar: &ProgressBar,
-) -> anyhow::Result<(anyhow::Result<Pass>, Ended)> {
+async fn replay(journal: &Journal, args: &Args, bar: &ProgressBar) -> anyhow::Result<(Pass, Ended)> {
     let worker = worker(journal, args, bar)?;
     let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut signalled = async || {
@@ -126,12 +122,12 @@ async fn replay(
     });
     tokio::pin!(pass);
     tokio::select! {
-        pass = &mut pass => return Ok((pass.map_err(Into::into), Ended::Done)),
+        pass = &mut pass => return Ok((pass?, Ended::Done)),
         () = signalled() => {}
     }
     drop(stop);
     tokio::select! {
-        pass = &mut pass => Ok((pass.map_err(Into::into), Ended::NotAll)),
+        pass = &mut pass => Ok((pass?, Ended::NotAll)),
         () = signalled() => anyhow::bail!("interrupted twice: commands were killed, and their leases lapse"),
     }
 }

@@ -1,6 +1,6 @@
 //! `--exec`: what a command gets, and what becomes of what it says.
 
-use crate::place::{PATIENCE, Place, call};
+use crate::place::{PATIENCE, Place, call, until_there};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn exit_codes_tell_failed_for_good_from_try_again() {
 fn a_command_that_takes_too_long_is_killed_with_its_children() {
     let place = Place::sqlite();
     let pids = place.folder.path().join("pids");
-    let command = format!("sh -c 'sleep 1000 & echo $$ $! > {}; wait'", pids.display());
+    let command = format!("sh -c 'sleep 200 & echo $$ $! > {}; wait'", pids.display());
     // Long enough for it to write them, however busy the machine is; it would sleep on and on.
     let (record, _) = replay(&place, 1, &command, &["--timeout", "3s"]);
     assert_eq!((record.status, record.attempts), (Status::Pending, 1));
@@ -162,7 +162,7 @@ fn a_slow_command_keeps_its_lease_and_no_other_pass_takes_it() {
     let place = Place::sqlite();
     let guid = place.defer(call("m", 1));
     let go = place.folder.path().join("go");
-    let exec = format!("m=sh -c 'until [ -e {} ]; do sleep 0.05; done'", go.display());
+    let exec = format!("m=sh -c '{}'", until_there(&go));
     let slow = place.start(&["run-once", "--exec", &exec]);
     wait_until("it runs", PATIENCE, || place.find(&guid).status == Status::Running);
     assert_eq!(place.json(&["run-once", "--exec", "m=false"])[0]["picked"], 0);

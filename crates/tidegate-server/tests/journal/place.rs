@@ -1,6 +1,7 @@
 //! A journal, and the program run on it.
 
 use serde_json::Value;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -141,6 +142,12 @@ impl Told {
     pub(crate) fn all(&self) -> String {
         format!("{}{}", self.out, self.err)
     }
+}
+
+/// For a shell: waits for a file, or until its folder goes, because the test failed.
+pub(crate) fn until_there(file: &Path) -> String {
+    let folder = file.parent().unwrap().display();
+    format!("while [ -e {folder} ] && [ ! -e {} ]; do sleep 0.05; done", file.display())
 }
 
 /// Waits for its end, for at most so long.

@@ -1,6 +1,6 @@
 //! A pass that is interrupted: once in order, twice at once.
 
-use crate::place::{PATIENCE, Place, call, end};
+use crate::place::{PATIENCE, Place, call, end, until_there};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::process::Child;
 use testkit::servers::wait_until;
@@ -15,8 +15,7 @@ fn send(child: &Child, signal: Signal) {
 fn a_pass_that_is_interrupted_gives_back_what_has_not_started(place: &Place) {
     place.defer_all((0..10).map(|nth| call("ship", nth)));
     let (began, go) = (place.folder.path().join("began"), place.folder.path().join("go"));
-    let exec =
-        format!("ship=sh -c 'touch {}; until [ -e {} ]; do sleep 0.05; done'", began.display(), go.display());
+    let exec = format!("ship=sh -c 'touch {}; {}'", began.display(), until_there(&go));
     let child = place.start(&["run-once", "--exec", &exec, "--concurrency", "1"]);
     wait_until("one has begun", PATIENCE, || began.exists());
     send(&child, Signal::TERM);
@@ -38,7 +37,7 @@ fn interrupted_twice_it_kills_what_runs_and_ends() {
     let place = Place::sqlite();
     let guid = place.defer(call("ship", 1));
     let file = place.folder.path().join("pid");
-    let exec = format!("ship=sh -c 'echo $$ > {}; exec sleep 1000'", file.display());
+    let exec = format!("ship=sh -c 'echo $$ > {}; exec sleep 200'", file.display());
     let child = place.start(&["run-once", "--exec", &exec]);
     let mut pid = 0;
     wait_until("it has begun", PATIENCE, || {
