@@ -52,7 +52,7 @@ fn entrants(answers: Answers) -> Fallible<Vec<Entrant<'static>>> {
     if answers == Answers::Allowed {
         let gate = Limiter::new().gate("floor", "1000000/s")?;
         let course = Course::new(answers);
-        entrants.push(Entrant::new("what no layer can do without", Role::Variant, move |_| {
+        entrants.push(Entrant::new("what no layer can do without", Role::Yardstick, move |_| {
             Ok(course.floor(&gate))
         }));
     }
