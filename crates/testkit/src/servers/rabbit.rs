@@ -19,7 +19,7 @@ use std::time::Duration;
 use std::{env, fmt, fs};
 use tempfile::TempDir;
 
-/// How long a start or an end may take. A start takes 5 to 12 seconds on two processors that
+/// How long a start or an end may take. A start takes 7 to 13 seconds on two processors that
 /// others use too, and several brokers may start at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
