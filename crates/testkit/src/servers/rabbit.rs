@@ -84,7 +84,7 @@ impl RabbitServer {
     }
 
     /// Asks `rabbitmqctl`, such as `["list_queues", "name", "type"]`. Fields come apart by
-    /// tabs. This takes a second or two, and counts of messages are some seconds old.
+    /// tabs. This takes a second or two.
     ///
     /// # Panics
     /// Where the broker refuses or is down.
@@ -108,8 +108,8 @@ impl RabbitServer {
     }
 
     /// Makes it write down which quorum queues there are. By itself RabbitMQ 3.10 does that
-    /// some seconds after one was declared. Killed before that, it takes the queue for a new
-    /// one when it is back: what it had confirmed is lost, and nobody leads the queue.
+    /// only later. Killed before that, it takes the queue for a new one when it is back: what
+    /// it had confirmed is lost, and nobody leads the queue.
     ///
     /// # Panics
     /// Where the broker is down.
