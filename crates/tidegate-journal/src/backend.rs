@@ -24,6 +24,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Records a call; answers once its commit is durable.
     fn defer(&self, call: Call) -> Pin<Box<dyn Future<Output = Deferral> + Send + '_>>;
 
+    /// True if [`defer`](Self::defer) needs the runtime of tokio to go on meanwhile.
+    fn needs_runtime(&self) -> bool {
+        false
+    }
+
     /// Takes due records for a worker, the highest priority first, then the longest due.
     fn claim(&self, ask: Claim) -> Answer<'_, Vec<Claimed>>;
 

@@ -117,7 +117,7 @@ impl Call {
         Self::new(method, &value)
     }
 
-    fn build(method: &str, params: String) -> Result<Self, CallError> {
+    pub(crate) fn build(method: &str, params: String) -> Result<Self, CallError> {
         if !(1..=METHOD_MAX).contains(&method.len()) {
             return Err(CallError::Method { method: shown(method), len: method.len() });
         }

@@ -18,6 +18,18 @@ pub enum DeferError {
     /// The database did not take it. Nothing was recorded.
     #[error("nothing was recorded")]
     NotRecorded(#[source] JournalError),
+    /// There is no journal: the program has set none. Nothing was recorded.
+    #[error(
+        "there is no journal to record it: call `Journal::set_global` first, or write `defer(journal = ...)`"
+    )]
+    NoJournal,
+    /// Waiting on this thread would wait for ever: the server is reached through the runtime
+    /// whose only thread this is. Nothing was recorded.
+    #[error(
+        "a runtime of one thread cannot wait for a server on that thread: make the function async, \
+         or use a runtime of several threads"
+    )]
+    OneThread,
     /// The database fell silent while it committed: the record may exist. Repeating the call
     /// with an idempotency key ([`Call::key`](crate::Call::key)) is safe, and so is asking
     /// for the guid later.

@@ -4,6 +4,7 @@
 
 use crate::backend::{Backend, Repeated};
 use crate::batch::{BATCH, until_few};
+use crate::blocking;
 use crate::builder::JournalBuilder;
 use crate::stats::{Counted, JournalStats};
 use crate::watch::Waiters;
@@ -97,6 +98,24 @@ impl Journal {
             self.shared.due.notify_one();
         }
         Ok(guid)
+    }
+
+    /// [`defer`](Self::defer) for code that is not async: waits on this thread.
+    ///
+    /// # Errors
+    /// As [`defer`](Self::defer), and [`DeferError::OneThread`] on PostgreSQL within a runtime
+    /// of tokio that has one thread.
+    ///
+    /// # Panics
+    /// On PostgreSQL within a `LocalSet`, where tokio has no other thread take over.
+    pub fn defer_blocking(&self, call: Call) -> Result<Guid, DeferError> {
+        if !self.shared.backend.needs_runtime() {
+            return blocking::wait(self.defer(call));
+        }
+        match blocking::within_runtime(|| blocking::wait(self.defer(call))) {
+            Some(deferred) => deferred,
+            None => Err(DeferError::OneThread),
+        }
     }
 
     /// Where a record stands; nothing if there is none (any more).

@@ -32,6 +32,8 @@
 //! - A record runs **at least once** or ends visibly, and its end is entered **once**: a lease
 //!   has a number, and only its holder can enter anything.
 //! - The crate knows nothing of limits: a [`Worker::gate`] says when a replay may start.
+//! - `#[limited(..., otherwise = defer)]` of the crate `tidegate` records a function's refused
+//!   calls and makes the [`Method`] that replays them.
 //! - Everything is bounded: pending records, callers in the queue, records in hand, attempts.
 //! - The guide is `docs/journal.md`.
 
@@ -50,11 +52,15 @@ mod error;
 mod schedule;
 mod stats;
 
+#[doc(hidden)]
+pub mod site;
+
 #[cfg(feature = "axum")]
 mod router;
 
 mod backend;
 mod batch;
+mod blocking;
 mod clock;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -76,7 +82,7 @@ pub use schedule::{Schedule, ScheduleError};
 pub use stats::{JournalStats, MethodDepth, Pass, WorkerStats};
 #[cfg(feature = "sqlite")]
 pub use wall::TimeSource;
-pub use worker::{Go, JobError, Replay, Running, Worker};
+pub use worker::{Go, JobError, Method, Replay, Running, Worker};
 
 /// The examples of the guide are tests.
 #[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "axum"))]

@@ -68,8 +68,10 @@ impl Counted {
             Ok((_, Repeated::No)) => &self.deferred,
             Ok((_, Repeated::Yes)) => &self.repeated,
             Err(DeferError::Full { .. }) => &self.refused,
-            Err(DeferError::Call(_)) => return,
-            Err(DeferError::NotRecorded(_) | DeferError::Unknown { .. }) => &self.failed,
+            Err(DeferError::Call(_) | DeferError::NoJournal) => return,
+            Err(DeferError::NotRecorded(_) | DeferError::OneThread | DeferError::Unknown { .. }) => {
+                &self.failed
+            }
         };
         counter.fetch_add(1, Relaxed);
     }

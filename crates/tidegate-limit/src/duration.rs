@@ -4,6 +4,7 @@
 //! period that is silently another one is a wrong limit.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Ten years of 365.25 days: no period, wait or drain is longer.
 pub(crate) const LONGEST_US: u64 = 315_576_000_000_000;
@@ -22,6 +23,14 @@ const UNITS: [(u64, &[&str]); 7] = [
 /// A bare unit, as after the slash in `100/min`.
 pub(crate) fn unit_us(word: &str) -> Option<u64> {
     UNITS.iter().find(|(_, names)| names.contains(&word)).map(|(us, _)| *us)
+}
+
+/// A duration for another option of the attribute than a limit.
+///
+/// # Errors
+/// Says what is wrong with the text.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    parse(text).map(Duration::from_micros)
 }
 
 /// `1.5s`, `1h30min`, `250ms`.

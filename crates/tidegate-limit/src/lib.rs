@@ -19,6 +19,8 @@ mod error;
 mod name;
 
 pub use build::LimitBuilder;
+#[doc(hidden)]
+pub use duration::parse_duration;
 pub use error::LimitError;
 pub use limit::{Algorithm, Limit};
 #[doc(hidden)]

@@ -1,15 +1,23 @@
 //! An `impl` block: its methods are limited as if the attribute stood above each, but for
 //! those that have one of their own.
 
+use crate::function::Function;
 use crate::options::Options;
 use crate::rule::Rules;
 use crate::{attributes, function};
+use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, ImplItem, ItemImpl, Result};
 
 /// Limits the methods of a block.
 pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
     attributes::check_once(&block.attrs)?;
+    if let (Some(deferral), Some(_)) = (&rules.deferral, &block.trait_) {
+        let what = "`defer` puts functions beside each method, and the `impl` of a trait has no place for \
+                    them: write it on a method of the type itself, and call that one from here";
+        return Err(Error::new(deferral.span, what));
+    }
+    let mut beside = Vec::new();
     let mut errors: Option<Error> = None;
     let mut limited = 0;
     for item in &mut block.items {
@@ -25,7 +33,8 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
         };
         limited += 1;
         let done = match own(&method.attrs) {
-            Ok(Own::None) => function::limit(rules, &mut method.sig, &mut method.block),
+            Ok(Own::None) => function::limit(rules, &mut Function::method(method))
+                .map(|functions| beside.extend(functions)),
             Ok(Own::Off(at)) => {
                 method.attrs.remove(at);
                 Ok(())
@@ -44,6 +53,7 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
     if limited == 0 && errors.is_none() {
         return Err(Error::new(rules.span, "there is no method to limit in this `impl` block"));
     }
+    block.items.extend(beside.into_iter().map(|function| ImplItem::Verbatim(function.into_token_stream())));
     errors.map_or(Ok(()), Err)
 }
 

@@ -3,23 +3,62 @@
 //! The body itself is not moved anywhere, so that `?`, `return`, generics, lifetimes and
 //! `self` stay what they were.
 
+use crate::deferral::RETURNS;
 use crate::rule::{Otherwise, Part, Rule, Rules};
-use crate::{arguments, attributes, future};
+use crate::{arguments, attributes, future, replay};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{
-    Block, Error, Expr, ExprLit, Lit, Local, Pat, Path, Result, ReturnType, Signature, Stmt, Type,
-    parse_quote,
+    Attribute, Block, Error, Expr, ExprLit, ImplItemFn, ItemFn, Lit, Local, Pat, Path, Result, ReturnType,
+    Signature, Stmt, Type, Visibility, parse_quote,
 };
 
 /// Names in it are its own: they neither see nor are seen by the function's.
 macro_rules! code {
     ($($code:tt)*) => { quote_spanned!(Span::mixed_site()=> $($code)*) };
 }
+pub(crate) use code;
 
-/// Puts the limits in front of a function's body.
-pub(crate) fn limit(rules: &Rules, signature: &mut Signature, block: &mut Block) -> Result<()> {
+/// What is limited.
+pub(crate) struct Function<'a> {
+    pub(crate) attributes: &'a mut Vec<Attribute>,
+    pub(crate) visibility: &'a Visibility,
+    pub(crate) signature: &'a mut Signature,
+    pub(crate) block: &'a mut Block,
+    /// In an `impl` block, as far as that can be seen: an attribute above a function that
+    /// has no `self` does not see what it is in.
+    pub(crate) is_method: bool,
+}
+
+impl<'a> Function<'a> {
+    pub(crate) fn item(function: &'a mut ItemFn) -> Self {
+        let ItemFn { attrs: attributes, vis: visibility, sig: signature, block, .. } = function;
+        let is_method = signature.receiver().is_some() || names_self(signature) || names_self(block);
+        Self { attributes, visibility, signature, block, is_method }
+    }
+
+    pub(crate) fn method(method: &'a mut ImplItemFn) -> Self {
+        let ImplItemFn { attrs: attributes, vis: visibility, sig: signature, block, .. } = method;
+        Self { attributes, visibility, signature, block, is_method: true }
+    }
+}
+
+/// True if `Self` stands in it, which no free function can say.
+fn names_self(code: &impl ToTokens) -> bool {
+    fn any(code: TokenStream) -> bool {
+        code.into_iter().any(|token| match token {
+            TokenTree::Ident(word) => word == "Self",
+            TokenTree::Group(group) => any(group.stream()),
+            _ => false,
+        })
+    }
+    any(code.to_token_stream())
+}
+
+/// Puts the limits in front of a function's body, and returns what has to stand beside it.
+pub(crate) fn limit(rules: &Rules, function: &mut Function<'_>) -> Result<Vec<ItemFn>> {
+    let Function { signature, block, .. } = function;
     if let Some(constness) = &signature.constness {
         let what = "a `const fn` cannot be limited: it can run while it is compiled, where nobody counts";
         return Err(Error::new(constness.span(), what));
@@ -27,9 +66,14 @@ pub(crate) fn limit(rules: &Rules, signature: &mut Signature, block: &mut Block)
     let is_async = signature.asyncness.is_some() || future::body(signature, block)?.is_some();
     check_waiting(rules, signature, is_async)?;
     check_arguments(rules, signature)?;
-    let refused = refused(rules, signature, is_async)?;
+    let mut refused = refused(rules, signature, is_async)?;
+    let mut beside = Vec::new();
+    if let Some(deferral) = &rules.deferral {
+        (refused, beside) = replay::split(rules, deferral, function, &refused)?;
+    }
+    let Function { signature, block, .. } = function;
     let question = question(rules, is_async);
-    let ask = ask(rules, &question, &refused);
+    let ask = ask(rules, &question, &refused, None);
     let body = match future::body(signature, block)? {
         Some(body) => body,
         None => block,
@@ -39,12 +83,12 @@ pub(crate) fn limit(rules: &Rules, signature: &mut Signature, block: &mut Block)
         return Err(attributes::twice(&signature.ident));
     }
     *body = parse_quote!({ #ask #(#stmts)* });
-    Ok(())
+    Ok(beside)
 }
 
 /// True for the statement that another `#[limited]` has put there, one that was imported
 /// under another name for example.
-fn is_ask(first: &Stmt) -> bool {
+pub(crate) fn is_ask(first: &Stmt) -> bool {
     let Stmt::Local(Local { pat: Pat::Ident(bound), .. }) = first else { return false };
     bound.ident == "__tidegate_held"
 }
@@ -84,13 +128,22 @@ fn check_arguments(rules: &Rules, signature: &Signature) -> Result<()> {
     if let Some(limiter) = &rules.limiter {
         arguments::check("limiter", limiter, signature)?;
     }
+    if let Some(deferral) = &rules.deferral {
+        deferral.check_arguments(signature)?;
+    }
     Ok(())
 }
 
-/// The statement that lets the call through or returns.
-fn ask(rules: &Rules, question: &TokenStream, refused: &TokenStream) -> TokenStream {
+/// The statement that lets the call through or returns. It may stand beside the function whose
+/// limits it asks.
+pub(crate) fn ask(
+    rules: &Rules,
+    question: &TokenStream,
+    refused: &TokenStream,
+    beside: Option<&str>,
+) -> TokenStream {
     let krate = &rules.krate;
-    let sites = rules.limits.iter().enumerate().map(|(at, rule)| site(rules, at, rule));
+    let sites = rules.limits.iter().enumerate().map(|(at, rule)| site(rules, at, rule, beside));
     let values = rules.limits.iter().enumerate().map(|(at, rule)| values(rules, at, rule));
     let limiter = match &rules.limiter {
         None => {
@@ -126,13 +179,10 @@ fn ask(rules: &Rules, question: &TokenStream, refused: &TokenStream) -> TokenStr
 }
 
 /// The static of one limit.
-fn site(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
+fn site(rules: &Rules, at: usize, rule: &Rule, beside: Option<&str>) -> TokenStream {
     let (krate, ident) = (&rules.krate, site_ident(at));
-    let text = |text: &Option<syn::LitStr>| match text {
-        Some(text) => code!(::core::option::Option::Some(#text)),
-        None => code!(::core::option::Option::None),
-    };
-    let (name, prefix, limit, nth) = (text(&rule.name), text(&rule.prefix), &rule.text, rule.nth);
+    let (name, prefix, limit, nth) = (optional(&rule.name), optional(&rule.prefix), &rule.text, rule.nth);
+    let beside = optional(&beside);
     code! {
         static #ident: #krate::site::Site = #krate::site::Site::new(#krate::site::Text {
             name: #name,
@@ -140,8 +190,16 @@ fn site(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
             prefix: #prefix,
             limit: #limit,
             path: __tidegate_path,
+            beside: #beside,
             place: ::core::concat!(::core::file!(), ":", ::core::line!()),
         });
+    }
+}
+
+fn optional(text: &Option<impl ToTokens>) -> TokenStream {
+    match text {
+        Some(text) => code!(::core::option::Option::Some(#text)),
+        None => code!(::core::option::Option::None),
     }
 }
 
@@ -198,7 +256,7 @@ fn is_literal(expression: &Expr) -> bool {
 }
 
 /// The expression that decides, of type `Result<_, Refusal>`.
-fn question(rules: &Rules, is_async: bool) -> TokenStream {
+pub(crate) fn question(rules: &Rules, is_async: bool) -> TokenStream {
     let krate = &rules.krate;
     let waits_or_holds = rules.waits().is_some() || rules.holds();
     if rules.limits.len() == 1 && !waits_or_holds {
@@ -274,6 +332,7 @@ fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<T
         Otherwise::Error => {
             let what = "this function has no way to say that it was refused: return `Result<T, E>` where \
                         `E: From<tidegate::Refusal>`, or write `otherwise = |refusal| ...`";
+            let what = if rules.deferral.is_some() { RETURNS } else { what };
             match &signature.output {
                 ReturnType::Default => Err(Error::new(signature.ident.span(), what)),
                 ReturnType::Type(_, returned) if matches!(**returned, Type::Never(_)) => {
@@ -296,7 +355,7 @@ fn is_argument(expression: &Expr, signature: &Signature) -> bool {
 
 /// The library's path as if it stood here, so that an error points here and not at the
 /// whole attribute.
-fn placed(krate: &Path, span: Span) -> TokenStream {
+pub(crate) fn placed(krate: &Path, span: Span) -> TokenStream {
     let here = |mut token: TokenTree| {
         // Only where it stands: what it means, `$crate` for example, stays.
         token.set_span(token.span().located_at(span));

@@ -7,12 +7,16 @@
 mod arguments;
 mod attributes;
 mod block;
+mod deferral;
 mod function;
 mod future;
 mod options;
+mod owned;
+mod replay;
 mod rule;
 mod suggest;
 
+use function::Function;
 use proc_macro::TokenStream;
 use quote::ToTokens;
 use rule::Rules;
@@ -46,6 +50,7 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 /// | `and(limit = "...", ...)` | another limit with its own `key`, `by`, `missing`, `cost`, `name`, `prefix`; all are charged, or none | |
 /// | `limiter = self.limiter` | the limiter: an argument, a field, any expression that is or borrows one | `Limiter::global()` |
 /// | `otherwise = ...` | what a refused call returns | `Err(E::from(refusal))` |
+/// | `otherwise = defer` | [it is recorded and runs later](#deferred) | |
 /// | `blocking` | a function that is not async waits on its thread | a limit that can wait does not compile there |
 /// | `crate = path` | where the library is, if it has another name | `::tidegate` |
 /// | `off` | on a method of a limited `impl` block: not limited | |
@@ -121,6 +126,89 @@ use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
 /// assert!(report().is_ok());
 /// assert!(report().unwrap_err().starts_with("denied by "));
 /// ```
+///
+/// # Deferred
+///
+/// `otherwise = defer` is for calls that must not be lost. A refused call is recorded, with its
+/// arguments by name, in a journal of the crate `tidegate-journal`, and answers
+/// `Err(E::from(Deferred))` with the record's guid as soon as that is on the disk. Beside the
+/// function stands another one, `ship_deferred`: what it returns is given to a worker, which
+/// asks the same limits, with the recorded arguments, and then runs the body, unguarded.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Refusal, limited};
+/// use tidegate_journal::{Deferred, Journal, Worker};
+///
+/// #[derive(Debug)]
+/// enum ShipError {
+///     Busy(Refusal),
+///     Later(Deferred),
+/// }
+/// # impl From<Refusal> for ShipError { fn from(refusal: Refusal) -> Self { Self::Busy(refusal) } }
+/// # impl From<Deferred> for ShipError { fn from(deferred: Deferred) -> Self { Self::Later(deferred) } }
+/// # impl std::fmt::Display for ShipError {
+/// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { write!(f, "{self:?}") }
+/// # }
+///
+/// #[limited("2 per 100ms", otherwise = defer(key = order_id, deadline = "1h"))]
+/// async fn ship(order_id: u64, to: &str) -> Result<String, ShipError> {
+///     Ok(format!("order {order_id} is on its way to {to}"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("calls.db");
+/// Journal::set_global(Journal::sqlite(path).await?).expect("there was none");
+/// let journal = Journal::global().expect("it was set");
+/// let worker = Worker::new(journal).with(ship_deferred()).start();
+///
+/// for order_id in 1.. {
+///     match ship(order_id, "Bern").await {
+///         Err(ShipError::Later(deferred)) => {
+///             let record = journal.wait(&deferred.guid, Duration::from_secs(10)).await?;
+///             let result = record.and_then(|record| record.result);
+///             assert_eq!(result, Some(format!(r#""order {order_id} is on its way to Bern""#)));
+///             break;
+///         }
+///         now => assert!(now.is_ok()),
+///     }
+/// }
+/// worker.stop().await;
+/// # Ok(()) }
+/// ```
+///
+/// | `defer(...)` | what it says | without it |
+/// |---|---|---|
+/// | `key = order_id` | the idempotency key, anything that can be shown: the same key of the same method is the same record | each call is a record of its own |
+/// | `deadline = "1h"` | what has not started by then expires; a text, or a `Duration` | whenever there is room |
+/// | `priority = 9` | 0 to 9, the highest first | 5 |
+/// | `method = "ship"` | the method's name in the journal, 64 bytes at most | the function's full path |
+/// | `journal = self.journal` | the journal: any expression over the arguments that is or borrows one | `Journal::global()` |
+/// | `crate = path` | where the journal's crate is, if it has another name | `::tidegate_journal` |
+///
+/// - **If it cannot be recorded** (the journal is full, the database is gone, there is no
+///   journal, the arguments are too large), the call is refused like any other:
+///   `Err(E::from(refusal))`. The `source` of that refusal is the `DeferError`. So `E` is
+///   `From<Deferred>` and `From<Refusal>`. A call that can never fit (it costs more than the
+///   limit has) is refused, too, not recorded.
+/// - **Arguments** implement `Serialize` and `Deserialize`. `&str`, `&[T]`, `&Path` and `&T` are
+///   replayed from an owned `String`, `Vec<T>`, `PathBuf` and `T`. An `Option` that a record does
+///   not have is none, so one can be added while records are pending. `T` implements `Serialize`:
+///   it is the record's result.
+/// - **Errors of the body**, when it is replayed, are tried again with backoff, by their
+///   `Display`. With `impl From<E> for JobError` the error itself says whether it may pass.
+/// - **Methods** take `&self` or `self: Arc<Self>`, and the worker is given what to call them on:
+///   `Shop::ship_deferred(shop)` takes an `Arc<Shop>`. Not in the `impl` of a trait, which has no
+///   place for what stands beside; and a function without `self` that never says `Self` is taken
+///   for a free one, unless the attribute is on its `impl` block.
+/// - **A function that is not async** says `blocking`: it waits for the disk on its thread. Its
+///   replay runs on a thread for blocking work. With PostgreSQL it cannot wait on the only thread
+///   of a runtime: there it is refused.
+/// - **Nobody calls** when a call runs later: `by = ip` and `by = user` name an argument.
+/// - Names of functions change, records stay: say a `method` where records may be pending while
+///   a new release with another path starts.
 ///
 /// # Waiting and places
 ///
@@ -223,8 +311,10 @@ fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_m
         Ok(Item::Fn(mut function)) => {
             attributes::check_once(&function.attrs)?;
             function::check_blocking(&rules, &function.sig)?;
-            function::limit(&rules, &mut function.sig, &mut function.block)?;
-            Ok(function.into_token_stream())
+            let beside = function::limit(&rules, &mut Function::item(&mut function))?;
+            let mut out = function.into_token_stream();
+            beside.iter().for_each(|function| function.to_tokens(&mut out));
+            Ok(out)
         }
         Ok(Item::Impl(mut block)) => {
             block::limit(&rules, &mut block)?;

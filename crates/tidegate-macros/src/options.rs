@@ -179,7 +179,7 @@ fn value(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
 }
 
 /// What `$x:expr` of a `macro_rules!` stands for: it comes in a group that nobody wrote.
-fn ungrouped(expression: Expr) -> Expr {
+pub(crate) fn ungrouped(expression: Expr) -> Expr {
     match expression {
         Expr::Group(group) => ungrouped(*group.expr),
         other => other,

@@ -1,6 +1,7 @@
 //! What the options mean: the limits of a function, checked as far as they can be without
 //! the function.
 
+use crate::deferral::Deferral;
 use crate::options::{By, Options};
 use proc_macro2::Span;
 use quote::ToTokens;
@@ -13,6 +14,8 @@ pub(crate) struct Rules {
     pub(crate) limits: Vec<Rule>,
     pub(crate) limiter: Option<Expr>,
     pub(crate) otherwise: Otherwise,
+    /// A refused call is recorded; `otherwise` is for one that cannot be.
+    pub(crate) deferral: Option<Deferral>,
     pub(crate) blocking: Option<Span>,
     pub(crate) krate: Path,
     /// Where to point if nothing better is known.
@@ -59,11 +62,14 @@ impl Rules {
             let what = "`off` exempts a method of a limited `impl` block: here is nothing to switch off";
             return Err(Error::new(span, what));
         }
+        let deferral = options.otherwise.as_ref().map(Deferral::read).transpose()?.flatten();
+        let otherwise = options.otherwise.clone().filter(|_| deferral.is_none());
         let span = options.limit.as_ref().map_or_else(Span::call_site, LitStr::span);
         let mut rules = Self {
             limits: Vec::new(),
             limiter: options.limiter.clone(),
-            otherwise: Otherwise::new(options.otherwise.clone())?,
+            otherwise: Otherwise::new(otherwise)?,
+            deferral,
             blocking: options.blocking,
             krate: options.krate.clone().unwrap_or_else(|| parse_quote!(::tidegate)),
             span,
@@ -103,6 +109,7 @@ impl Rules {
         }
         if let Some(span) = rules.blocking
             && rules.waits().is_none()
+            && rules.deferral.is_none()
         {
             note(Error::new(
                 span,
@@ -250,11 +257,6 @@ impl Otherwise {
                 Self::Error => Self::Error,
             },
             Some(Expr::Paren(inner)) => Self::new(Some(*inner.expr))?,
-            Some(Expr::Path(path)) if path.path.is_ident("defer") => {
-                let what = "`defer` is a word that is kept for deferred calls: \
-                            a function of that name is called as `self::defer`";
-                return Err(Error::new(path.span(), what));
-            }
             Some(expression) if is_function(&expression) => {
                 Self::Call { path: expression, is_awaited: false }
             }

@@ -6,7 +6,9 @@ use crate::decision::{Decision, Outcome, Refused};
 use crate::explain::Numbers;
 use crate::gate::Gate;
 use crate::key::Key;
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A denial as an error, for functions that return `Result`.
@@ -31,6 +33,7 @@ struct Told {
     key: String,
     limit: crate::Limit,
     decision: Decision,
+    because: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl Refusal {
@@ -61,8 +64,16 @@ impl Refusal {
     }
 
     pub(crate) fn of(side: &Side, key: String, decision: Decision) -> Self {
-        let told = Told { gate: side.name().into(), key, limit: side.limit(), decision };
+        let told = Told { gate: side.name().into(), key, limit: side.limit(), decision, because: None };
         Self { told: Box::new(told) }
+    }
+
+    /// The same refusal, with why nothing better could be done for the caller: its
+    /// [`source`](Error::source). A call that was to be deferred, and could not, is refused so.
+    #[must_use]
+    pub fn because(mut self, reason: impl Error + Send + Sync + 'static) -> Self {
+        self.told.because = Some(Arc::new(reason));
+        self
     }
 
     /// The name of the gate that refused.
@@ -94,7 +105,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { gate, key, limit, decision } = &*self.told;
+        let Told { gate, key, limit, decision, because: _ } = &*self.told;
         write!(f, "denied by `{gate}`")?;
         if !key.is_empty() {
             write!(f, " for {key}")?;
@@ -103,11 +114,16 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl Error for Refusal {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.told.because.as_deref().map(|reason| reason as &(dyn Error + 'static))
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use crate::{Check, Limiter, ManualClock, Refusal};
+    use std::error::Error as _;
 
     #[test]
     fn a_refusal_of_several_names_the_key_that_binds() {
@@ -129,6 +145,18 @@ mod tests {
         assert!(gate.check(&key).is_allowed());
         let text = Refusal::new(&gate, &key, gate.check(&key)).to_string();
         assert!(text.len() < 400 && !text.contains('\n'), "{text}");
+    }
+
+    #[test]
+    fn a_reason_is_the_source_and_not_in_the_sentence() {
+        let limiter = Limiter::new();
+        let gate = limiter.gate("ship", "1/day").unwrap();
+        let refusal = Refusal::unidentified(&gate);
+        assert!(refusal.source().is_none());
+        let text = refusal.to_string();
+        let refusal = refusal.because(std::io::Error::other("the disk is full"));
+        assert_eq!(refusal.to_string(), text);
+        assert_eq!(refusal.clone().source().unwrap().to_string(), "the disk is full");
     }
 
     #[test]

@@ -121,6 +121,10 @@ impl Backend for Postgres {
         })
     }
 
+    fn needs_runtime(&self) -> bool {
+        true
+    }
+
     fn claim(&self, ask: Claim) -> Answer<'_, Vec<Claimed>> {
         Box::pin(async move {
             let methods: Vec<&str> = ask.wants.iter().map(|(method, _)| method.as_str()).collect();

@@ -82,31 +82,37 @@ async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) {
         },
         () = crew.closed() => End::Returned,
         () = until(turn.start_by) => expired(),
-        admission = pass(crew, method, &replay, turn.places(crew)) => {
-            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
-            return;
-        }
+        passed = pass(crew, method, &replay, turn.places(crew)) => match passed {
+            Ok(admission) => {
+                tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
+                return;
+            }
+            Err(reason) => End::Failed { reason: clean(&reason) },
+        },
     };
     crew.settle(&method.name, lease, end, false);
 }
 
-/// Waits for a place and for the gate.
-async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Admission {
+/// Waits for a place and for the gate, which may say why it never opens for this one.
+async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Result<Admission, String> {
     let permits = crew.permits.clone();
     let permit = permits.acquire_many_owned(places).await.expect("the semaphore is never closed");
+    let Some(gate) = &method.gate else { return Ok(Admission { _permit: permit, _held: None }) };
     loop {
         // A gate that panics must not end the line.
-        let asked = AssertUnwindSafe((method.gate)(replay.clone())).catch_unwind().await;
+        let asked = AssertUnwindSafe(gate(replay.clone())).catch_unwind().await;
         let go = asked.unwrap_or_else(|_| {
             tracing::error!("the gate of `{}` panicked; it is asked again in a second", method.name);
             Go::ask_again(Duration::from_secs(1))
         });
         match go.start {
-            Start::After(Duration::ZERO) => return Admission { _permit: permit, _held: go.held },
             Start::After(wait) => {
-                tokio::time::sleep(wait).await;
-                return Admission { _permit: permit, _held: go.held };
+                if !wait.is_zero() {
+                    tokio::time::sleep(wait).await;
+                }
+                return Ok(Admission { _permit: permit, _held: go.held });
             }
+            Start::Never(reason) => return Err(reason),
             // Never in a circle without a pause.
             Start::AskAgain(wait) => tokio::time::sleep(wait.max(Duration::from_millis(1))).await,
         }

@@ -12,10 +12,12 @@ mod gate;
 mod handler;
 mod held;
 mod lane;
+mod method;
 mod tidy;
 
 pub use gate::Go;
 pub use handler::{JobError, Replay};
+pub use method::Method;
 
 use crate::schedule::Schedule;
 use crate::stats::{Pass, WorkerStats};
@@ -23,9 +25,7 @@ use crate::{Journal, JournalError};
 use backoff::Backoff;
 use crew::{Crew, Tally};
 use drive::{Engine, Until, live};
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use handler::{Handler, erase};
+use method::{Gate, shared};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -64,19 +64,8 @@ pub struct Worker {
     journal: Journal,
     plan: Plan,
     methods: BTreeMap<Arc<str>, Method>,
-    gate: Gate,
+    gate: Option<Gate>,
     tally: Arc<Tally>,
-}
-
-type Gate = Arc<dyn Fn(Replay) -> BoxFuture<'static, Go> + Send + Sync>;
-
-/// A method that the worker knows.
-#[derive(Clone)]
-pub(crate) struct Method {
-    name: Arc<str>,
-    handler: Handler,
-    gate: Gate,
-    has_own_gate: bool,
 }
 
 /// How a worker works.
@@ -113,8 +102,7 @@ impl Worker {
             purge: Schedule::every(Duration::from_secs(60)),
             orphan_after: Duration::from_secs(3_600),
         };
-        let open: Gate = Arc::new(|_| std::future::ready(Go::now()).boxed());
-        Self { journal: journal.clone(), plan, methods: BTreeMap::new(), gate: open, tally: Arc::default() }
+        Self { journal: journal.clone(), plan, methods: BTreeMap::new(), gate: None, tally: Arc::default() }
     }
 
     /// Replays `method` so. Parameters that do not fit fail the record at once; a panic counts
@@ -134,21 +122,21 @@ impl Worker {
 
     /// The same for a handler that wants to know the record's guid, attempt and lease.
     #[must_use]
-    pub fn on_replay<P, T, F, Fut>(mut self, method: &str, handler: F) -> Self
+    pub fn on_replay<P, T, F, Fut>(self, method: &str, handler: F) -> Self
     where
         P: DeserializeOwned + Send + 'static,
         T: Serialize,
         F: Fn(Replay, P) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<T, JobError>> + Send + 'static,
     {
-        let name: Arc<str> = method.into();
-        let known = Method {
-            name: name.clone(),
-            handler: erase(handler),
-            gate: self.gate.clone(),
-            has_own_gate: false,
-        };
-        self.methods.insert(name, known);
+        self.with(Method::new(method, handler))
+    }
+
+    /// Replays what a function under `#[limited(..., otherwise = defer)]` recorded, behind that
+    /// function's own limits: `worker.with(ship_deferred())`.
+    #[must_use]
+    pub fn with(mut self, method: Method) -> Self {
+        self.methods.insert(method.name.clone(), method);
         self
     }
 
@@ -160,10 +148,7 @@ impl Worker {
         F: Fn(Replay) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Go> + Send + 'static,
     {
-        self.gate = Arc::new(move |replay| gate(replay).boxed());
-        for method in self.methods.values_mut().filter(|method| !method.has_own_gate) {
-            method.gate = self.gate.clone();
-        }
+        self.gate = Some(shared(gate));
         self
     }
 
@@ -180,8 +165,7 @@ impl Worker {
         let known = self.methods.get_mut(method);
         let known =
             known.unwrap_or_else(|| panic!("`{method}` has no handler yet: call `on` before `gate_of`"));
-        known.gate = Arc::new(move |replay| gate(replay).boxed());
-        known.has_own_gate = true;
+        known.gate = Some(shared(gate));
         self
     }
 
@@ -278,8 +262,7 @@ impl Worker {
     /// Works until told to stop. Needs a runtime of tokio.
     pub fn start(self) -> Running {
         let (stop, closing) = watch::channel(false);
-        let methods = self.methods.into_values().map(Arc::new).collect();
-        let engine = Engine::start(&self.journal, &self.plan, methods, &self.tally, closing);
+        let engine = Engine::start(&self.journal, &self.plan, self.known(), &self.tally, closing);
         let crew = engine.crew.clone();
         Running { stop, crew, tally: self.tally, life: tokio::spawn(live(engine)) }
     }
@@ -300,13 +283,12 @@ impl Worker {
     /// As [`run_once`](Self::run_once).
     pub async fn run_once_until(&self, stop: impl Future<Output = ()>) -> Result<Pass, JournalError> {
         let tally = Arc::<Tally>::default();
-        let methods: Vec<Arc<Method>> = self.methods.values().cloned().map(Arc::new).collect();
         let names: Vec<String> = self.methods.keys().map(ToString::to_string).collect();
         self.journal.backend().recount().await?;
         tally.tidied(tidy::tidy(self.journal.backend(), &self.plan, &names, true).await?);
         let as_of = self.journal.backend().now().await?;
         let (close, closing) = watch::channel(false);
-        let mut engine = Engine::start(&self.journal, &self.plan, methods, &tally, closing);
+        let mut engine = Engine::start(&self.journal, &self.plan, self.known(), &tally, closing);
         // The driver is told, not dropped: it may be in the middle of a claim.
         let told = async {
             stop.await;
@@ -322,6 +304,15 @@ impl Worker {
         let pass = tally.total();
         self.tally.tidied(pass);
         driven.map(|()| pass)
+    }
+
+    /// Its methods, each with the gate that it stands before.
+    fn known(&self) -> Vec<Arc<Method>> {
+        let gated = |method: &Method| {
+            let gate = method.gate.clone().or_else(|| self.gate.clone());
+            Arc::new(Method { gate, ..method.clone() })
+        };
+        self.methods.values().map(gated).collect()
     }
 
     /// What it did in all its passes.

@@ -12,10 +12,12 @@ mod clocks;
 mod crashes;
 mod faults;
 mod gates;
+mod limited;
 mod migration;
 mod records;
 mod retention;
 #[cfg(feature = "axum")]
 mod routes;
+mod shop;
 mod stopping;
 mod working;

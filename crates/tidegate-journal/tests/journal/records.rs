@@ -1,8 +1,8 @@
 //! Records as their callers see them: recorded, found, waited for, cancelled, tried again.
 
-use crate::place::{PATIENCE, Place, call, end, status, until, worker};
+use crate::place::{PATIENCE, Place, call, end, status, worker};
 use std::time::Duration;
-use tidegate_journal::{Call, Cancelled, DeferError, Filter, Guid, JobError, Page, Retried, Status};
+use tidegate_journal::{Cancelled, DeferError, Filter, Guid, JobError, Page, Retried, Status};
 
 on_both! {
     a_record_is_there_when_defer_returns_and_survives_its_journal,
@@ -201,19 +201,4 @@ async fn statistics_tell_depth_and_age(place: &Place) {
     assert_eq!((stats.pending, stats.methods["ship"].pending, stats.methods["later"].pending), (4, 3, 1));
     assert!(stats.overdue.unwrap() >= Duration::from_secs(100));
     assert_eq!(stats.methods["later"].overdue, None);
-}
-
-#[test]
-fn the_global_journal_is_set_once() {
-    crate::place::run(&Place::sqlite(), async |place: &Place| {
-        let journal = place.journal().await;
-        assert!(tidegate_journal::Journal::global().is_none());
-        tidegate_journal::Journal::set_global(journal.clone()).unwrap();
-        assert!(tidegate_journal::Journal::set_global(journal).is_err());
-        let journal = tidegate_journal::Journal::global().unwrap();
-        let guid = journal.defer(Call::new("m", &()).unwrap()).await.unwrap();
-        let told = tidegate_journal::Deferred::new(guid.clone());
-        assert_eq!(told.to_string(), format!("deferred as {guid}"));
-        until("it is there", async || journal.status(&guid).await.unwrap()).await;
-    });
 }

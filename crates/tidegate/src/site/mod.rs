@@ -4,10 +4,12 @@
 //! Not for people: everything here is hidden, and changes with the attribute.
 
 mod key;
+mod path;
 mod refused;
 
 pub use key::{AsClient, KeyPart, KeyText, Known, Missing, Shown, UserId};
-pub use refused::{Cost, OfRefusal, Refused, otherwise};
+pub use path::{deferred_function, deferred_method};
+pub use refused::{Cost, OfRefusal, Refused, otherwise, when_again};
 
 use crate::gate::{Gate, GateError, Handle};
 use crate::limiter::{Check, Limiter};
@@ -41,6 +43,8 @@ pub struct Text {
     pub limit: &'static str,
     /// Returns the full path of itself, an item in the function.
     pub path: fn() -> &'static str,
+    /// The function's name, where that item is in a function beside it.
+    pub beside: Option<&'static str>,
     /// Where the attribute stands, for whoever has to correct it.
     pub place: &'static str,
 }
@@ -165,7 +169,11 @@ impl Site {
 
 impl Text {
     fn resolve(&self) -> Resolved {
-        let path = tidy((self.path)());
+        let inner = (self.path)();
+        let path = match self.beside {
+            Some(function) => path::tidy(&path::beside(inner, function)),
+            None => path::tidy(inner),
+        };
         let mut name = match self.name {
             Some(name) => name.to_string(),
             None => path.clone(),
@@ -179,60 +187,10 @@ impl Text {
             (None, None) => (String::new(), ""),
         };
         match self.limit.parse() {
-            Ok(limit) => Resolved { name: shortened(name), prefix, joint, limit },
+            Ok(limit) => Resolved { name: path::shortened(name), prefix, joint, limit },
             Err(error) => panic!("#[limited] at {}: {error}", self.place),
         }
     }
-}
-
-/// `shop::Desk::sell` from what the compiler calls an item inside of it. A path that cannot
-/// be told from all others in letters that a gate's name may have (`&Desk`, `fn 买`) begins
-/// with a digest of the whole.
-fn tidy(inner: &str) -> String {
-    let path = inner.rsplit_once("::").map_or(inner, |(path, _)| path);
-    // The body of an async function is a closure of it. One further left is another place.
-    let path = path.trim_end_matches("::{{closure}}");
-    let is_inside_a_closure = path.contains("::{{closure}}");
-    // In `<A as B>::c`, `a::<impl A>::c` and `A<_>::c` the brackets add nothing.
-    let mut words = path.strip_prefix('<').unwrap_or(path).to_string();
-    for (said, short) in [
-        ("::{{closure}}", ""),
-        ("::<impl ", "::impl-"),
-        (" as ", "/"),
-        (" for ", "-for-"),
-        ("'_, ", ""),
-        ("<'_>", ""),
-        ("<_>", ""),
-        ("<_, _>", ""),
-        (", ", "--"),
-    ] {
-        words = words.replace(said, short);
-    }
-    let mut is_exact = !is_inside_a_closure;
-    let mut out = String::with_capacity(words.len());
-    for c in words.chars() {
-        match c {
-            c if c.is_ascii_alphanumeric() || "._-:/".contains(c) => out.push(c),
-            '<' => out.push('-'),
-            '>' => {}
-            _ => {
-                out.push('-');
-                is_exact = false;
-            }
-        }
-    }
-    if is_exact { out } else { format!("{:016x}-{out}", crate::key::digest(path.as_bytes())) }
-}
-
-/// A name that fits a gate: a longer one keeps its end, the part that tells most, and is
-/// told apart by a digest that is the same in every process.
-fn shortened(name: String) -> String {
-    if name.len() <= tidegate_limit::NAME_MAX {
-        return name;
-    }
-    let digest = crate::key::digest(name.as_bytes());
-    let end = &name[name.len() - (tidegate_limit::NAME_MAX - 17)..];
-    format!("{digest:016x}-{end}")
 }
 
 /// One of several limits of a call.
@@ -349,59 +307,4 @@ impl<'a> Asks<'a> {
 /// A gate stays what it is: no change makes a rate of places.
 fn holds(gate: &Gate) -> bool {
     matches!(gate.limit().algorithm(), Algorithm::Concurrency { .. })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_what_a_reader_would_write() {
-        assert_eq!(tidy("shop::desk::sell::site"), "shop::desk::sell");
-        assert_eq!(tidy("shop::sell::{{closure}}::site"), "shop::sell");
-        assert_eq!(tidy("<shop::Desk as shop::Sells>::sell::site"), "shop::Desk/shop::Sells::sell");
-        assert_eq!(tidy("shop::<impl shop::Desk<_>>::sell::site"), "shop::impl-shop::Desk::sell");
-        assert_eq!(tidy("shop::Two<_, _>::sell::site"), "shop::Two::sell");
-        assert_eq!(tidy("shop::Desk<'_>::sell::site"), "shop::Desk::sell");
-        assert_eq!(tidy("<Vec<_> as shop::Sells<u8>>::sell::site"), "Vec/shop::Sells-u8::sell");
-        assert_eq!(tidy("shop::Desk<u8, Box<u16>>::sell::site"), "shop::Desk-u8--Box-u16::sell");
-    }
-
-    #[test]
-    fn no_two_paths_become_the_same() {
-        let paths = [
-            "<shop::Desk as shop::Sells>::sell::site",
-            "<&shop::Desk as shop::Sells>::sell::site",
-            "<&mut shop::Desk as shop::Sells>::sell::site",
-            "<[shop::Desk] as shop::Sells>::sell::site",
-            "<(shop::Desk,) as shop::Sells>::sell::site",
-            "<shop::DeskT as shop::Sells>::sell::site",
-            "<shop::Desk<T> as shop::Sells>::sell::site",
-            "<shop::Desk as shop::Sells<u8>>::sell::site",
-            "<shop::Desk as shop::Sells<u16>>::sell::site",
-            "shop::Pair<A<B>, C>::sell::site",
-            "shop::Pair<A, B<C>>::sell::site",
-            "shop::买::site",
-            "shop::卖::site",
-            "shop::sell::g::site",
-            "shop::sell::{{closure}}::g::site",
-        ];
-        let mut names: Vec<String> = paths.iter().map(|path| tidy(path)).collect();
-        assert!(names.iter().all(|name| tidegate_limit::is_gate_name(&shortened(name.clone()))), "{names:?}");
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), paths.len(), "{names:?}");
-        assert!(tidy(paths[1]).ends_with("-shop::Desk/shop::Sells::sell"), "{}", tidy(paths[1]));
-    }
-
-    #[test]
-    fn a_long_name_becomes_a_gates_name_and_stays_apart_from_its_neighbour() {
-        let long = |end: &str| shortened(format!("{}::{end}", "module::".repeat(20)));
-        for name in [long("sell"), long("buy")] {
-            assert!(tidegate_limit::is_gate_name(&name), "{name}");
-        }
-        assert_ne!(long("sell"), long("buy"));
-        assert!(long("sell").ends_with("::sell"));
-        assert_ne!(shortened(format!("a{}", "x".repeat(64))), shortened(format!("b{}", "x".repeat(64))));
-    }
 }

@@ -1,8 +1,10 @@
 //! What a refused function returns, and what a call costs: where the attribute meets the
 //! types of the function, with words for a type that does not fit.
 
+use crate::decision::Denial;
 use crate::refusal::Refusal;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::time::Duration;
 
 /// What can be made of a refusal without being told how.
 #[diagnostic::on_unimplemented(
@@ -44,6 +46,15 @@ impl<E: From<Refusal>> OfRefusal for E {
 /// Calls `f`, whose argument's type is known here.
 pub fn otherwise<T, F: FnOnce(Refusal) -> T>(refusal: Refusal, f: F) -> T {
     f(refusal)
+}
+
+/// When a refused call is worth another try, or why never.
+pub fn when_again(refusal: &Refusal) -> Result<Duration, String> {
+    match refusal.decision().denial() {
+        Some(Denial::Never | Denial::NeedsPermit | Denial::Unidentified) => Err(refusal.to_string()),
+        // Somebody may give a place back at any moment.
+        _ => Ok(refusal.retry_after().unwrap_or(Duration::from_millis(100))),
+    }
 }
 
 /// What `cost = ...` can be.

@@ -24,7 +24,7 @@ fn c(id: u64) -> u64 {
     id
 }
 
-#[limited("5/s", otherwise = defer)]
+#[limited("5/s", otherwise = defer(id))]
 fn d(id: u64) -> u64 {
     id
 }

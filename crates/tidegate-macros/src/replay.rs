@@ -1,0 +1,325 @@
+//! What stands beside a function whose refused calls are deferred: its body without limits, its
+//! limits without body, and both together as what a worker replays.
+//!
+//! ```text
+//! ship              asks its limits, then `unguarded`; if refused, it records its arguments
+//! ship_deferred     what a worker is given
+//!   gate            asks the same limits, with the arguments of a record
+//!   unguarded       the body as it was written
+//!   method          the name in the journal
+//! ```
+
+use crate::deferral::Deferral;
+use crate::function::{Function, ask, code, is_ask, placed, question};
+use crate::owned::{self, Argument};
+use crate::rule::{Part, Rules};
+use crate::{arguments, attributes, future};
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{
+    Attribute, Error, Ident, ItemFn, Path, Receiver, ReceiverKind, Result, ReturnType, Signature, Type,
+    parse_quote,
+};
+
+/// Moves the body out of the function. Returns what a refused call returns, and what has to
+/// stand beside the function. `refused` is what it returns if it cannot be recorded.
+pub(crate) fn split(
+    rules: &Rules,
+    deferral: &Deferral,
+    function: &mut Function<'_>,
+    refused: &TokenStream,
+) -> Result<(TokenStream, Vec<ItemFn>)> {
+    check(rules, deferral, function)?;
+    let beside = Beside::new(function);
+    let unguarded = beside.unguarded(function);
+    let arguments = owned::arguments(function.signature)?;
+    let recorded = beside.recorded(rules, deferral, function.signature, &arguments, refused);
+    let mut functions = vec![
+        unguarded,
+        beside.gate(rules, deferral, function.signature),
+        beside.method(rules, deferral),
+        beside.deferred(deferral, function, &arguments)?,
+    ];
+    let (called, passed) = (beside.path("unguarded"), arguments::passed_on(function.signature)?);
+    let awaited = function.signature.asyncness.map(|_| code!(.await));
+    *function.block = parse_quote!({ #called(#(#passed),*)#awaited });
+    let cfgs = picked(function.attributes, &["cfg"]);
+    functions.iter_mut().for_each(|function| function.attrs.extend(cfgs.iter().cloned()));
+    // What is expected of the body is expected where it is now.
+    function.attributes.retain(|attribute| !attribute.path().is_ident("expect"));
+    Ok((recorded, functions))
+}
+
+fn check(rules: &Rules, deferral: &Deferral, function: &Function<'_>) -> Result<()> {
+    let signature = &*function.signature;
+    owned::check_generics(signature)?;
+    if function.block.stmts.first().is_some_and(is_ask) {
+        return Err(attributes::twice(&signature.ident));
+    }
+    if let Some(returned) = future::returned(signature) {
+        let what = "the future that this function returns cannot be made again later: make it `async fn`";
+        return Err(Error::new(returned.span(), what));
+    }
+    if signature.asyncness.is_none() && rules.blocking.is_none() {
+        let what = format!(
+            "`defer` waits until the call is on the disk, and `{}` is not async: make it `async fn`, or \
+             write `blocking` to wait on the thread",
+            signature.ident
+        );
+        return Err(Error::new(deferral.span, what));
+    }
+    let parts = || rules.limits.iter().flat_map(|rule| &rule.parts);
+    if parts().any(|part| matches!(part, Part::CallerIp | Part::CallerUser)) {
+        let what = "nobody calls when the call runs later: name an argument that says whose call it is, as in \
+                    `by = user(account)`, to defer it";
+        return Err(Error::new(deferral.span, what));
+    }
+    match signature.receiver() {
+        Some(receiver) if !is_shared(receiver) => {
+            let what = "the replay calls the method on something that others hold, too: take `&self` or \
+                        `self: Arc<Self>`";
+            Err(Error::new(receiver.span(), what))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_shared(receiver: &Receiver) -> bool {
+    matches!(receiver.kind, ReceiverKind::Reference(_, _, None)) || is_arc(receiver)
+}
+
+fn is_arc(receiver: &Receiver) -> bool {
+    let ReceiverKind::Typed(_, given) = &receiver.kind else { return false };
+    let Type::Path(path) = &**given else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == "Arc")
+}
+
+/// Something of the journal as if it stood at the function's return type, so that an error
+/// points there.
+fn at_return(signature: &Signature, what: &Path) -> TokenStream {
+    let span = match &signature.output {
+        ReturnType::Type(_, returned) => returned.span(),
+        ReturnType::Default => signature.ident.span(),
+    };
+    placed(what, span.resolved_at(Span::mixed_site()))
+}
+
+/// Attributes of these names.
+fn picked(attributes: &[Attribute], names: &[&str]) -> Vec<Attribute> {
+    let is_named = |attribute: &&Attribute| names.iter().any(|name| attribute.path().is_ident(name));
+    attributes.iter().filter(is_named).cloned().collect()
+}
+
+/// Where the functions beside it are.
+struct Beside {
+    function: Ident,
+    name: String,
+    is_method: bool,
+}
+
+impl Beside {
+    fn new(function: &Function<'_>) -> Self {
+        let ident = &function.signature.ident;
+        let name = ident.to_string().trim_start_matches("r#").to_string();
+        Self { function: ident.clone(), name, is_method: function.is_method }
+    }
+
+    fn ident(&self, what: &str) -> Ident {
+        format_ident!("__tidegate_{}_{what}", self.name, span = self.function.span())
+    }
+
+    fn path(&self, what: &str) -> TokenStream {
+        let ident = self.ident(what);
+        if self.is_method { code!(Self::#ident) } else { code!(#ident) }
+    }
+
+    /// The body as it was written.
+    fn unguarded(&self, function: &Function<'_>) -> ItemFn {
+        let mut signature = function.signature.clone();
+        signature.ident = self.ident("unguarded");
+        signature.abi = None;
+        let lints = picked(function.attributes, &["allow", "expect", "warn", "deny", "forbid"]);
+        let block = &*function.block;
+        parse_quote!(#(#lints)* #signature #block)
+    }
+
+    /// Its limits, as a worker's gate.
+    fn gate(&self, rules: &Rules, deferral: &Deferral, signature: &Signature) -> ItemFn {
+        let (tidegate, journal) = (&rules.krate, deferral.krate());
+        let mut signature = signature.clone();
+        signature.ident = self.ident("gate");
+        signature.abi = None;
+        signature.asyncness = parse_quote!(async);
+        signature.output = parse_quote!(-> #journal::Go);
+        let refused = code! {
+            match #tidegate::site::when_again(&__tidegate_refusal) {
+                ::core::result::Result::Ok(__tidegate_wait) => #journal::Go::ask_again(__tidegate_wait),
+                ::core::result::Result::Err(__tidegate_reason) => #journal::Go::never(__tidegate_reason),
+            }
+        };
+        let ask = ask(rules, &question(rules, true), &refused, Some(&self.name));
+        syn::parse_quote_spanned! {Span::mixed_site()=>
+            #[allow(dead_code, unused_variables, clippy::all, clippy::pedantic)]
+            #signature {
+                #ask
+                #journal::Go::now().holding(__tidegate_held)
+            }
+        }
+    }
+
+    /// The name in the journal.
+    fn method(&self, rules: &Rules, deferral: &Deferral) -> ItemFn {
+        let (tidegate, name, ident) = (&rules.krate, &self.name, self.ident("method"));
+        let named = match &deferral.method {
+            Some(given) => code!(::std::string::String::from(#given)),
+            None if self.is_method => {
+                code!(#tidegate::site::deferred_method(::core::any::type_name::<Self>(), #name))
+            }
+            None => code! {
+                fn __tidegate_path() -> &'static str {
+                    ::core::any::type_name_of_val(&__tidegate_path)
+                }
+                #tidegate::site::deferred_function(__tidegate_path(), #name)
+            },
+        };
+        parse_quote!(fn #ident() -> ::std::string::String { #named })
+    }
+
+    /// What a worker is given.
+    fn deferred(
+        &self,
+        deferral: &Deferral,
+        function: &Function<'_>,
+        arguments: &[Argument],
+    ) -> Result<ItemFn> {
+        let (krate, journal) = (&deferral.krate, deferral.krate());
+        let (visibility, signature) = (function.visibility, &*function.signature);
+        let ident = format_ident!("{}_deferred", self.name, span = self.function.span());
+        let this = format_ident!("this", span = Span::mixed_site());
+        let receiver = signature.receiver();
+        let (input, bound, again) = match receiver {
+            Some(_) => (
+                code!(#this: ::std::sync::Arc<Self>),
+                code!(where Self: ::core::marker::Send + ::core::marker::Sync + 'static),
+                code!(let #this = ::std::sync::Arc::clone(&#this);),
+            ),
+            None => (TokenStream::new(), TokenStream::new(), TokenStream::new()),
+        };
+        let this = receiver.map(|receiver| match is_arc(receiver) {
+            true => code!(#this,),
+            false => code!(&#this,),
+        });
+        let read = arguments.iter().map(|argument| {
+            let Argument { ident, owned, .. } = argument;
+            let name = argument.name();
+            let span = owned.span().resolved_at(Span::mixed_site());
+            quote_spanned!(span=> let #ident: #owned = __tidegate_replayed.read(#name)?;)
+        });
+        let read = code!(#(#read)*);
+        let passed = arguments.iter().map(|Argument { ident, is_borrowed, .. }| match is_borrowed {
+            true => code!(&#ident),
+            false => code!(#ident),
+        });
+        let passed = code!(#this #(#passed),*);
+        let (gate, unguarded, method) = (self.path("gate"), self.path("unguarded"), self.path("method"));
+        let run = match signature.asyncness {
+            Some(_) => code!(#unguarded(#passed).await),
+            None => code!(#journal::site::on_a_thread(move || #unguarded(#passed)).await),
+        };
+        let made = at_return(signature, &parse_quote!(#krate::site::method));
+        let doc = format!(
+            " What a worker needs to replay the calls that [`{}`] deferred, behind the same limits: \
+             `Worker::with` takes it.",
+            self.name
+        );
+        syn::parse2(code! {
+            #[doc = #doc]
+            #visibility fn #ident(#input) -> #journal::Method #bound {
+                let __tidegate_gate = {
+                    #again
+                    move |__tidegate_replayed: #journal::site::Replayed| {
+                        #again
+                        async move {
+                            #read
+                            ::core::result::Result::Ok(#gate(#passed).await)
+                        }
+                    }
+                };
+                let __tidegate_body = move |__tidegate_replayed: #journal::site::Replayed| {
+                    #again
+                    async move {
+                        #[allow(unused_imports)]
+                        use #journal::site::{MayPass as _, SaysWhether as _};
+                        #read
+                        match #run {
+                            ::core::result::Result::Ok(__tidegate_value) => {
+                                ::core::result::Result::Ok(__tidegate_value)
+                            }
+                            ::core::result::Result::Err(__tidegate_error) => ::core::result::Result::Err(
+                                (&__tidegate_error).__tidegate_kind().job_error(__tidegate_error),
+                            ),
+                        }
+                    }
+                };
+                #made(&#method(), __tidegate_gate, __tidegate_body)
+            }
+        })
+    }
+
+    /// What a refused call returns: that it was recorded, or that it was refused and why it
+    /// could not be recorded.
+    fn recorded(
+        &self,
+        rules: &Rules,
+        deferral: &Deferral,
+        signature: &Signature,
+        arguments: &[Argument],
+        refused: &TokenStream,
+    ) -> TokenStream {
+        let (krate, journal, tidegate) = (&deferral.krate, deferral.krate(), &rules.krate);
+        let method = self.path("method");
+        let with = arguments.iter().map(|argument| {
+            let (ident, given, name) = (&argument.ident, &argument.given, argument.name());
+            let span = given.span().resolved_at(Span::mixed_site());
+            quote_spanned!(span=> .with(#name, &#ident))
+        });
+        let key = deferral.key.as_ref().map(|key| {
+            let span = key.span().resolved_at(Span::mixed_site());
+            quote_spanned!(span=> .key(::std::string::ToString::to_string(&(#key))))
+        });
+        let deadline = deferral.deadline.as_ref().map(|time| code!(.deadline_in(#time)));
+        let priority = deferral.priority.as_ref().map(|priority| code!(.priority(#priority)));
+        let own = match &deferral.journal {
+            None => code!(let __tidegate_journal = ::core::option::Option::None;),
+            Some(own) => {
+                let span = own.span().resolved_at(Span::mixed_site());
+                let own = quote_spanned!(span=> let __tidegate_own: &#journal::Journal = &(#own););
+                code!(#own let __tidegate_journal = ::core::option::Option::Some(__tidegate_own);)
+            }
+        };
+        let record = match signature.asyncness {
+            Some(_) => code!(#journal::site::record(__tidegate_call, __tidegate_journal).await),
+            None => code!(#journal::site::record_blocking(__tidegate_call, __tidegate_journal)),
+        };
+        let kept = at_return(signature, &parse_quote!(#krate::site::Kept::kept));
+        code! {
+            // A call that can never run is not kept.
+            match #tidegate::site::when_again(&__tidegate_refusal) {
+                ::core::result::Result::Err(_) => #refused,
+                ::core::result::Result::Ok(_) => {
+                    let __tidegate_call = #journal::site::Arguments::of(#method())#(#with)*.call();
+                    let __tidegate_call = __tidegate_call.map(|call| call #key #deadline #priority);
+                    #own
+                    match #record {
+                        ::core::result::Result::Ok(__tidegate_deferred) => #kept(__tidegate_deferred),
+                        ::core::result::Result::Err(__tidegate_error) => {
+                            let __tidegate_refusal = __tidegate_refusal.because(__tidegate_error);
+                            #refused
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
