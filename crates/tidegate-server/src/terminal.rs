@@ -86,6 +86,18 @@ pub(crate) fn spinner(what: &'static str) -> ProgressBar {
     }
 }
 
+/// A bar on standard error that fills up; nothing where nobody looks.
+pub(crate) fn bar(len: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(len);
+    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,60 @@
+//! The bytes of each request. Most of them are the same for all, and made once.
+
+use super::schedule::{Action, Step};
+use super::target::Target;
+use super::token::Tokens;
+use std::io::Write as _;
+
+pub(super) struct Requests {
+    tokens: Tokens,
+    /// What all names of users begin with, so that the next storm has new ones.
+    crowd: String,
+    ask: Vec<u8>,
+    /// After the path.
+    order: Vec<u8>,
+    host: String,
+    goods: String,
+}
+
+impl Requests {
+    pub(super) fn new(target: &Target, goods: &str, units: u32, crowd: String, tokens: Tokens) -> Self {
+        let host = format!("HTTP/1.1\r\nhost: {}\r\n", target.authority);
+        let ask = format!("GET /randomPath?goodsId={goods} {host}authorization: Bearer ");
+        let order = format!(
+            "/decrStock?goodsId={goods}&decrStock={units} {host}content-length: 0\r\nauthorization: Bearer "
+        );
+        Self { tokens, crowd, ask: ask.into(), order: order.into(), host, goods: goods.to_owned() }
+    }
+
+    /// The request that this action sends.
+    pub(super) fn write(&self, action: &Action, out: &mut Vec<u8>) {
+        out.clear();
+        match &action.step {
+            Step::Ask => out.extend_from_slice(&self.ask),
+            Step::Order { path } | Step::Again { path, .. } => {
+                out.extend_from_slice(b"POST /");
+                out.extend_from_slice(path.as_bytes());
+                out.extend_from_slice(&self.order);
+            }
+        }
+        self.sign(action.user, out);
+    }
+
+    /// `/sale/{goods}/books`, which anybody may see.
+    pub(super) fn books(&self, out: &mut Vec<u8>) {
+        out.clear();
+        let _ = write!(out, "GET /sale/{}/books {}\r\n", self.goods, self.host);
+    }
+
+    /// One order, as its owner.
+    pub(super) fn order(&self, order: &str, user: u32, out: &mut Vec<u8>) {
+        out.clear();
+        let _ = write!(out, "GET /orders/{order} {}authorization: Bearer ", self.host);
+        self.sign(user, out);
+    }
+
+    fn sign(&self, user: u32, out: &mut Vec<u8>) {
+        self.tokens.write(&format!("{}-{user}", self.crowd), out);
+        out.extend_from_slice(b"\r\n\r\n");
+    }
+}
