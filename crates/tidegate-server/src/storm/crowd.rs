@@ -58,7 +58,7 @@ pub(super) struct Outcome {
 /// stop.
 pub(super) async fn run(
     plan: Plan,
-    requests: Requests,
+    requests: Rc<Requests>,
     wires: Vec<Wire>,
     bar: &ProgressBar,
     stopped: impl Future<Output = ()>,
@@ -84,7 +84,7 @@ pub(super) async fn run(
 
 struct Crowd {
     plan: Plan,
-    requests: Requests,
+    requests: Rc<Requests>,
     start: Instant,
     /// Nothing is begun after this.
     stop_us: u64,
@@ -149,7 +149,7 @@ async fn serve(crowd: Rc<Crowd>, desk: usize, mut wire: Wire) {
 }
 
 impl Crowd {
-    fn new(plan: Plan, requests: Requests, desks: usize) -> Self {
+    fn new(plan: Plan, requests: Rc<Requests>, desks: usize) -> Self {
         let arrivals = Arrivals::new(plan.users, plan.span, plan.seed);
         let state = State {
             schedule: Schedule::new(arrivals),

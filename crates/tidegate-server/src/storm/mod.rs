@@ -27,6 +27,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 use target::Target;
 use token::Tokens;
@@ -150,19 +151,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     // Not from the seed: the same storm twice needs new users, or the sale says that they have bought.
     let crowd = format!("storm-{:08x}", fastrand::u32(..));
     let good_for = args.duration + args.grace + Duration::from_secs(3600);
-    let requests =
-        || Requests::new(&args.url, &args.goods, args.units, crowd.clone(), Tokens::new(&secret, good_for));
-    let requests_beside = requests();
-
+    let tokens = Tokens::new(&secret, good_for);
+    let requests = Rc::new(Requests::new(&args.url, &args.goods, args.units, crowd, tokens));
     let mut beside = Wire::new(address, args.timeout);
-    let before = inspect::books(&mut beside, &requests_beside, &args.url).await?;
+    let before = inspect::books(&mut beside, &requests, &args.url).await?;
     let wires = connect(&args, address).await?;
     let connections = wires.len();
-    let (outcome, cpu) = storm(&args, plan.clone(), requests(), wires).await?;
-    let after = inspect::settled(&mut beside, &requests_beside, &args.url).await;
+    let (outcome, cpu) = storm(&args, plan.clone(), requests.clone(), wires).await?;
+    let after = inspect::settled(&mut beside, &requests, &args.url).await;
     let (goods, check) = ((args.goods.as_str(), args.units), (args.check_orders as usize, args.grace));
-    let checked =
-        inspect::check_orders(&mut beside, &requests_beside, &outcome.tally.given, goods, check).await;
+    let checked = inspect::check_orders(&mut beside, &requests, &outcome.tally.given, goods, check).await;
     let mut differences = match &after {
         Ok(after) => books::differences(&before, after, &outcome.tally.given, args.units),
         Err(error) => vec![format!("the books could not be read in the end: {error:#}")],
@@ -190,7 +188,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
 async fn storm(
     args: &Args,
     plan: Plan,
-    requests: Requests,
+    requests: Rc<Requests>,
     wires: Vec<Wire>,
 ) -> anyhow::Result<(Outcome, Duration)> {
     let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

@@ -224,6 +224,11 @@ impl Report<'_> {
         if self.outcome.was_interrupted {
             hints.push("interrupted: the figures are of what happened until then".to_owned());
         }
+        if tally.answers.keys().any(|(status, _)| *status == 401) {
+            hints.push(
+                "Users were not signed in: the secret is not this sale's (--secret, --data).".to_owned(),
+            );
+        }
         if tally.late.percent(99.0) > LATE_US {
             hints.push(format!(
                 "Users waited for one of the {} connections: the sale held them all, as it does while \
