@@ -13,7 +13,7 @@ pub(super) struct Books {
     /// Taken once, and given back since.
     #[serde(default)]
     pub(super) returned: i64,
-    /// Ended as a visible dead letter.
+    /// Orders that wait for an operator; their units are in flight until they are dropped.
     #[serde(default)]
     pub(super) dead: i64,
     pub(super) balanced: bool,
@@ -28,7 +28,7 @@ pub(super) struct Books {
 impl Books {
     /// Units that were ever taken and accounted for. Summed widely: a broken sale may say anything.
     fn taken(&self) -> i128 {
-        [self.placed, self.in_flight, self.returned, self.dead].map(i128::from).iter().sum()
+        [self.placed, self.in_flight, self.returned].map(i128::from).iter().sum()
     }
 
     /// Units taken between two readings.
@@ -60,7 +60,7 @@ pub(super) fn differences(before: &Books, after: &Books, given: &Given, units_ea
     let units = i128::from(given.len()) * i128::from(units_each);
     let taken = after.taken_since(before);
     if units > taken {
-        all.push(format!("numbers were given for {units} units, but the books know of {taken} (placed, in flight, returned or dead)"));
+        all.push(format!("numbers were given for {units} units, but the books know of {taken} (placed, in flight or returned)"));
     }
     if given.twice > 0 {
         all.push(format!("order numbers given to more than one user: {}", given.twice));

@@ -113,7 +113,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HEX")]
     secret: Option<String>,
     /// The folder of a sale on this machine, whose secret is taken.
-    #[arg(long, value_name = "DIR", default_value = "tidegate-sale")]
+    #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
     data: PathBuf,
     /// Go to another machine, too.
     #[arg(long)]
