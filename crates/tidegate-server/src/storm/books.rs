@@ -45,7 +45,7 @@ pub(super) fn differences(before: &Books, after: &Books, given: &Given, units_ea
     let sum: i128 = [placed, in_flight, left].map(i128::from).iter().sum();
     if sum != i128::from(total) {
         all.push(format!(
-            "the books: {total} in total, but {placed} placed + {in_flight} in flight + {left} left are {sum}"
+            "the books: {total} in total, but {placed} placed, {in_flight} in flight and {left} left are {sum}"
         ));
     }
     for (name, units) in [("placed", placed), ("in flight", in_flight), ("left", left)] {

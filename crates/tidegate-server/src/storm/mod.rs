@@ -12,6 +12,7 @@ mod reply;
 mod report;
 mod request;
 mod schedule;
+mod sheet;
 mod tally;
 mod target;
 mod token;
@@ -95,10 +96,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(..=2))]
     retries: u8,
     /// How many in a hundred buyers repeat their order, and must get the same number.
-    #[arg(long, value_name = "PERCENT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1,
+          value_parser = clap::value_parser!(u8).range(..=100))]
     repeat: u8,
     /// Connections, which are kept; each carries one request at a time.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=20_000))]
+    #[arg(long, value_name = "N", default_value_t = 512,
+          value_parser = clap::value_parser!(u16).range(1..=20_000))]
     connections: u16,
     /// How long one answer may take.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
