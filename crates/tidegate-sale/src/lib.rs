@@ -13,15 +13,24 @@ mod order;
 mod path;
 mod sale;
 
+mod admission;
+mod auth;
 mod books;
 mod engine;
+mod front;
+mod http;
 mod refusal;
 mod secret;
+mod shown;
 mod time;
 
+pub use auth::{AdminToken, AdminTokenError, Authenticator, ProxyHeader, ProxyHeaderError};
 pub use books::{Audit, Books, DeadLetter};
+pub use front::{SaleBuilder, SaleService, StartError};
 pub use goods::{GoodsId, IdError, UserId};
+pub use http::{Http, serve};
 pub use order::{Order, OrderSn, OrderSnError, OrderState};
 pub use refusal::{Refusal, Text};
 pub use sale::{Change, Sale, SaleError, SaleState};
 pub use secret::{Secret, SignedTokens};
+pub use shown::Shown;

@@ -122,6 +122,18 @@ impl OrderState {
         all.into_iter().find(|state| state.code() == code)
     }
 
+    /// As it is told.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Processing => "processing",
+            Self::Placed => "placed",
+            Self::Paid => "paid",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+        }
+    }
+
     /// True if its units are taken: it counts in the books as placed.
     pub fn is_live(self) -> bool {
         matches!(self, Self::Placed | Self::Paid)

@@ -1,9 +1,10 @@
 //! A sale: what operators define, and where it stands.
 
 use crate::goods::GoodsId;
+use crate::refusal::Refusal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use tidegate::Limit;
+use tidegate::{Algorithm, Limit};
 
 /// Units of one sale. Every sum of them stays exact in a script's doubles.
 pub(crate) const STOCK_MAX: u64 = 1_000_000_000;
@@ -108,6 +109,15 @@ impl Sale {
             && closes <= opens
         {
             return error("closes_at", format!("after `opens_at` ({opens}), not {closes}"));
+        }
+        Self::check_rate(&self.rate)
+    }
+
+    /// Buyers are let in one after the other and never leave, so places cannot limit them.
+    pub(crate) fn check_rate(rate: &Limit) -> Result<(), SaleError> {
+        if matches!(rate.algorithm(), Algorithm::Concurrency { .. }) {
+            let what = format!("a rate such as `1000/s burst 1s wait 1s`, not places as in `{rate}`");
+            return Err(SaleError { field: "rate", what });
         }
         Ok(())
     }
@@ -246,6 +256,16 @@ impl Phase {
             SaleState::Closed => Self::Closed,
         }
     }
+
+    /// What a buyer is told unless it is open.
+    pub(crate) fn is_open(self) -> Result<(), Refusal> {
+        match self {
+            Self::Open => Ok(()),
+            Self::NotOpenYet(opens_at) => Err(Refusal::NotOpenYet { opens_at }),
+            Self::Paused(reason) => Err(Refusal::Paused { reason: reason.into() }),
+            Self::Closed => Err(Refusal::Closed),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -276,6 +296,7 @@ mod tests {
         assert_eq!(wrong(|sale| sale.per_user = 0), "per_user");
         assert_eq!(wrong(|sale| sale.path_ttl = 0), "path_ttl");
         assert_eq!(wrong(|sale| sale.pay_within = Some(0)), "pay_within");
+        assert_eq!(wrong(|sale| sale.rate = "10 concurrent".parse().unwrap()), "rate");
         assert_eq!(wrong(|sale| (sale.opens_at, sale.closes_at) = (Some(2), Some(2))), "closes_at");
     }
 
