@@ -31,6 +31,8 @@ pub(crate) struct Settings {
     pub(crate) queue_max: usize,
     pub(crate) batch_max: usize,
     pub(crate) patience: Duration,
+    /// Nothing is made: there is a journal, or opening fails.
+    pub(crate) must_exist: bool,
 }
 
 impl JournalBuilder {
@@ -43,6 +45,7 @@ impl JournalBuilder {
             queue_max: 10_000,
             batch_max: 1_000,
             patience: Duration::from_secs(5),
+            must_exist: false,
         };
         Self {
             settings,
@@ -104,6 +107,15 @@ impl JournalBuilder {
         self
     }
 
+    /// Opens only what is a journal already, and makes neither file nor table nor role. For
+    /// programs that look at what others recorded: a name that is wrong is told, not made true.
+    #[must_use]
+    pub fn must_exist(mut self) -> Self {
+        self.settings.must_exist = true;
+        self.settings.roles = None;
+        self
+    }
+
     /// On SQLite, another clock: for tests.
     #[cfg(feature = "sqlite")]
     #[must_use]
@@ -160,5 +172,15 @@ impl JournalBuilder {
             }
         }
         Ok(())
+    }
+}
+
+impl Settings {
+    /// What [`must_exist`](JournalBuilder::must_exist) says where the tables are missing.
+    pub(crate) fn no_journal(&self) -> JournalError {
+        let table = &self.table;
+        JournalError::Open(format!(
+            "there is no journal with the table `{table}` here; it is made when a program first opens it to record calls"
+        ))
     }
 }

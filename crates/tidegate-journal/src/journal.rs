@@ -3,12 +3,13 @@
 //! Deliberately absent: limits. Who defers a call, and why, is the caller's business.
 
 use crate::backend::{Backend, Repeated};
+use crate::batch::{BATCH, until_few};
 use crate::builder::JournalBuilder;
 use crate::stats::{Counted, JournalStats};
 use crate::watch::Waiters;
 use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried, Status};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 
 /// Records calls, and tells what became of them. Clones are cheap and share everything.
@@ -161,6 +162,32 @@ impl Journal {
     /// Where the database fails.
     pub async fn list(&self, filter: Filter, page: Page) -> Result<Vec<Record>, JournalError> {
         self.shared.backend.list(filter, page).await
+    }
+
+    /// Ends what is overdue: records whose deadline passed before they could start. A worker
+    /// does that by itself. Tells how many.
+    ///
+    /// # Errors
+    /// Where the database fails; what was ended by then stays so.
+    pub async fn expire(&self) -> Result<u64, JournalError> {
+        until_few(|| self.backend().expire(BATCH), |_| ()).await
+    }
+
+    /// Removes records that ended longer ago than `keep`, a thousand at a time. A worker does
+    /// that by itself. Tells how many, and `told` how many so far after each thousand.
+    ///
+    /// # Errors
+    /// Where the database fails; what was removed by then stays so.
+    pub async fn purge(&self, keep: Duration, told: impl FnMut(u64)) -> Result<u64, JournalError> {
+        until_few(|| self.backend().purge(keep, BATCH), told).await
+    }
+
+    /// The time that counts: the server's, or on SQLite the file's.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn now(&self) -> Result<SystemTime, JournalError> {
+        self.backend().now().await
     }
 
     /// What is pending, and what this process has deferred.

@@ -54,6 +54,7 @@ mod stats;
 mod router;
 
 mod backend;
+mod batch;
 mod clock;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -23,7 +23,7 @@ const VERSION: i32 = 1;
 pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<(), JournalError> {
     let begun = instant();
     loop {
-        let outcome = attempt(core, &settings.table).await;
+        let outcome = attempt(core, settings).await;
         match outcome {
             Err(error) if error.is_passing() && begun.elapsed() < core.patience => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -33,11 +33,15 @@ pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<(), Jour
     }
 }
 
-async fn attempt(core: &Core, table: &str) -> Result<(), JournalError> {
+async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
+    let table = &settings.table;
     let failed = |error: Error| fault_of(&error).error;
     let mut client = core.connection(core.patience).await.map_err(|fault| fault.error)?;
     if is_current(&client, table).await? {
         return Ok(());
+    }
+    if settings.must_exist {
+        return Err(settings.no_journal());
     }
     let transaction = client.build_transaction().start().await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('tidegate-journal ' || $1, 0))";

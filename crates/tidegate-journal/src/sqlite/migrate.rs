@@ -35,8 +35,13 @@ fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), J
     }
 }
 
+/// Whether a journal was ever made here under this name.
+pub(super) fn is_journal(conn: &Connection, table: &str) -> rusqlite::Result<bool> {
+    exists(conn, &format!("{table}_version"))
+}
+
 fn version(conn: &Connection, table: &str) -> rusqlite::Result<Option<i64>> {
-    if !exists(conn, &format!("{table}_version"))? {
+    if !is_journal(conn, table)? {
         return Ok(None);
     }
     let sql = format!("SELECT max(version) FROM {table}_version");

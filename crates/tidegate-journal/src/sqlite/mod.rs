@@ -81,10 +81,18 @@ fn connect(path: &PathBuf, settings: &Settings) -> Result<Connection, JournalErr
         JournalError::Open(text) => JournalError::Open(format!("{}: {text}", path.display())),
         other => other,
     };
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if !settings.must_exist {
+        flags |= OpenFlags::SQLITE_OPEN_CREATE;
+    } else if !path.exists() {
+        return Err(JournalError::Open(format!("there is no file {}", path.display())));
+    }
     let conn = Connection::open_with_flags(path, flags).map_err(at)?;
     conn.busy_timeout(settings.patience).map_err(at)?;
+    // Before anything is changed: it may be somebody else's database.
+    if settings.must_exist && !migrate::is_journal(&conn, &settings.table).map_err(at)? {
+        return Err(settings.no_journal());
+    }
     conn.set_prepared_statement_cache_capacity(64);
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(at)?;
     if mode != "wal" {

@@ -290,16 +290,34 @@ impl Worker {
     /// # Errors
     /// Where the database fails. What was claimed by then is given back, or its lease lapses.
     pub async fn run_once(&self) -> Result<Pass, JournalError> {
+        self.run_once_until(std::future::pending()).await
+    }
+
+    /// The same, cut short when `stop` is ready: takes up nothing more, gives back what has not
+    /// started, and lets the rest run for its grace time.
+    ///
+    /// # Errors
+    /// As [`run_once`](Self::run_once).
+    pub async fn run_once_until(&self, stop: impl Future<Output = ()>) -> Result<Pass, JournalError> {
         let tally = Arc::<Tally>::default();
         let methods: Vec<Arc<Method>> = self.methods.values().cloned().map(Arc::new).collect();
         let names: Vec<String> = self.methods.keys().map(ToString::to_string).collect();
         self.journal.backend().recount().await?;
         tally.tidied(tidy::tidy(self.journal.backend(), &self.plan, &names, true).await?);
         let as_of = self.journal.backend().now().await?;
-        let (stop, closing) = watch::channel(false);
+        let (close, closing) = watch::channel(false);
         let mut engine = Engine::start(&self.journal, &self.plan, methods, &tally, closing);
-        let driven = engine.drive(Until::Done { as_of }).await;
-        stop.send_replace(true);
+        // The driver is told, not dropped: it may be in the middle of a claim.
+        let told = async {
+            stop.await;
+            close.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        let driven = tokio::select! {
+            driven = engine.drive(Until::Done { as_of }) => driven,
+            () = told => Ok(()),
+        };
+        close.send_replace(true);
         engine.close().await;
         let pass = tally.total();
         self.tally.tidied(pass);

@@ -1,18 +1,15 @@
 //! What has to happen beside the replays: saying which methods are known here, ending what
 //! cannot run any more, removing what ended long ago.
-//!
-//! In small batches, each its own short transaction, so that nobody waits for it.
 
 use super::Plan;
 use super::crew::Crew;
 use crate::JournalError;
-use crate::backend::{Answer, Backend};
+use crate::backend::Backend;
+use crate::batch::{BATCH, until_few};
 use crate::clock::{instant, wall};
 use crate::stats::Pass;
 use std::sync::Arc;
 use std::time::Duration;
-
-const BATCH: u32 = 1_000;
 
 /// How often methods are announced and overdue records looked for.
 const ROUND: Duration = Duration::from_secs(15);
@@ -67,21 +64,8 @@ pub(super) async fn tidy(
     purges: bool,
 ) -> Result<Pass, JournalError> {
     backend.announce(methods.to_vec()).await?;
-    let expired = until_few(|| backend.expire(BATCH)).await?;
-    let failed = until_few(|| backend.fail_orphans(plan.orphan_after, BATCH)).await?;
-    let purged = if purges { until_few(|| backend.purge(plan.keep, BATCH)).await? } else { 0 };
+    let expired = until_few(|| backend.expire(BATCH), |_| ()).await?;
+    let failed = until_few(|| backend.fail_orphans(plan.orphan_after, BATCH), |_| ()).await?;
+    let purged = if purges { until_few(|| backend.purge(plan.keep, BATCH), |_| ()).await? } else { 0 };
     Ok(Pass { expired, failed, purged, ..Pass::default() })
-}
-
-/// Batch after batch, until one is not full; how many in all.
-async fn until_few<'a>(batch: impl Fn() -> Answer<'a, u64>) -> Result<u64, JournalError> {
-    let mut all = 0;
-    loop {
-        let count = batch().await?;
-        all += count;
-        if count < u64::from(BATCH) {
-            return Ok(all);
-        }
-        tokio::task::yield_now().await;
-    }
 }

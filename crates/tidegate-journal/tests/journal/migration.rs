@@ -1,13 +1,14 @@
 //! Tables that others made are taken over without losing a row, once, by whoever comes first.
 
 use crate::place::{Place, call, server, worker};
-use tidegate_journal::{JobError, Journal, JournalError, Status};
+use tidegate_journal::{JobError, Journal, JournalBuilder, JournalError, Status};
 
 on_both! {
     opening_twice_and_at_once_makes_one_set_of_tables,
     a_table_of_a_newer_version_is_refused,
     another_table_has_another_name_and_shares_nothing,
     names_that_are_none_are_refused,
+    what_must_exist_is_opened_and_nothing_is_made,
 }
 
 async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
@@ -105,6 +106,34 @@ fn the_original_table_is_taken_over_with_its_rows_and_its_times() {
         assert_eq!(nameless.last_error.as_deref(), Some("it was recorded without the name of a method"));
         assert_eq!(place.sql("SELECT result FROM t_method_limit_log WHERE guid = 'late'"), "\"c\"");
     });
+}
+
+async fn what_must_exist_is_opened_and_nothing_is_made(place: &Place) {
+    let tables = if place.is_sqlite() {
+        "SELECT count(*) FROM sqlite_master"
+    } else {
+        "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    };
+    let refused = async |builder: JournalBuilder, expected: &str| {
+        let error = place.open(builder.must_exist()).await.unwrap_err();
+        assert!(matches!(&error, JournalError::Open(text) if text.contains(expected)), "{error}");
+    };
+    if place.is_sqlite() {
+        refused(Journal::builder(), "there is no file").await;
+        assert!(!place.path().exists(), "nothing is made");
+    }
+    // Somebody else's database stays as it is.
+    place.sql("CREATE TABLE t_method_limit_log (guid text); SELECT 1");
+    refused(Journal::builder(), "there is no journal with the table `t_method_limit_log` here").await;
+    assert_eq!(place.sql(tables), "1");
+    if place.is_sqlite() {
+        assert_eq!(place.sql("PRAGMA journal_mode"), "delete");
+    }
+    place.sql("DROP TABLE t_method_limit_log; SELECT 1");
+    let guid = place.journal().await.defer(call("ship", 1)).await.unwrap();
+    refused(Journal::builder().table("other"), "`other`").await;
+    let journal = place.open(Journal::builder().must_exist()).await.unwrap();
+    assert_eq!(journal.status(&guid).await.unwrap(), Some(Status::Pending));
 }
 
 #[test]

@@ -9,6 +9,7 @@ on_both! {
     records_marked_as_deleted_are_not_replayed_and_go_too,
     a_worker_purges_by_its_schedule,
     a_large_purge_does_not_stop_enqueueing,
+    a_journal_without_workers_expires_and_purges_and_does_nothing_else,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -92,4 +93,20 @@ async fn a_large_purge_does_not_stop_enqueueing(place: &Place) {
     assert_eq!(place.count("status = 1"), 0);
     assert_eq!(place.count("status = 0"), during + 1);
     assert!(during >= 20, "only {during} calls were recorded while {rows} rows went");
+}
+
+async fn a_journal_without_workers_expires_and_purges_and_does_nothing_else(place: &Place) {
+    let journal = place.journal().await;
+    let pending = journal.defer(call("ship", 1)).await.unwrap();
+    let late = (0..1_500).map(|nth| journal.defer(call("ship", nth).deadline_in(Duration::ZERO)));
+    futures_util::future::try_join_all(late).await.unwrap();
+    assert_eq!(journal.expire().await.unwrap(), 1_500);
+    assert_eq!((journal.expire().await.unwrap(), place.count("status = 3")), (0, 1_500));
+    let mut told = Vec::new();
+    assert_eq!(journal.purge(DAY, |so_far| told.push(so_far)).await.unwrap(), 0);
+    assert_eq!(journal.purge(Duration::ZERO, |so_far| told.push(so_far)).await.unwrap(), 1_500);
+    assert_eq!(told, [0, 1_000, 1_500]);
+    assert_eq!(place.sql("SELECT guid FROM t_method_limit_log"), pending.as_str());
+    // Looking is not working: a method that no worker knows does not become an orphan by it.
+    assert_eq!(place.sql("SELECT count(*) FROM t_method_limit_log_method"), "0");
 }

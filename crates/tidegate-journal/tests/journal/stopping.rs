@@ -12,6 +12,7 @@ on_both! {
     what_does_not_finish_in_its_grace_is_given_back,
     a_worker_that_is_dropped_gives_back_what_it_holds,
     a_lease_is_kept_alive_for_as_long_as_its_handler_runs,
+    a_pass_that_is_cut_short_gives_back_what_has_not_started,
 }
 
 async fn stopping_gives_back_what_has_not_started_and_lets_the_rest_finish(place: &Place) {
@@ -122,4 +123,30 @@ async fn a_lease_is_kept_alive_for_as_long_as_its_handler_runs(place: &Place) {
     for worker in workers {
         worker.stop().await;
     }
+}
+
+async fn a_pass_that_is_cut_short_gives_back_what_has_not_started(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..20 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, goes_on) = (began.clone(), go_on.clone());
+    let ship = worker(&journal).concurrency(1).on("ship", move |_: u32| {
+        let (begins, goes_on) = (begins.clone(), goes_on.clone());
+        async move {
+            begins.notify_one();
+            goes_on.notified().await;
+            Ok::<_, JobError>(())
+        }
+    });
+    let pass = tokio::spawn(async move { ship.run_once_until(began.notified()).await.unwrap() });
+    until("what has not started is back", async || {
+        (place.count("lease_owner IS NULL AND lease_no = 1") == 19).then_some(())
+    })
+    .await;
+    go_on.notify_one();
+    let pass = pass.await.unwrap();
+    assert_eq!((pass.picked, pass.done, pass.retried), (20, 1, 0));
+    assert_eq!(place.count("status = 0 AND attempts = 0 AND lease_until IS NULL"), 19);
 }
