@@ -1,7 +1,7 @@
 //! The command line as a whole, and which module runs which command.
 
 use crate::exit::{self, CODES, Ended};
-use crate::{journal, terminal};
+use crate::{journal, sale, terminal};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -19,6 +19,8 @@ struct Cli {
 enum Command {
     /// Look into the journal of deferred calls, and act on it.
     Journal(journal::Args),
+    /// Run a flash sale on this machine, ready to buy from.
+    Sale(Box<sale::Args>),
 }
 
 /// Runs what the command line says, and tells with which code to exit.
@@ -30,9 +32,15 @@ pub fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<Ended> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if !matches!(command, Command::Sale(_)) {
+        // The others mostly wait; a sale gets all cores.
+        builder.worker_threads(2);
+    }
+    let runtime = builder.enable_all().build()?;
     let ended = match command {
         Command::Journal(args) => runtime.block_on(journal::run(args)),
+        Command::Sale(args) => runtime.block_on(sale::run(*args)),
     };
     // What still runs is dropped, and what it started killed. Only a thread that hangs, such as
     // one that asks for a name, does not hear of it, and must not keep the program from ending.
