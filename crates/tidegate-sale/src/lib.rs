@@ -14,12 +14,17 @@ mod path;
 mod sale;
 
 mod books;
+mod embedded;
 mod engine;
 mod refusal;
 mod secret;
 mod time;
 
+#[cfg(test)]
+mod suite;
+
 pub use books::{Audit, Books, DeadLetter};
+pub use embedded::SaleOpenError;
 pub use goods::{GoodsId, IdError, UserId};
 pub use order::{Order, OrderSn, OrderSnError, OrderState};
 pub use refusal::{Refusal, Text};
