@@ -4,6 +4,7 @@
 
 use crate::admission::{Admission, Limits};
 use crate::books::{Audit, Books, DeadLetter};
+use crate::embedded::{Embedded, SaleOpenError};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::{GoodsId, UserId};
 use crate::order::{Order, OrderSn, OrderState};
@@ -47,7 +48,7 @@ struct Inner {
 /// Collects what a [`SaleService`] is made of.
 #[must_use = "a builder does nothing until an engine is named"]
 pub struct SaleBuilder {
-    secret: Secret,
+    secret: Option<Secret>,
     limits: Limits,
     limiter: Option<Limiter>,
 }
@@ -59,12 +60,19 @@ pub enum StartError {
     /// A limit is none that can be in force.
     #[error(transparent)]
     Limit(#[from] GateError),
-    /// The engine cannot start; the text says why.
-    #[error("{0}")]
-    Engine(String),
+    /// The file cannot be served.
+    #[error(transparent)]
+    Embedded(#[from] SaleOpenError),
 }
 
 impl SaleBuilder {
+    /// What paths are signed with, for all processes of the sale; made once and kept in its
+    /// database unless said.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = Some(secret);
+        self
+    }
+
     /// How often one user may ask for a path; `5/s burst 10` unless said, none for no limit.
     pub fn user_limit(mut self, limit: Option<Limit>) -> Self {
         self.limits.user = limit;
@@ -99,9 +107,21 @@ impl SaleBuilder {
         self
     }
 
-    pub(crate) fn on(self, engine: Arc<dyn Engine>) -> Result<SaleService, StartError> {
+    /// One process and one SQLite file, which is made if it is not there.
+    ///
+    /// # Errors
+    /// If a limit cannot be in force, or the file cannot be served.
+    pub async fn embedded(self, path: impl AsRef<std::path::Path>) -> Result<SaleService, StartError> {
+        let engine = Embedded::open(path.as_ref()).await?;
+        let kept = engine.secret().clone();
+        self.on(Arc::new(engine), kept)
+    }
+
+    /// On any engine, with the secret that it has kept.
+    pub(crate) fn on(self, engine: Arc<dyn Engine>, kept: Secret) -> Result<SaleService, StartError> {
         let admission = Admission::new(self.limiter.unwrap_or_default(), self.limits)?;
-        let inner = Inner { engine, secret: self.secret, admission, stopped: watch::Sender::new(false) };
+        let secret = self.secret.unwrap_or(kept);
+        let inner = Inner { engine, secret, admission, stopped: watch::Sender::new(false) };
         Ok(SaleService { inner: Arc::new(inner) })
     }
 }
@@ -113,15 +133,20 @@ fn default_limit(text: &str) -> Option<Limit> {
 }
 
 impl SaleService {
-    /// Begins a sale whose paths are signed with this secret. All its processes share it.
-    pub fn builder(secret: Secret) -> SaleBuilder {
+    /// Begins with the defaults.
+    pub fn builder() -> SaleBuilder {
         let limits = Limits {
             user: default_limit(USER_LIMIT),
             ip: default_limit(IP_LIMIT),
             spares_loopback: false,
             waiters: WAITERS,
         };
-        SaleBuilder { secret, limits, limiter: None }
+        SaleBuilder { secret: None, limits, limiter: None }
+    }
+
+    /// What paths are signed with, and [`SignedTokens`](crate::SignedTokens) can be.
+    pub fn secret(&self) -> &Secret {
+        &self.inner.secret
     }
 
     /// Lets a buyer in, perhaps after a wait, and hands out a path.

@@ -16,6 +16,7 @@ mod sale;
 mod admission;
 mod auth;
 mod books;
+mod embedded;
 mod engine;
 mod front;
 mod http;
@@ -24,8 +25,12 @@ mod secret;
 mod shown;
 mod time;
 
+#[cfg(test)]
+mod suite;
+
 pub use auth::{AdminToken, AdminTokenError, Authenticator, ProxyHeader, ProxyHeaderError};
 pub use books::{Audit, Books, DeadLetter};
+pub use embedded::SaleOpenError;
 pub use front::{SaleBuilder, SaleService, StartError};
 pub use goods::{GoodsId, IdError, UserId};
 pub use http::{Http, serve};

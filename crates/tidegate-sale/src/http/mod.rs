@@ -37,14 +37,18 @@ const STREAMS: usize = 10_000;
 /// The sale as a router, for [`serve`] or any other server of axum's.
 ///
 /// ```no_run
-/// use tidegate_sale::{AdminToken, Http, SaleService, Secret, SignedTokens};
-/// use tidegate::guard::ClientIp;
+/// use tidegate::guard::{ClientIp, Listener};
+/// use tidegate_sale::{AdminToken, Http, SaleService, SignedTokens, serve};
 ///
-/// # fn run(service: SaleService, secret: Secret) -> Result<(), Box<dyn std::error::Error>> {
-/// let router = Http::new(service, SignedTokens::new(&secret))
-///     .admin_token(AdminToken::new("what `openssl rand -hex 16` prints".replace(' ', "-").as_str())?)
+/// # async fn run(admin: &str) -> Result<(), Box<dyn std::error::Error>> {
+/// let service = SaleService::builder().embedded("sale.db").await?;
+/// let users = SignedTokens::new(service.secret());
+/// let router = Http::new(service.clone(), users)
+///     .admin_token(AdminToken::new(admin)?)
 ///     .client_ip(ClientIp::behind(["10.0.3.0/24"])?)
 ///     .router();
+/// serve(Listener::bind("0.0.0.0:8080").await?, router, std::future::pending()).await;
+/// service.stop().await;
 /// # Ok(())
 /// # }
 /// ```

@@ -23,13 +23,11 @@ async fn a_parameter_that_cannot_be_is_named() {
     }
     let path = place.path("ann").await.expect(200).text().to_owned();
     let huge = "9".repeat(400);
-    for units in ["", "0", "-1", "+1", "1.5", "one", "0x1", "4294967296", &huge, "1&decrStock=2", "%31%00"] {
+    for units in ["", "0", "2", "1000000000", "-1", "+1", "1.5", "one", "0x1", "4294967296", &huge, "1&decrStock=2", "%31%00"] {
         let told = place.take("ann", &path, units).await.expect(40_001);
         assert!(told.message.starts_with("`decrStock`: "), "{units}: {told:?}");
     }
     place.ask("ann", &format!("POST /{path}/decrStock?goodsId=phone")).await.expect(40_001);
-    // One that can be, and that one user may not have.
-    place.take("ann", &path, "1000000000").await.expect(40_901);
     let auth = place.bearer("ann");
     for key in ["", "two words", &"k".repeat(201), "schlüssel"] {
         let what = format!("POST /{path}/decrStock?goodsId=phone&decrStock=1");

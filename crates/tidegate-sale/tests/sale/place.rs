@@ -52,9 +52,9 @@ impl Place {
         build: impl FnOnce(SaleBuilder) -> SaleBuilder,
         http: impl FnOnce(Http) -> Http,
     ) -> Self {
-        let (folder, secret) = (tempfile::tempdir().unwrap(), Secret::random().unwrap());
-        let builder = build(SaleService::builder(secret.clone()));
-        let service = builder.embedded(folder.path().join("sale.db")).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let service = build(SaleService::builder()).embedded(folder.path().join("sale.db")).await.unwrap();
+        let secret = service.secret().clone();
         let router = http(
             Http::new(service.clone(), SignedTokens::new(&secret)).admin_token(AdminToken::new(ADMIN).unwrap()),
         )

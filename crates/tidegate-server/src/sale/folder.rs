@@ -27,13 +27,12 @@ impl Folder {
         self.path.join("admin-token")
     }
 
-    /// What paths and buyers' tokens are signed with; made once.
-    pub(super) fn secret(&self) -> anyhow::Result<Secret> {
+    /// Leaves what buyers' tokens are signed with beside the database, which owns it, for
+    /// the storm and for whoever signs buyers in.
+    pub(super) fn share_secret(&self, secret: &Secret) -> anyhow::Result<()> {
         let file = self.path.join("secret");
-        let text = kept(&file, || Ok(Secret::random()?.to_hex()))?;
-        Secret::from_hex(&text).with_context(|| {
-            format!("{} is no secret: it has 64 hexadecimal digits. Removed, a new one is made", file.display())
-        })
+        let draft = draft(&file, &secret.to_hex()).and_then(|draft| fs::rename(draft, &file));
+        draft.with_context(|| file.display().to_string())
     }
 
     /// What operators sign in with; made once.
@@ -51,20 +50,25 @@ fn kept(file: &Path, make: impl FnOnce() -> anyhow::Result<String>) -> anyhow::R
         read => return read.with_context(|| file.display().to_string()),
     }
     // Whole or not at all: written beside it, then linked under its name.
-    let draft = file.with_extension(format!("{}", std::process::id()));
-    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft).and_then(
-        |mut out| {
-            let text = make().map_err(std::io::Error::other)?;
-            writeln!(out, "{text}").and_then(|()| out.sync_all())
-        },
-    );
-    let linked = written.and_then(|()| fs::hard_link(&draft, file));
-    let _ = fs::remove_file(&draft);
+    let text = make()?;
+    let linked = draft(file, &text).and_then(|draft| {
+        let linked = fs::hard_link(&draft, file);
+        fs::remove_file(&draft).and(linked)
+    });
     match linked {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
         _ => read(),
     }
     .with_context(|| file.display().to_string())
+}
+
+/// Writes a file for its owner alone, beside the one that it is to become.
+fn draft(file: &Path, text: &str) -> std::io::Result<PathBuf> {
+    let draft = file.with_extension(std::process::id().to_string());
+    let mut out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    writeln!(out, "{text}")?;
+    out.sync_all()?;
+    Ok(draft)
 }
 
 #[cfg(test)]
@@ -76,22 +80,19 @@ mod tests {
     fn what_is_made_once_stays_and_is_its_owners() {
         let folder = tempfile::tempdir().unwrap();
         let sale = Folder::open(&folder.path().join("a/b")).unwrap();
-        let (secret, admin) = (sale.secret().unwrap(), sale.admin_token().unwrap());
-        assert_eq!((sale.secret().unwrap(), sale.admin_token().unwrap()), (secret, admin.clone()));
+        let admin = sale.admin_token().unwrap();
+        assert_eq!(sale.admin_token().unwrap(), admin);
+        for _ in 0..2 {
+            let secret = Secret::random().unwrap();
+            sale.share_secret(&secret).unwrap();
+            let text = fs::read_to_string(sale.path.join("secret")).unwrap();
+            assert_eq!(Secret::from_hex(&text), Some(secret));
+        }
         assert_eq!(admin.len(), 32);
         for (name, mode) in [("secret", 0o600), ("admin-token", 0o600), ("", 0o700)] {
             let found = fs::metadata(sale.path.join(name)).unwrap().permissions().mode();
             assert_eq!(found & 0o777, mode, "{name}");
         }
         assert_eq!(fs::read_dir(&sale.path).unwrap().count(), 2, "nothing else is left");
-    }
-
-    #[test]
-    fn a_broken_secret_is_told_and_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let sale = Folder::open(folder.path()).unwrap();
-        fs::write(folder.path().join("secret"), "short").unwrap();
-        assert!(sale.secret().unwrap_err().to_string().contains("64 hexadecimal digits"));
-        assert_eq!(fs::read_to_string(folder.path().join("secret")).unwrap(), "short");
     }
 }

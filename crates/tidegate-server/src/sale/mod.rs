@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidegate::guard::{ClientIp, Listener};
 use tidegate::{Limit, Limiter};
-use tidegate_sale::{AdminToken, GoodsId, Http, SaleService, Secret, SignedTokens, serve};
+use tidegate_sale::{AdminToken, GoodsId, Http, SaleService, SignedTokens, serve};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Connections at the same time. Each takes some kilobytes, and a file of the system's.
@@ -88,7 +88,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let listener = listen(args.listen).await?;
     let at = listener.local_addr()?;
     let folder = Folder::open(&args.data)?;
-    let secret = folder.secret()?;
     let (admin, kept) = match given {
         Some(admin) => (admin, None),
         None => {
@@ -96,10 +95,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
             (AdminToken::new(&token).with_context(|| folder.admin_file().display().to_string())?, Some(token))
         }
     };
-    let service = start(&args, &folder, &secret).await?;
-    let demo = Demo { args: &args, at, secret: &secret, admin: kept.as_deref() };
+    let service = start(&args, &folder).await?;
+    folder.share_secret(service.secret())?;
+    let demo = Demo { args: &args, at, secret: service.secret(), admin: kept.as_deref() };
     let told = demo.prepare(&service).await?;
-    let router = Http::new(service.clone(), SignedTokens::new(&secret))
+    let router = Http::new(service.clone(), SignedTokens::new(service.secret()))
         .admin_token(admin)
         .client_ip(client_ip)
         .router();
@@ -117,14 +117,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     Ok(Ended::Done)
 }
 
-async fn start(args: &Args, folder: &Folder, secret: &Secret) -> anyhow::Result<SaleService> {
-    let builder = SaleService::builder(secret.clone()).user_limit(args.user_limit.0.clone()).waiters(args.waiters);
+async fn start(args: &Args, folder: &Folder) -> anyhow::Result<SaleService> {
+    let builder = SaleService::builder().user_limit(args.user_limit.0.clone()).waiters(args.waiters);
     let builder = match &args.ip_limit {
         Some(MaybeLimit(limit)) => builder.ip_limit(limit.clone()),
         None => builder.spare_loopback(true),
     };
-    let file = folder.database();
-    builder.embedded(&file).await.with_context(|| file.display().to_string())
+    Ok(builder.embedded(folder.database()).await?)
 }
 
 async fn listen(at: SocketAddr) -> anyhow::Result<Listener> {
