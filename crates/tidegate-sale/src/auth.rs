@@ -137,7 +137,9 @@ pub struct AdminToken {
 #[non_exhaustive]
 pub enum AdminTokenError {
     /// It is short, long, or cannot stand in a header.
-    #[error("the admin token: 16 to 256 visible ASCII characters, such as what `openssl rand -hex 16` prints")]
+    #[error(
+        "the admin token: 16 to 256 visible ASCII characters, such as what `openssl rand -hex 16` prints"
+    )]
     Text,
     /// The system has no randomness to give.
     #[error("the system has no randomness to give: {0}")]

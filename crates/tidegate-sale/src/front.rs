@@ -165,7 +165,8 @@ impl SaleService {
         self.inner.admission.admit(engine, &known, user, client).await?;
         // Much can happen while one waits.
         let known = self.open_and_left(goods)?;
-        let expires = now_ms() / 1000 + u64::from(known.sale.path_ttl);
+        // Told in whole seconds: at least as long as the sale says, and less than one longer.
+        let expires = now_ms().div_ceil(1000) + u64::from(known.sale.path_ttl);
         let path = Path::new(known.epoch, expires).map_err(|error| {
             tracing::error!(target: "tidegate::sale", %error, "the system has no randomness to give");
             Refusal::Busy
@@ -189,7 +190,8 @@ impl SaleService {
         if quantity == 0 || u64::from(quantity) > STOCK_MAX {
             return Err(Refusal::BadRequest("`decrStock`: how many units, from 1 on, such as 1".into()));
         }
-        let is_key = |key: &str| (1..=TEXT_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+        let is_key =
+            |key: &str| (1..=TEXT_MAX).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
         if key.is_some_and(|key| !is_key(key)) {
             return Err(Refusal::BadRequest(
                 "`Idempotency-Key`: 1 to 200 visible ASCII characters, such as a UUID".into(),
@@ -366,7 +368,9 @@ fn check_change(change: &Change) -> Result<(), Refusal> {
     let bad = |text: &'static str| Err(Refusal::BadRequest(text.into()));
     match change {
         Change::AddStock { units: 0 } => bad("`add`: how many units more, from 1 on"),
-        Change::Pause { reason } if reason.chars().count() > TEXT_MAX || reason.chars().any(char::is_control) => {
+        Change::Pause { reason }
+            if reason.chars().count() > TEXT_MAX || reason.chars().any(char::is_control) =>
+        {
             bad("`reason`: at most 200 characters, no control characters")
         }
         Change::Rate { limit } => match Sale::check_rate(limit) {
@@ -400,3 +404,6 @@ fn refused(error: AdminError) -> Refusal {
         AdminError::Fault(fault) => busy(fault),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,3 +39,10 @@ pub use refusal::{Refusal, Text};
 pub use sale::{Change, Sale, SaleError, SaleState};
 pub use secret::{Secret, SignedTokens};
 pub use shown::Shown;
+
+/// The guide is tried out with the other examples.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/sale.md")]
+    struct Sale;
+}

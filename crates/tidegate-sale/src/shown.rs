@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn what_is_left_is_rounded_down_to_two_digits() {
-        for (units, shown) in [(0, 0), (1, 1), (99, 99), (100, 100), (119, 110), (9_999, 9_900), (10_000, 10_000)]
+        for (units, shown) in
+            [(0, 0), (1, 1), (99, 99), (100, 100), (119, 110), (9_999, 9_900), (10_000, 10_000)]
         {
             assert_eq!(rounded(units), shown);
         }

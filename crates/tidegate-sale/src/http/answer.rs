@@ -76,9 +76,10 @@ fn message(refusal: &Refusal, lang: Lang) -> Cow<'static, str> {
     match (lang, refusal) {
         (Lang::En, Refusal::BadRequest(what) | Refusal::WrongState(what)) => what.clone(),
         (Lang::En, Refusal::Paused { reason }) => format!("{}: {reason}", text.en).into(),
-        (Lang::Zh, Refusal::BadRequest(what) | Refusal::WrongState(what) | Refusal::Paused { reason: what }) => {
-            format!("{}：{what}", text.zh).into()
-        }
+        (
+            Lang::Zh,
+            Refusal::BadRequest(what) | Refusal::WrongState(what) | Refusal::Paused { reason: what },
+        ) => format!("{}：{what}", text.zh).into(),
         (Lang::En, _) => text.en.into(),
         (Lang::Zh, _) => text.zh.into(),
     }
@@ -134,13 +135,14 @@ mod tests {
     #[test]
     fn times_to_come_back_are_rounded_up() {
         let limited = |us| Refusal::Limited { retry_after: Duration::from_micros(us) };
-        for (us, seconds, ms) in [(1, "1", 1), (1_000, "1", 1), (1_000_000, "1", 1_000), (1_000_001, "2", 1_001)]
+        for (us, seconds, ms) in
+            [(1, "1", 1), (1_000, "1", 1), (1_000_000, "1", 1_000), (1_000_001, "2", 1_001)]
         {
             let (answer, told) = told(&limited(us), Lang::En);
-            assert_eq!((answer.headers()["retry-after"].to_str().unwrap(), &told["data"]), (
-                seconds,
-                &serde_json::json!({ "retry_after_ms": ms })
-            ));
+            assert_eq!(
+                (answer.headers()["retry-after"].to_str().unwrap(), &told["data"]),
+                (seconds, &serde_json::json!({ "retry_after_ms": ms }))
+            );
         }
     }
 

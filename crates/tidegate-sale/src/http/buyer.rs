@@ -26,7 +26,8 @@ pub(super) async fn decr_stock(app: Arc<App>, ask: Ask) -> Result<Response, Refu
     let (goods, quantity) = (ask.goods()?, ask.quantity()?);
     let headers = &ask.parts.headers;
     // A key that cannot be read must not pass for none: the order might be made twice.
-    let key = headers.contains_key(IDEMPOTENCY_KEY).then(|| only(headers, &IDEMPOTENCY_KEY).unwrap_or_default());
+    let key =
+        headers.contains_key(IDEMPOTENCY_KEY).then(|| only(headers, &IDEMPOTENCY_KEY).unwrap_or_default());
     let sn = app.service.decr_stock(&user, &goods, ask.segment(0), quantity, key).await?;
     Ok(ask.ok(sn))
 }

@@ -43,7 +43,8 @@ pub(super) fn of(app: &App, order: Order) -> Result<Response, Refusal> {
         stopped: app.service.stopped(),
         _place: place,
     };
-    let mut answer = Sse::new(events(watch)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
+    let mut answer =
+        Sse::new(events(watch)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
     answer.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     Ok(answer)
 }

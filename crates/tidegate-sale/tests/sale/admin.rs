@@ -7,10 +7,14 @@ async fn an_operator_makes_a_sale_and_moves_it_along() {
     let place = Place::with(|builder| builder, |http| http).await;
     let sale = r#"{"goods": "phone", "total": 5, "rate": "100/s", "per_user": 2}"#;
     let made = place.admin("POST /admin/sales", sale).await.expect(200).data;
-    assert_eq!((&made["title"], &made["state"], &made["path_ttl"]), (&"phone".into(), &"draft".into(), &60.into()));
+    assert_eq!(
+        (&made["title"], &made["state"], &made["path_ttl"]),
+        (&"phone".into(), &"draft".into(), &60.into())
+    );
     place.admin("POST /admin/sales", sale).await.expect(40_902);
 
-    let to = async |what: &str, body: &str| place.admin(&format!("POST /admin/sales/phone/{what}"), body).await;
+    let to =
+        async |what: &str, body: &str| place.admin(&format!("POST /admin/sales/phone/{what}"), body).await;
     let told = to("open", "").await.expect(40_902);
     assert!(told.message.contains("`warm`"), "says what to do: {told:?}");
     for (what, state) in [("warm", "warm"), ("open", "open")] {
@@ -24,19 +28,29 @@ async fn an_operator_makes_a_sale_and_moves_it_along() {
     to("schedule", r#"{"closes_at": 4102444800000}"#).await.expect(200);
     let listed = place.admin("GET /admin/sales", "").await.expect(200).data;
     let listed = &listed.as_array().unwrap()[0];
-    assert_eq!((&listed["total"], &listed["state"], &listed["closes_at"]), (&12.into(), &"open".into(), &4_102_444_800_000u64.into()));
+    assert_eq!(
+        (&listed["total"], &listed["state"], &listed["closes_at"]),
+        (&12.into(), &"open".into(), &4_102_444_800_000u64.into())
+    );
     assert!(listed["rate"].as_str().unwrap().starts_with("7/s"), "{listed}");
     assert_eq!(place.books().await["total"], 12);
     to("close", "").await.expect(200);
     to("resume", "").await.expect(40_902);
 
     let audit = place.admin("GET /admin/sales/phone/audit", "").await.expect(200).data;
-    let lines: Vec<&str> = audit.as_array().unwrap().iter().map(|line| {
-        assert_eq!(line["by"], "admin@127.0.0.1");
-        assert!(line["at"].is_u64());
-        line["what"].as_str().unwrap()
-    }).collect();
-    for (line, word) in lines.iter().zip(["close", "schedule", "rate", "add_stock", "resume", "counting", "open", "warm"]) {
+    let lines: Vec<&str> = audit
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| {
+            assert_eq!(line["by"], "admin@127.0.0.1");
+            assert!(line["at"].is_u64());
+            line["what"].as_str().unwrap()
+        })
+        .collect();
+    for (line, word) in
+        lines.iter().zip(["close", "schedule", "rate", "add_stock", "resume", "counting", "open", "warm"])
+    {
         assert!(line.contains(word), "{word} in {line}; all: {lines:?}");
     }
     assert!(!audit.to_string().contains(ADMIN));

@@ -67,8 +67,11 @@ async fn many_at_once_with_one_path_get_one_order() {
     let place = Place::open(phones(10)).await;
     let path = place.path("ann").await.expect(200).text().to_owned();
     let all = (0..20).map(|_| place.take("ann", &path, "1"));
-    let numbers: std::collections::HashSet<String> =
-        futures_util::future::join_all(all).await.into_iter().map(|told| told.expect(200).text().to_owned()).collect();
+    let numbers: std::collections::HashSet<String> = futures_util::future::join_all(all)
+        .await
+        .into_iter()
+        .map(|told| told.expect(200).text().to_owned())
+        .collect();
     assert_eq!(numbers.len(), 1);
     assert_eq!(place.books().await["left"], 9);
     place.end().await;
@@ -98,13 +101,15 @@ async fn what_is_anothers_is_not_there() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_path_is_wrong_unless_it_was_used() {
     let mut sale = phones(10);
-    sale.path_ttl = 1;
+    sale.path_ttl = 3;
     let place = Place::open(sale).await;
-    let (used, unused) =
-        (place.path("ann").await.expect(200).text().to_owned(), place.path("bob").await.expect(200).text().to_owned());
+    let (used, unused) = (
+        place.path("ann").await.expect(200).text().to_owned(),
+        place.path("bob").await.expect(200).text().to_owned(),
+    );
     let sn = place.take("ann", &used, "1").await.expect(200).text().to_owned();
-    // Expiry is told in whole seconds of wall time.
-    tokio::time::sleep(std::time::Duration::from_millis(2_100)).await;
+    // Expiry is told in whole seconds of wall time, rounded up.
+    tokio::time::sleep(std::time::Duration::from_millis(4_100)).await;
     place.take("bob", &unused, "1").await.expect(40_402);
     assert_eq!(place.take("ann", &used, "1").await.expect(200).text(), sn);
     place.end().await;

@@ -1,8 +1,8 @@
 //! Every code, as it comes over the wire.
 
 use crate::place::{ADMIN, Place, goods, phones};
-use tidegate_sale::{Change, Secret, SignedTokens};
 use std::time::{Duration, SystemTime};
+use tidegate_sale::{Change, Secret, SignedTokens};
 
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64
@@ -23,7 +23,21 @@ async fn a_parameter_that_cannot_be_is_named() {
     }
     let path = place.path("ann").await.expect(200).text().to_owned();
     let huge = "9".repeat(400);
-    for units in ["", "0", "2", "1000000000", "-1", "+1", "1.5", "one", "0x1", "4294967296", &huge, "1&decrStock=2", "%31%00"] {
+    for units in [
+        "",
+        "0",
+        "2",
+        "1000000000",
+        "-1",
+        "+1",
+        "1.5",
+        "one",
+        "0x1",
+        "4294967296",
+        &huge,
+        "1&decrStock=2",
+        "%31%00",
+    ] {
         let told = place.take("ann", &path, units).await.expect(40_001);
         assert!(told.message.starts_with("`decrStock`: "), "{units}: {told:?}");
     }
@@ -43,12 +57,26 @@ async fn a_parameter_that_cannot_be_is_named() {
 async fn nobody_is_somebody_without_a_good_token() {
     let place = Place::open(phones(10)).await;
     let good = place.bearer("ann");
-    let other = SignedTokens::new(&Secret::random().unwrap()).issue(&"ann".parse().unwrap(), Duration::from_secs(60));
+    let other =
+        SignedTokens::new(&Secret::random().unwrap()).issue(&"ann".parse().unwrap(), Duration::from_secs(60));
     let expired = SignedTokens::new(&place.secret).issue(&"ann".parse().unwrap(), Duration::ZERO);
     let (bob, mac) = ("Ym9i", good.rsplit_once('.').unwrap().1);
     let forged = format!("Bearer v1.{bob}.99999999999.{mac}");
-    for token in ["", "Bearer", "Bearer ", "Basic x", &format!("Bearer {other}"), &format!("Bearer {expired}"), &forged] {
-        for what in ["GET /randomPath?goodsId=phone&user=ann&userId=ann", "POST /x/decrStock?goodsId=phone&decrStock=1", "GET /orders/phone-1-1", "POST /orders/phone-1-1/cancel"] {
+    for token in [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic x",
+        &format!("Bearer {other}"),
+        &format!("Bearer {expired}"),
+        &forged,
+    ] {
+        for what in [
+            "GET /randomPath?goodsId=phone&user=ann&userId=ann",
+            "POST /x/decrStock?goodsId=phone&decrStock=1",
+            "GET /orders/phone-1-1",
+            "POST /orders/phone-1-1/cancel",
+        ] {
             let fields = [("authorization", token), ("x-user", "ann"), ("cookie", "user=ann")];
             place.client().await.ask(what, &fields, "").await.expect(40_101);
         }
@@ -61,7 +89,14 @@ async fn nobody_is_somebody_without_a_good_token() {
     place.client().await.ask("GET /randomPath?goodsId=phone", &fields, "").await.expect(40_101);
     for wrong in ["Bearer 0123456789abcdeF", "Bearer 0123456789abcde", "0123456789abcdef"] {
         let fields = [("authorization", wrong)];
-        for what in ["GET /admin/sales", "POST /admin/sales", "POST /admin/sales/phone/close", "POST /orders/phone-1-1/pay", "GET /admin/sales/phone/audit", "POST /admin/dead/phone-1-1/drop"] {
+        for what in [
+            "GET /admin/sales",
+            "POST /admin/sales",
+            "POST /admin/sales/phone/close",
+            "POST /orders/phone-1-1/pay",
+            "GET /admin/sales/phone/audit",
+            "POST /admin/dead/phone-1-1/drop",
+        ] {
             place.client().await.ask(what, &fields, "{}").await.expect(40_301);
         }
     }
@@ -82,7 +117,10 @@ async fn what_is_not_there_says_so_in_the_same_shape() {
     for what in ["GET /", "GET /nowhere", "POST /orders/phone-1-1/refund", "GET /a/b/c/d", "DELETE /%ff%fe"] {
         place.ask("ann", what).await.expect(40_400);
     }
-    for (what, allow) in [("GET /x/decrStock?goodsId=phone&decrStock=1", "POST"), ("DELETE /randomPath?goodsId=phone", "GET,HEAD,POST")] {
+    for (what, allow) in [
+        ("GET /x/decrStock?goodsId=phone&decrStock=1", "POST"),
+        ("DELETE /randomPath?goodsId=phone", "GET,HEAD,POST"),
+    ] {
         let told = place.ask("ann", what).await.expect(40_500);
         assert_eq!(told.field("allow"), Some(allow), "{told:?}");
     }
@@ -125,7 +163,11 @@ async fn a_sale_that_is_not_open_says_why_and_until_when() {
     let sn = place.take("ann", &path, "1").await.expect(200).text().to_owned();
     place.change(&goods(), Change::Close).await;
     place.path("bob").await.expect(41_002);
-    assert_eq!(place.take("ann", &path, "1").await.expect(200).text(), sn, "an order that is made stays told");
+    assert_eq!(
+        place.take("ann", &path, "1").await.expect(200).text(),
+        sn,
+        "an order that is made stays told"
+    );
     place.end().await;
 }
 
@@ -151,7 +193,10 @@ async fn a_page_finds_all_it_shows() {
     let place = Place::open(sale).await;
     let shown = place.client().await.ask("GET /sale/phone", &[], "").await.expect(200).data;
     assert_eq!(shown["title"], "Phone 15 \"黑\"");
-    assert_eq!((&shown["state"], &shown["left"], &shown["per_user"]), (&"open".into(), &12_000.into(), &1.into()));
+    assert_eq!(
+        (&shown["state"], &shown["left"], &shown["per_user"]),
+        (&"open".into(), &12_000.into(), &1.into())
+    );
     assert!(shown["now"].is_u64() && shown["rate"].is_string() && shown.get("opens_at").is_some(), "{shown}");
     place.end().await;
 }

@@ -19,8 +19,9 @@ fn query() -> impl Strategy<Value = String> {
         "(%[0-9a-fA-F]{2}){0,8}",
         "[!-~&&[^#\"<>`{}|\\\\^]]{0,40}",
     ];
-    prop::collection::vec((name, value), 0..5)
-        .prop_map(|pairs| pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&"))
+    prop::collection::vec((name, value), 0..5).prop_map(|pairs| {
+        pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
+    })
 }
 
 #[test]
@@ -32,9 +33,11 @@ fn any_query_and_any_path_get_an_answer_of_the_sale() {
     let path = "[!-~&&[^#?\"<>`{}|\\\\^/]]{0,60}";
     let mut runner = TestRunner::new(Config { cases: 2_000, failure_persistence: None, ..Config::default() });
     let ran = runner.run(&(path, query()), |(path, query)| {
-        for (method, address) in
-            [("POST", format!("/{path}/decrStock?{query}")), ("GET", format!("/randomPath?{query}")), ("GET", format!("/orders/{path}?{query}"))]
-        {
+        for (method, address) in [
+            ("POST", format!("/{path}/decrStock?{query}")),
+            ("GET", format!("/randomPath?{query}")),
+            ("GET", format!("/orders/{path}?{query}")),
+        ] {
             let request = Request::builder().method(method).uri(&address).header("authorization", &auth);
             let Ok(request) = request.body(Body::empty()) else { continue };
             let (status, body) = runtime.block_on(async {

@@ -56,7 +56,8 @@ impl Place {
         let service = build(SaleService::builder()).embedded(folder.path().join("sale.db")).await.unwrap();
         let secret = service.secret().clone();
         let router = http(
-            Http::new(service.clone(), SignedTokens::new(&secret)).admin_token(AdminToken::new(ADMIN).unwrap()),
+            Http::new(service.clone(), SignedTokens::new(&secret))
+                .admin_token(AdminToken::new(ADMIN).unwrap()),
         )
         .router();
         let listener = Listener::bind("127.0.0.1:0").await.unwrap();
@@ -138,7 +139,9 @@ impl Place {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(crate::client::PATIENCE, asked).await.unwrap_or_else(|_| panic!("in vain: {what}"));
+        tokio::time::timeout(crate::client::PATIENCE, asked)
+            .await
+            .unwrap_or_else(|_| panic!("in vain: {what}"));
     }
 
     /// Waits until an order stands there.

@@ -32,7 +32,8 @@ impl Demo<'_> {
             service.create(self.sale(), BY).await.with_context(|| format!("the sale of {goods}"))?;
         }
         for (from, change) in [("draft", Change::Warm), ("warm", Change::Open)] {
-            let is_there = find().is_some_and(|(sale, state)| state.to_string() == from && sale.opens_at.is_none());
+            let is_there =
+                find().is_some_and(|(sale, state)| state.to_string() == from && sale.opens_at.is_none());
             if is_there {
                 service.change(goods, change, BY).await.with_context(|| format!("the sale of {goods}"))?;
             }
@@ -52,7 +53,13 @@ impl Demo<'_> {
     fn told(&self, sale: &Sale, state: &SaleState, books: &Books) -> Result<String, std::fmt::Error> {
         let (goods, url, data) = (&sale.goods, self.url(), self.args.data.display());
         let mut out = String::new();
-        writeln!(out, "The sale of {goods} is {}: {} of {} units left,", plain(&state.to_string()), books.left, books.total)?;
+        writeln!(
+            out,
+            "The sale of {goods} is {}: {} of {} units left,",
+            plain(&state.to_string()),
+            books.left,
+            books.total
+        )?;
         writeln!(out, "{} buyers let in, {} for each.\n", sale.rate, sale.per_user)?;
         writeln!(out, "  books        {url}/sale/{goods}/books")?;
         writeln!(out, "  data         {data} (sale.db, secret, admin-token)")?;
@@ -72,7 +79,9 @@ impl Demo<'_> {
     fn hints(&self, out: &mut String, state: &SaleState, books: &Books) -> std::fmt::Result {
         let (goods, url) = (&books.goods, self.url());
         let post = |what: &str, body: &str| {
-            format!("  curl -s -H 'Authorization: Bearer ADMIN-TOKEN' -d '{body}' {url}/admin/sales/{goods}/{what}\n")
+            format!(
+                "  curl -s -H 'Authorization: Bearer ADMIN-TOKEN' -d '{body}' {url}/admin/sales/{goods}/{what}\n"
+            )
         };
         match state {
             SaleState::Closed => {
@@ -80,7 +89,11 @@ impl Demo<'_> {
             }
             SaleState::Paused { .. } => writeln!(out, "It is paused; go on with\n\n{}", post("resume", "{}")),
             _ if books.left == 0 => {
-                writeln!(out, "It is sold out; more units come with\n\n{}", post("stock", r#"{"add": 10000}"#))
+                writeln!(
+                    out,
+                    "It is sold out; more units come with\n\n{}",
+                    post("stock", r#"{"add": 10000}"#)
+                )
             }
             _ => Ok(()),
         }
@@ -91,7 +104,10 @@ impl Demo<'_> {
         let (url, auth) = (self.url(), r#"-H "Authorization: Bearer $TOKEN""#);
         writeln!(out, "Buy from it, in another terminal:\n")?;
         writeln!(out, "  TOKEN={}", self.token())?;
-        writeln!(out, "  WAY=$(curl -s {auth} '{url}/randomPath?goodsId={goods}' | {DATA}); echo \"path $WAY\"")?;
+        writeln!(
+            out,
+            "  WAY=$(curl -s {auth} '{url}/randomPath?goodsId={goods}' | {DATA}); echo \"path $WAY\""
+        )?;
         writeln!(
             out,
             "  ORDER=$(curl -s -X POST {auth} \"{url}/$WAY/decrStock?goodsId={goods}&decrStock=1\" | {DATA}); echo \"order $ORDER\""

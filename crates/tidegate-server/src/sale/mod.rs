@@ -80,7 +80,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
         proxies => ClientIp::behind(proxies).map_err(|error| Usage(format!("--trusted-proxy: {error}")))?,
     };
     let usage = |error: &dyn std::fmt::Display| Usage(format!("--admin-token: {error}"));
-    let given = args.admin_token.as_deref().map(AdminToken::new).transpose().map_err(|error| usage(&error))?;
+    let given =
+        args.admin_token.as_deref().map(AdminToken::new).transpose().map_err(|error| usage(&error))?;
     more_files();
     // Standard output is for what people paste.
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
@@ -128,7 +129,8 @@ async fn start(args: &Args, folder: &Folder) -> anyhow::Result<SaleService> {
 
 async fn listen(at: SocketAddr) -> anyhow::Result<Listener> {
     let listener = Listener::bind(at).await;
-    let listener = listener.with_context(|| format!("cannot listen on {at}; choose another with --listen"))?;
+    let listener =
+        listener.with_context(|| format!("cannot listen on {at}; choose another with --listen"))?;
     Ok(listener.connections(Limiter::new().gate("connections", CONNECTIONS)?)?)
 }
 
