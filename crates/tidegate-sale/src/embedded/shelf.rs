@@ -289,6 +289,12 @@ impl Ledger {
         waiting
     }
 
+    /// Nobody writes any more: whoever waits is not left waiting.
+    pub(super) fn abandon(&mut self) {
+        self.is_in_doubt = true;
+        self.paths.values_mut().filter_map(|used| used.waiting.as_mut()).for_each(Vec::clear);
+    }
+
     fn tell(&mut self, path: &PathId, answer: &Answer) {
         for reply in self.waiting(path) {
             // Whoever asked may have gone away.

@@ -10,7 +10,7 @@
 use super::bells::Bells;
 use super::fault::{Kind, WriteFault};
 use super::place::Place;
-use super::shelf::Shelf;
+use super::shelf::{Ledger, Shelf};
 use crate::goods::GoodsId;
 use crate::sale::{Change, SaleState};
 use crate::time::now_ms;
@@ -162,6 +162,19 @@ where
     }
 }
 
+/// If the thread panics, nobody is left waiting for it.
+struct Watch(Arc<Shelves>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for shelf in self.0.load().values() {
+                shelf.with(Ledger::abandon);
+            }
+        }
+    }
+}
+
 /// What the thread owns.
 pub(super) struct Desk {
     pub(super) conn: Connection,
@@ -178,7 +191,10 @@ pub(super) struct Desk {
 
 impl Desk {
     /// Until nobody can ask any more.
-    pub(super) fn serve(self, mut errands: mpsc::Receiver<Errand>) {
+    pub(super) fn serve(self, errands: mpsc::Receiver<Errand>) {
+        let _watch = Watch(self.shelves.clone());
+        // Closed before the watch looks.
+        let mut errands = errands;
         let mut batch = Vec::with_capacity(BATCH_MAX);
         let mut stop = None;
         while stop.is_none() && errands.blocking_recv_many(&mut batch, BATCH_MAX) > 0 {
@@ -243,7 +259,7 @@ impl Desk {
     fn transact(&self, tx: &Tx<'_>, jobs: &mut [Box<dyn Job>]) -> Result<(), WriteFault> {
         self.conn.execute_batch("BEGIN IMMEDIATE")?;
         let worked = jobs.iter_mut().try_for_each(|job| job.run(tx)).and_then(|()| self.enter(tx));
-        let outcome = worked.and_then(|versions| self.commit().map(|()| versions));
+        let outcome = worked.and_then(|versions| self.commit(tx).map(|()| versions));
         match outcome {
             Ok(versions) => {
                 self.versions.borrow_mut().extend(versions);
@@ -259,9 +275,12 @@ impl Desk {
         }
     }
 
-    fn commit(&self) -> Result<(), WriteFault> {
+    #[cfg_attr(not(test), expect(unused_variables, reason = "tests choose what to spoil"))]
+    fn commit(&self, tx: &Tx<'_>) -> Result<(), WriteFault> {
         #[cfg(test)]
-        if let Some(commit) = self.commits.lock().unwrap().pop() {
+        if !tx.entries.borrow().is_empty()
+            && let Some(commit) = self.commits.lock().unwrap().pop()
+        {
             return commit.end(&self.conn);
         }
         self.conn.execute_batch("COMMIT").map_err(|error| WriteFault::of_commit(&error))
@@ -290,9 +309,12 @@ impl Desk {
     }
 
     /// Holds a sale whose memory and file may differ: in memory at once, in the file if it
-    /// takes it. Going on reads the file again.
+    /// takes it. Going on reads the file again; until then, the first reason stands.
     pub(super) fn pause(&self, goods: &GoodsId, reason: &str) {
         let Some(shelf) = self.shelf(goods) else { return };
+        if shelf.with(|ledger| ledger.is_in_doubt) {
+            return;
+        }
         tracing::error!(%goods, reason, "the sale is paused");
         let state = SaleState::Paused { reason: reason.to_owned() };
         let is_over = shelf.with(|ledger| {
