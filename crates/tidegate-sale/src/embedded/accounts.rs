@@ -4,10 +4,11 @@
 //! file, what is in flight and left from memory. At such a moment they must agree to the unit;
 //! a difference is no delay that will pass, and pauses the sale.
 
+use super::desk::Desk;
 use super::fault::WriteFault;
 use super::load;
 use super::shelf::Shelf;
-use super::writer::{Desk, Writer};
+use super::writer::Writer;
 use crate::books::Books;
 use crate::time::now_ms;
 use std::sync::Arc;

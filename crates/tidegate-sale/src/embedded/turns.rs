@@ -1,9 +1,10 @@
 //! What becomes of placed orders: paid, given up, not paid in time. Each is a compare-and-set
 //! in the file; what it gives back is back in the same transaction, and then in memory.
 
+use super::desk::{Desk, Tx};
 use super::fault::WriteFault;
 use super::read;
-use super::writer::{Desk, Tx, Writer};
+use super::writer::Writer;
 use crate::engine::{Turn, Turned};
 use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
