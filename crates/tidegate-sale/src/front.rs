@@ -215,7 +215,7 @@ impl SaleService {
     /// A sale that is open and, as far as is known here, has something left.
     fn open_and_left(&self, goods: &GoodsId) -> Result<Arc<Known>, Refusal> {
         let known = self.inner.engine.known(goods).ok_or(Refusal::UnknownGoods)?;
-        Phase::at(now_ms(), &known.sale, &known.state).is_open()?;
+        Phase::at(now_ms(), &known.sale, &known.state).must_be_open()?;
         if known.left == Some(0) { Err(Refusal::SoldOut) } else { Ok(known) }
     }
 
@@ -392,6 +392,7 @@ fn turned(turned: Turned) -> Result<Order, Refusal> {
 }
 
 /// The log is told what happened; a buyer is told to come back.
+#[expect(clippy::needless_pass_by_value, reason = "errors are mapped with it")]
 fn busy(fault: Fault) -> Refusal {
     tracing::warn!(target: "tidegate::sale", %fault, "the engine does not answer");
     Refusal::Busy

@@ -258,7 +258,7 @@ impl Phase {
     }
 
     /// What a buyer is told unless it is open.
-    pub(crate) fn is_open(self) -> Result<(), Refusal> {
+    pub(crate) fn must_be_open(self) -> Result<(), Refusal> {
         match self {
             Self::Open => Ok(()),
             Self::NotOpenYet(opens_at) => Err(Refusal::NotOpenYet { opens_at }),

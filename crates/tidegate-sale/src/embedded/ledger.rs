@@ -110,7 +110,7 @@ impl Ledger {
     }
 
     pub(super) fn check(&self, ask: &Reserve, now: u64) -> Result<(), Refusal> {
-        Phase::at(now, &self.sale, &self.state).is_open()?;
+        Phase::at(now, &self.sale, &self.state).must_be_open()?;
         if ask.epoch != self.epoch || ask.is_expired {
             return Err(Refusal::WrongPath);
         }
