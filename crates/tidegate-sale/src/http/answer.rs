@@ -43,7 +43,7 @@ pub(super) fn refused(refusal: &Refusal, lang: Lang) -> Response {
     let mut answer = answer(status, body);
     if let Some(after) = refusal.retry_after(now) {
         // Rounded up: who comes back by it is not too early.
-        let seconds = after.as_millis().div_ceil(1000);
+        let seconds = after.as_micros().div_ceil(1_000_000);
         let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
