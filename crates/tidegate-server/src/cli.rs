@@ -1,7 +1,7 @@
 //! The command line as a whole, and which module runs which command.
 
 use crate::exit::{self, CODES, Ended};
-use crate::{journal, storm, terminal};
+use crate::{journal, sale, storm, terminal};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -19,6 +19,8 @@ struct Cli {
 enum Command {
     /// Look into the journal of deferred calls, and act on it.
     Journal(journal::Args),
+    /// Run a flash sale on this machine, ready to buy from.
+    Sale(Box<sale::Args>),
     /// Let a crowd loose on a running sale, and check its books afterwards.
     Storm(Box<storm::Args>),
 }
@@ -35,11 +37,16 @@ fn run(command: Command) -> anyhow::Result<Ended> {
     let mut builder = match command {
         // The sale under load needs the other cores.
         Command::Storm(_) => tokio::runtime::Builder::new_current_thread(),
-        Command::Journal(_) => tokio::runtime::Builder::new_multi_thread(),
+        Command::Journal(_) | Command::Sale(_) => tokio::runtime::Builder::new_multi_thread(),
     };
-    let runtime = builder.worker_threads(2).enable_all().build()?;
+    if let Command::Journal(_) = command {
+        // It mostly waits; a sale gets all cores.
+        builder.worker_threads(2);
+    }
+    let runtime = builder.enable_all().build()?;
     let ended = match command {
         Command::Journal(args) => runtime.block_on(journal::run(args)),
+        Command::Sale(args) => runtime.block_on(sale::run(*args)),
         Command::Storm(args) => runtime.block_on(storm::run(*args)),
     };
     // What still runs is dropped, and what it started killed. Only a thread that hangs, such as

@@ -7,6 +7,7 @@
 mod cli;
 mod exit;
 mod journal;
+mod sale;
 mod storm;
 mod terminal;
 

@@ -156,6 +156,11 @@ impl ClientIp {
         Self { ipv6_bits: bits, ..self }
     }
 
+    /// True if this peer is one of the trusted proxies, whose word on its clients counts.
+    pub fn is_trusted(&self, peer: IpAddr) -> bool {
+        self.trusted.contain(peer.to_canonical())
+    }
+
     /// The client, by its network.
     pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<Client> {
         let ip = self.address(peer, headers)?;

@@ -1,0 +1,129 @@
+//! What operators do: create sales, move them along, change them, and look.
+
+use super::App;
+use super::ask::Ask;
+use crate::refusal::Refusal;
+use crate::sale::{Change, Sale, SaleState};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use tidegate::Limit;
+
+/// A sale as it was defined, and where it stands.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    sale: Sale,
+    #[serde(flatten)]
+    state: SaleState,
+}
+
+/// `GET /admin/sales`
+pub(super) async fn list(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    ask.operator(&app)?;
+    let sales = app.service.sales().into_iter().map(|(sale, state)| Listed { sale, state });
+    Ok(ask.ok(sales.collect::<Vec<_>>()))
+}
+
+/// `POST /admin/sales`
+pub(super) async fn create(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    let by = ask.operator(&app)?;
+    let lang = ask.lang;
+    let mut sale: Sale = ask.json().await?;
+    if sale.title.is_empty() {
+        sale.title = sale.goods.to_string();
+    }
+    app.service.create(sale.clone(), &by).await?;
+    Ok(super::answer::ok(Listed { sale, state: SaleState::Draft }, lang))
+}
+
+/// `GET /admin/sales/{goods}/audit|dead`
+pub(super) async fn look(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    ask.operator(&app)?;
+    let goods = ask.goods_at(2)?;
+    match ask.segment(3) {
+        "audit" => Ok(ask.ok(app.service.audit(&goods).await?)),
+        "dead" => Ok(ask.ok(app.service.dead(&goods).await?)),
+        _ => Err(Refusal::BadRequest("the address: `audit` or `dead` at its end".into())),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pause {
+    #[serde(default = "by_hand")]
+    reason: String,
+}
+
+fn by_hand() -> String {
+    "by an operator".into()
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stock {
+    add: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rate {
+    limit: Limit,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Schedule {
+    #[serde(default)]
+    opens_at: Option<u64>,
+    #[serde(default)]
+    closes_at: Option<u64>,
+}
+
+/// `POST /admin/sales/{goods}/warm|open|pause|resume|close|stock|rate|schedule`
+pub(super) async fn change(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    let by = ask.operator(&app)?;
+    let (goods, lang) = (ask.goods_at(2)?, ask.lang);
+    let change = read_change(ask).await?;
+    let state = app.service.change(&goods, change, &by).await?;
+    Ok(super::answer::ok(state, lang))
+}
+
+async fn read_change(ask: Ask) -> Result<Change, Refusal> {
+    let plain = match ask.segment(3) {
+        "warm" => Change::Warm,
+        "open" => Change::Open,
+        "resume" => Change::Resume,
+        "close" => Change::Close,
+        "pause" => return ask.json().await.map(|Pause { reason }| Change::Pause { reason }),
+        "stock" => return ask.json().await.map(|Stock { add }| Change::AddStock { units: add }),
+        "rate" => return ask.json().await.map(|Rate { limit }| Change::Rate { limit }),
+        "schedule" => {
+            let Schedule { opens_at, closes_at } = ask.json().await?;
+            return Ok(Change::Schedule { opens_at, closes_at });
+        }
+        _ => {
+            return Err(Refusal::BadRequest(
+                "the address: `warm`, `open`, `pause`, `resume`, `close`, `stock`, `rate` or `schedule` at its end"
+                    .into(),
+            ));
+        }
+    };
+    ask.json::<Nothing>().await.map(|Nothing {}| plain)
+}
+
+/// `POST /admin/dead/{sn}/replay|drop`
+pub(super) async fn bury(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    let by = ask.operator(&app)?;
+    let sn = ask.order_at(2)?;
+    let order = match ask.segment(3) {
+        "replay" => app.service.replay(&sn, &by).await?,
+        "drop" => app.service.drop_dead(&sn, &by).await?,
+        _ => return Err(Refusal::BadRequest("the address: `replay` or `drop` at its end".into())),
+    };
+    Ok(ask.ok(super::orders::Shown::from(&order)))
+}

@@ -1,0 +1,163 @@
+//! `tidegate sale`: a sale on this machine, ready to buy from.
+
+mod demo;
+mod folder;
+
+use crate::exit::{CODES, Ended, Usage};
+use anyhow::Context as _;
+use demo::Demo;
+use folder::Folder;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tidegate::guard::{ClientIp, Listener};
+use tidegate::{Limit, Limiter};
+use tidegate_sale::{AdminToken, GoodsId, Http, SaleService, SignedTokens, serve};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Connections at the same time. Each takes some kilobytes, and a file of the system's.
+const CONNECTIONS: &str = "20000 concurrent";
+
+const HELP: &str = "\
+Limits are written as in `1000/s burst 1s wait 1s`; `off` is none. The sale is made when it is
+not there yet: then --stock, --rate and --per-user count, later the admin API changes it.";
+
+/// Run a flash sale: one process, one SQLite file, nothing installed.
+#[derive(clap::Args, Debug)]
+#[command(after_help = format!("{HELP}\n\n{CODES}"))]
+pub(crate) struct Args {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// The folder for the database, the secret and the admin token; made if it is not there.
+    #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
+    data: PathBuf,
+    /// What is sold.
+    #[arg(long, value_name = "ID", default_value = "demo")]
+    goods: GoodsId,
+    /// How many units.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    stock: u64,
+    /// How many buyers are let in.
+    #[arg(long, value_name = "LIMIT", default_value = "1000/s burst 1s wait 1s")]
+    rate: Limit,
+    /// How many units one user may buy.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    per_user: u32,
+    /// How often one user may ask for a path.
+    #[arg(long, value_name = "LIMIT", default_value = "5/s burst 10", value_parser = limit_or_off)]
+    user_limit: MaybeLimit,
+    /// How often one address may ask for a path. Unless given it is `50/s burst 100`, and spares
+    /// this machine's own addresses, from which the storm comes.
+    #[arg(long, value_name = "LIMIT", value_parser = limit_or_off)]
+    ip_limit: Option<MaybeLimit>,
+    /// How many buyers may wait for their start at the same time.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    waiters: usize,
+    /// What operators sign in with, 16 characters or more; made and kept in the folder unless given.
+    #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+    /// A proxy whose X-Forwarded-For is believed: an address, a network such as 10.0.3.0/24,
+    /// `loopback` or `private`. May be given several times.
+    #[arg(long, value_name = "NETWORK")]
+    trusted_proxy: Vec<String>,
+}
+
+/// A limit, or none.
+#[derive(Clone, Debug)]
+struct MaybeLimit(Option<Limit>);
+
+fn limit_or_off(text: &str) -> Result<MaybeLimit, String> {
+    if text == "off" {
+        return Ok(MaybeLimit(None));
+    }
+    text.parse().map(|limit| MaybeLimit(Some(limit))).map_err(|error: tidegate::LimitError| error.to_string())
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
+    let client_ip = match &args.trusted_proxy[..] {
+        [] => ClientIp::peer(),
+        proxies => ClientIp::behind(proxies).map_err(|error| Usage(format!("--trusted-proxy: {error}")))?,
+    };
+    let usage = |error: &dyn std::fmt::Display| Usage(format!("--admin-token: {error}"));
+    let given =
+        args.admin_token.as_deref().map(AdminToken::new).transpose().map_err(|error| usage(&error))?;
+    more_files();
+    // Standard output is for what people paste.
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
+    let _ = log.with_max_level(tracing_subscriber::filter::LevelFilter::WARN).try_init();
+    let listener = listen(args.listen).await?;
+    let at = listener.local_addr()?;
+    let folder = Folder::open(&args.data)?;
+    let (admin, kept) = match given {
+        Some(admin) => (admin, None),
+        None => {
+            let token = folder.admin_token()?;
+            (AdminToken::new(&token).with_context(|| folder.admin_file().display().to_string())?, Some(token))
+        }
+    };
+    let service = start(&args, &folder).await?;
+    folder.share_secret(service.secret())?;
+    let demo = Demo { args: &args, at, secret: service.secret(), admin: kept.as_deref() };
+    let told = demo.prepare(&service).await?;
+    let router = Http::new(service.clone(), SignedTokens::new(service.secret()))
+        .admin_token(admin)
+        .client_ip(client_ip)
+        .router();
+    let signalled = signals()?;
+    let mut out = std::io::stdout();
+    out.write_all(told.as_bytes()).and_then(|()| out.flush())?;
+    let leaving = service.clone();
+    serve(listener, router, async move {
+        signalled.await;
+        leaving.leave();
+    })
+    .await;
+    service.stop().await;
+    writeln!(out, "stopped; every order that was given a number is in {}", folder.database().display())?;
+    Ok(Ended::Done)
+}
+
+async fn start(args: &Args, folder: &Folder) -> anyhow::Result<SaleService> {
+    let builder = SaleService::builder().user_limit(args.user_limit.0.clone()).waiters(args.waiters);
+    let builder = match &args.ip_limit {
+        Some(MaybeLimit(limit)) => builder.ip_limit(limit.clone()),
+        None => builder.spare_loopback(true),
+    };
+    Ok(builder.embedded(folder.database()).await?)
+}
+
+async fn listen(at: SocketAddr) -> anyhow::Result<Listener> {
+    let listener = Listener::bind(at).await;
+    let listener =
+        listener.with_context(|| format!("cannot listen on {at}; choose another with --listen"))?;
+    Ok(listener.connections(Limiter::new().gate("connections", CONNECTIONS)?)?)
+}
+
+/// Ends at the first signal to end. A second one ends the program at once.
+fn signals() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let next = async move || {
+        tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+    };
+    let (first, is_first) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut next = next;
+        next().await;
+        let _ = first.send(());
+        eprintln!("stopping: what has begun is finished; once more to end at once");
+        next().await;
+        std::process::exit(1);
+    });
+    Ok(async move {
+        let _ = is_first.await;
+    })
+}
+
+/// As many open files as the system lets a process have: each connection is one.
+fn more_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where that is refused, the listener waits for a free one.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}

@@ -1,0 +1,186 @@
+//! `tidegate sale` as a newcomer runs it: what it prints is pasted into a shell.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+use testkit::servers::wait_until;
+
+/// For machines that are busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A sale that runs, and what it has printed so far.
+struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    printed: String,
+}
+
+fn tidegate(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .arg("sale")
+        .args(args)
+        .current_dir(folder)
+        .env_remove("TIDEGATE_ADMIN_TOKEN")
+        .stdin(Stdio::null());
+    command
+}
+
+impl Running {
+    /// Starts it on a port that the system chooses, and reads up to the last line.
+    fn start(folder: &Path, args: &[&str]) -> Self {
+        let args = [&["--listen", "127.0.0.1:0"], args].concat();
+        let mut child =
+            tidegate(folder, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut printed = String::new();
+        while !printed.contains("docs/sale.md") {
+            if out.read_line(&mut printed).unwrap() == 0 {
+                let mut error = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+                panic!("it ended: {printed}{error}");
+            }
+        }
+        Self { child, out, printed }
+    }
+
+    /// The indented lines below the one that begins so.
+    fn lines(&self, below: &str) -> Vec<&str> {
+        let lines = self.printed.lines().skip_while(|line| !line.starts_with(below));
+        let lines: Vec<&str> =
+            lines.skip(2).take_while(|line| line.starts_with("  ")).map(str::trim_start).collect();
+        assert!(!lines.is_empty(), "{below} in {}", self.printed);
+        lines
+    }
+
+    /// What stands behind this word.
+    fn word(&self, name: &str) -> &str {
+        let line = self.printed.lines().find_map(|line| line.trim_start().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} in {}", self.printed)).trim()
+    }
+
+    fn books(&self) -> Value {
+        let told: Value = serde_json::from_str(&shell(&format!("curl -sS {}", self.word("books")))).unwrap();
+        assert_eq!(told["data"]["balanced"], true, "{told}");
+        told["data"].clone()
+    }
+
+    /// Ends it by this signal, which has to go well; the rest of what it printed.
+    fn end(mut self, signal: Signal) -> String {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let mut ended = None;
+        wait_until("it has ended", PATIENCE, || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        let (mut out, mut error) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        assert_eq!(ended.unwrap().code(), Some(0), "{out}{error}");
+        out
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn shell(script: &str) -> String {
+    let Output { status, stdout, stderr } = Command::new("sh").args(["-ec", script]).output().unwrap();
+    let (out, error) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(status.success(), "{script}\n{out}{error}");
+    out
+}
+
+#[test]
+fn what_is_printed_buys_and_a_restart_keeps_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Running::start(folder.path(), &[]);
+    assert!(first.printed.contains("10000 of 10000 units left"), "{}", first.printed);
+    let out = shell(&first.lines("Buy from it").join("\n"));
+    let mut lines = out.lines();
+    assert!(lines.next().unwrap().strip_prefix("path ").is_some_and(|path| path.len() == 55), "{out}");
+    let sn = lines.next().unwrap().strip_prefix("order ").unwrap();
+    assert!(sn.starts_with("demo-"), "{out}");
+    let order: Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert_eq!((&order["code"], &order["data"]["order_sn"]), (&200.into(), &sn.into()), "{out}");
+    assert_eq!(first.books()["left"], 9_999);
+    let storm = first.lines("Then let a million")[0];
+    assert!(storm.starts_with("cargo run --release -- storm --url http://127.0.0.1:"), "{storm}");
+
+    let token = first.word("admin token").to_owned();
+    let audit = first.word("books").replace("/sale/demo/books", "/admin/sales/demo/audit");
+    let audit = shell(&format!("curl -sS -H 'Authorization: Bearer {token}' {audit}"));
+    assert!(audit.contains("\"tidegate sale\""), "{audit}");
+    assert!(first.end(Signal::TERM).contains("stopped"));
+
+    let again = Running::start(folder.path(), &["--stock", "5"]);
+    assert!(again.printed.contains("9999 of 10000 units left"), "{}", again.printed);
+    assert_eq!(again.word("admin token"), token);
+    shell(&again.lines("Buy from it").join("\n"));
+    assert_eq!(again.books()["left"], 9_998);
+    again.end(Signal::INT);
+}
+
+#[test]
+fn its_options_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = [
+        "--goods",
+        "phone-15",
+        "--stock",
+        "1",
+        "--rate",
+        "100/s",
+        "--data",
+        "my data",
+        "--ip-limit",
+        "1/h burst 1",
+    ];
+    let sale = Running::start(folder.path(), &[&args[..], &["--admin-token", "0123456789abcdef"]].concat());
+    assert!(!sale.printed.contains("0123456789abcdef"), "the operator knows it already");
+    let storm = sale.lines("Then let a million")[0];
+    assert!(storm.ends_with("--goods phone-15 --data 'my data'"), "{storm}");
+    shell(&sale.lines("Buy from it").join("\n"));
+    assert_eq!(sale.books()["left"], 0);
+    for file in ["sale.db", "secret"] {
+        let found = std::fs::metadata(folder.path().join("my data").join(file)).unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077, 0, "{file}");
+    }
+    sale.end(Signal::TERM);
+    let again = Running::start(folder.path(), &args);
+    assert!(again.printed.contains("sold out; more units come with"), "{}", again.printed);
+    again.end(Signal::TERM);
+}
+
+#[test]
+fn what_cannot_be_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), &[]);
+    let taken = running.word("books").trim_start_matches("http://").split('/').next().unwrap();
+    for (args, code, told) in [
+        (&["--listen", taken, "--data", "other"][..], 1, "choose another with --listen"),
+        (&["--listen", "127.0.0.1:0"], 1, "another process serves this file"),
+        (&["--admin-token", "short"], 2, "16 to 256"),
+        (&["--rate", "fast"], 2, "fast"),
+        (&["--goods", "a b"], 2, "an id is"),
+        (&["--trusted-proxy", "10.0.0.0/33"], 2, "--trusted-proxy"),
+        (&["--ip-limit", "none"], 2, "none"),
+        (&["--listen", "127.0.0.1:0", "--data", "third", "--rate", "5 concurrent"], 1, "`rate`"),
+        (&["--listen", "127.0.0.1:0", "--data", "fourth", "--stock", "0"], 1, "`total`"),
+    ] {
+        let ended = tidegate(folder.path(), args).output().unwrap();
+        let error = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(code), "{args:?}: {error}");
+        assert!(error.contains(told), "{args:?}: {error}");
+    }
+    running.end(Signal::TERM);
+}
