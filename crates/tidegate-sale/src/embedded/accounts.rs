@@ -2,7 +2,8 @@
 //!
 //! They are read between two transactions, on the writer's thread: what is placed from the
 //! file, what is in flight and left from memory. At such a moment they must agree to the unit;
-//! a difference is no delay that will pass, and pauses the sale.
+//! a difference is no delay that will pass, and pauses the sale. Where nobody knows whether a
+//! commit was written, the sale is paused already, and the books may differ until it goes on.
 
 use super::desk::Desk;
 use super::fault::WriteFault;
