@@ -51,8 +51,9 @@ pub(crate) struct Args {
     /// this machine's own addresses, from which the storm comes.
     #[arg(long, value_name = "LIMIT", value_parser = limit_or_off)]
     ip_limit: Option<MaybeLimit>,
-    /// How many buyers may wait for their start at the same time.
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    /// How many buyers may wait for their start at the same time. Each holds a connection: keep
+    /// it below what the clients have together, or refusals wait behind them.
+    #[arg(long, value_name = "N", default_value_t = 256)]
     waiters: usize,
     /// What operators sign in with, 16 characters or more; made and kept in the folder unless given.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]

@@ -31,7 +31,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use target::Target;
-use token::Tokens;
+use tidegate_sale::SignedTokens;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::Wire;
 
@@ -154,7 +154,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     // Not from the seed: the same storm twice needs new users, or the sale says that they have bought.
     let crowd = format!("storm-{:08x}", fastrand::u32(..));
     let good_for = args.duration + args.grace + Duration::from_secs(3600);
-    let tokens = Tokens::new(&secret, good_for);
+    let tokens = (SignedTokens::new(&secret), good_for);
     let requests = Rc::new(Requests::new(&args.url, &args.goods, args.units, crowd, tokens));
     let mut beside = Wire::new(address, args.timeout);
     let before = inspect::books(&mut beside, &requests, &args.url).await?;

@@ -2,11 +2,13 @@
 
 use super::schedule::{Action, Step};
 use super::target::Target;
-use super::token::Tokens;
 use std::io::Write as _;
+use std::time::Duration;
+use tidegate_sale::{SignedTokens, UserId};
 
 pub(super) struct Requests {
-    tokens: Tokens,
+    tokens: SignedTokens,
+    good_for: Duration,
     /// What all names of users begin with, so that the next storm has new ones.
     crowd: String,
     ask: Vec<u8>,
@@ -17,13 +19,19 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(target: &Target, goods: &str, units: u32, crowd: String, tokens: Tokens) -> Self {
+    pub(super) fn new(
+        target: &Target,
+        goods: &str,
+        units: u32,
+        crowd: String,
+        (tokens, good_for): (SignedTokens, Duration),
+    ) -> Self {
         let host = format!("HTTP/1.1\r\nhost: {}\r\n", target.authority);
         let ask = format!("GET /randomPath?goodsId={goods} {host}authorization: Bearer ");
         let order = format!(
             "/decrStock?goodsId={goods}&decrStock={units} {host}content-length: 0\r\nauthorization: Bearer "
         );
-        Self { tokens, crowd, ask: ask.into(), order: order.into(), host, goods: goods.to_owned() }
+        Self { tokens, good_for, crowd, ask: ask.into(), order: order.into(), host, goods: goods.to_owned() }
     }
 
     /// The request that this action sends.
@@ -54,7 +62,10 @@ impl Requests {
     }
 
     fn sign(&self, user: u32, out: &mut Vec<u8>) {
-        self.tokens.write(&format!("{}-{user}", self.crowd), out);
+        // Eight digits and a number: always an id.
+        if let Ok(user) = format!("{}-{user}", self.crowd).parse::<UserId>() {
+            out.extend_from_slice(self.tokens.issue(&user, self.good_for).as_bytes());
+        }
         out.extend_from_slice(b"\r\n\r\n");
     }
 }
