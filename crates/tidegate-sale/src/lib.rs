@@ -19,9 +19,14 @@ mod refusal;
 mod secret;
 mod time;
 
+#[cfg(feature = "servers")]
+mod servers;
+
 pub use books::{Audit, Books, DeadLetter};
 pub use goods::{GoodsId, IdError, UserId};
 pub use order::{Order, OrderSn, OrderSnError, OrderState};
 pub use refusal::{Refusal, Text};
 pub use sale::{Change, Sale, SaleError, SaleState};
 pub use secret::{Secret, SignedTokens};
+#[cfg(feature = "servers")]
+pub use servers::{AnswerAfter, ServersConfig};

@@ -1,0 +1,86 @@
+//! The way of an order, and what its repeats find.
+
+use super::rig::{at_rest, buy, buyer, check_books, engine, on_sale, phone, shared, until};
+use crate::engine::{Engine as _, Turn, Turned};
+use crate::order::{OrderSn, OrderState};
+use crate::refusal::Refusal;
+use std::sync::Arc;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_sell_each_unit_once() {
+    let config = shared().config();
+    let (one, other) = (engine(&config).await, engine(&config).await);
+    on_sale(&one, 100, 1).await;
+    until("both know it", async || other.known(&phone()).is_some_and(|known| known.left == Some(100))).await;
+    let buyers = (0..300).map(|nth| {
+        let engine = Arc::clone(if nth % 2 == 0 { &one } else { &other });
+        tokio::spawn(async move { buy(&engine, &format!("user-{nth}")).await })
+    });
+    let mut answered: Vec<OrderSn> = Vec::new();
+    let mut refused = 0;
+    for buyer in buyers.collect::<Vec<_>>() {
+        match buyer.await.unwrap() {
+            Ok(sn) => answered.push(sn),
+            Err(Refusal::SoldOut) => refused += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((answered.len(), refused), (100, 200));
+    let books = at_rest(&one).await;
+    assert_eq!((books.placed, books.left, books.orders, books.dead), (100, 0, 100, 0), "{books:?}");
+    check_books(shared(), &config, &books, &answered).unwrap();
+    assert_eq!(other.known(&phone()).unwrap().left, Some(0));
+    // The checker is worth something.
+    let lost = [answered.as_slice(), &["phone-1-999".parse().unwrap()]].concat();
+    assert!(check_books(shared(), &config, &books, &lost).unwrap_err().contains("phone-1-999"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeat_is_told_the_same_order_by_any_process() {
+    let config = shared().config();
+    let (one, other) = (engine(&config).await, engine(&config).await);
+    on_sale(&one, 10, 2).await;
+    until("both know it", async || other.known(&phone()).is_some_and(|known| known.left == Some(10))).await;
+    let mut first = buyer(&one, "ann");
+    first.key = Some("mine: 1".into());
+    let sn = one.reserve(first.clone()).await.unwrap();
+    assert_eq!(other.reserve(first.clone()).await, Ok(sn.clone()), "the same path");
+    let mut keyed = buyer(&other, "ann");
+    keyed.key = Some("mine: 1".into());
+    assert_eq!(other.reserve(keyed.clone()).await, Ok(sn.clone()), "the same key");
+    keyed.user = "bob".parse().unwrap();
+    keyed.path[0] ^= 1;
+    assert_ne!(other.reserve(keyed).await, Ok(sn.clone()), "the key of another");
+    let order = one.order(&sn).await.unwrap().unwrap();
+    assert_eq!((order.user.as_str(), order.quantity), ("ann", 1));
+    let placed = other.changed(&sn, OrderState::Processing, super::rig::PATIENCE).await.unwrap().unwrap();
+    assert_eq!(placed.state, OrderState::Placed);
+    assert_eq!(one.order(&"phone-1-77".parse().unwrap()).await.unwrap(), None);
+    assert_eq!(at_rest(&one).await.left, 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_up_is_for_sale_again_once() {
+    let config = shared().config();
+    let (one, other) = (engine(&config).await, engine(&config).await);
+    on_sale(&one, 1, 1).await;
+    let sn = buy(&one, "ann").await.unwrap();
+    assert_eq!(buy(&one, "bob").await, Err(Refusal::SoldOut));
+    one.changed(&sn, OrderState::Processing, super::rig::PATIENCE).await.unwrap();
+    // Many at once, from both.
+    let turns = (0..8).map(|nth| {
+        let (engine, sn) = (Arc::clone(if nth % 2 == 0 { &one } else { &other }), sn.clone());
+        tokio::spawn(async move { engine.turn(&sn, Turn::Cancel).await.unwrap() })
+    });
+    for turn in turns.collect::<Vec<_>>() {
+        assert!(matches!(turn.await.unwrap(), Turned::Done(order) if order.state == OrderState::Cancelled));
+    }
+    until("it is for sale again", async || one.known(&phone()).unwrap().left == Some(1)).await;
+    let books = at_rest(&one).await;
+    assert_eq!((books.placed, books.left, books.returned), (0, 1, 1), "{books:?}");
+    let again = buy(&one, "ann").await.unwrap();
+    assert_ne!(again, sn);
+    assert_eq!(buy(&other, "bob").await, Err(Refusal::SoldOut));
+    let books = at_rest(&one).await;
+    check_books(shared(), &config, &books, &[sn, again]).unwrap();
+}
