@@ -14,6 +14,10 @@ const COUNT: u32 = 20_000;
 /// How many ports lie between the first of one test process and of the next.
 const STRIDE: u32 = 61;
 
+/// How often a server is started on other ports. Ports that somebody else takes in the same
+/// instant are rare, and never several in a row.
+pub(super) const ATTEMPTS: usize = 10;
+
 static GIVEN: AtomicU32 = AtomicU32::new(0);
 
 /// A port on which nobody listens, and which this process has not given out before. Another

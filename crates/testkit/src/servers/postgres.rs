@@ -3,6 +3,7 @@
 //! PostgreSQL does not run as root. Where the tests do, its processes are started as the user
 //! `postgres`, whom its packages make.
 
+use super::ports::ATTEMPTS;
 use super::process::{LOG, Process};
 use super::{ports, wait_until};
 use rustix::process::Signal;
@@ -18,9 +19,6 @@ use tempfile::TempDir;
 /// How long anything may take that a healthy server does at once. Far more than that, because
 /// many tests share few processors, and a server that was killed reads its log first.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Ports that somebody else takes in the same instant are rare, and never several in a row.
-const ATTEMPTS: usize = 10;
 
 /// A server that listens on its own port of 127.0.0.1. Dropping it ends it.
 pub struct PostgresServer {
@@ -183,7 +181,7 @@ impl PostgresServer {
         args.extend(self.settings.iter().flat_map(|setting| ["-c".to_owned(), setting.clone()]));
         let before = self.log().len();
         let (program, args) = as_other_user(&binary("postgres"), &args);
-        let mut process = Process::start(&program, &args, folder);
+        let mut process = Process::start(Command::new(program).args(args), folder);
         let mut has_ended = false;
         wait_until("postgres answers", PATIENCE, || {
             has_ended = process.has_ended();

@@ -24,19 +24,18 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts `program` for as long as this process lives. What it says goes to [`LOG`] in
-    /// its folder.
-    pub(super) fn start(program: &str, args: &[String], folder: &Path) -> Self {
+    /// Starts it for as long as this process lives. What it says goes to [`LOG`] in its
+    /// folder.
+    pub(super) fn start(command: &mut Command, folder: &Path) -> Self {
         let log = || -> Stdio {
             let file = OpenOptions::new().create(true).append(true).open(folder.join(LOG));
             file.expect("a server's folder can be written to").into()
         };
-        let mut command = Command::new(program);
-        let child = spawn(command.args(args).stdin(Stdio::null()).stdout(log()).stderr(log()), program);
+        let child = spawn(command.stdin(Stdio::null()).stdout(log()).stderr(log()));
         let mut guard = Command::new("sh");
         guard.args(["-c", GUARD, &child.id().to_string()]).arg(folder).stdin(Stdio::piped());
         guard.stdout(Stdio::null()).stderr(Stdio::null());
-        Self { child, guard: spawn(&mut guard, "sh"), is_frozen: false }
+        Self { child, guard: spawn(&mut guard), is_frozen: false }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -71,6 +70,12 @@ impl Process {
         wait_for(at_most, || self.has_ended());
     }
 
+    /// What the guard sees of a test process that is killed.
+    #[cfg(test)]
+    pub(super) fn abandon(&mut self) {
+        drop(self.guard.stdin.take());
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -94,7 +99,8 @@ impl Drop for Process {
 
 /// In a process group of its own, so that Ctrl-C reaches the test alone, and the guard
 /// lives to clean up.
-fn spawn(command: &mut Command, program: &str) -> Child {
+fn spawn(command: &mut Command) -> Child {
+    let program = command.get_program().to_string_lossy().into_owned();
     match command.process_group(0).spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -110,21 +116,20 @@ mod tests {
     use crate::servers::wait_until;
 
     fn sleeper(folder: &Path) -> Process {
-        Process::start("sleep", &["1000".to_owned()], folder)
+        Process::start(Command::new("sleep").arg("1000"), folder)
     }
 
     #[test]
     #[should_panic(expected = "no-such-server is not installed: run ./test, which installs it")]
     fn a_missing_program_says_how_to_get_it() {
-        Process::start("no-such-server", &[], tempfile::tempdir().unwrap().path());
+        Process::start(&mut Command::new("no-such-server"), tempfile::tempdir().unwrap().path());
     }
 
     #[test]
     fn a_test_process_that_dies_takes_server_and_folder_along() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = sleeper(folder.path());
-        // What the guard sees of a test process that is killed.
-        drop(process.guard.stdin.take());
+        process.abandon();
         wait_until("the guard has killed it", Duration::from_secs(5), || process.has_ended());
         process.guard.wait().unwrap();
         assert!(!folder.path().exists());

@@ -4,9 +4,11 @@
 //! unless it was started with `--appendonly yes` or the like.
 
 use super::conn::shown;
+use super::ports::ATTEMPTS;
 use super::process::{LOG, Process};
 use super::{Conn, Reply, TlsFiles, ports, wait_until};
 use std::io;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, fs};
@@ -15,9 +17,6 @@ use tempfile::TempDir;
 /// How long anything may take that a healthy server does at once. Far more than that,
 /// because many tests share few processors.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Ports that somebody else takes in the same instant are rare, and never several in a row.
-const ATTEMPTS: usize = 10;
 
 /// A server that listens on its own port of 127.0.0.1. Dropping it ends it; one in a
 /// `static` is never dropped, and ends with the test process.
@@ -294,7 +293,7 @@ impl RedisServer {
     /// Starts the process and waits until it answers; else gives its log.
     fn launch(&self) -> Result<(), String> {
         let args = self.recipe.args(self);
-        let mut process = Process::start("redis-server", &args, self.folder.path());
+        let mut process = Process::start(Command::new("redis-server").args(&args), self.folder.path());
         let mut has_ended = false;
         wait_until("redis-server answers", PATIENCE, || {
             has_ended = process.has_ended();

@@ -5,6 +5,7 @@
 mod cluster;
 mod postgres;
 mod proxy;
+mod rabbit;
 mod redis;
 mod sentinels;
 mod tls;
