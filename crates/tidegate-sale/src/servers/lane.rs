@@ -110,6 +110,9 @@ fn read<'a>(shelf: &Shelf, answer: &'a str) -> Answer<'a> {
             }
         }
         "path" => Refusal::WrongPath,
+        "much" => {
+            Refusal::BadRequest(format!("`decrStock`: 1 to {} units", known.sale.per_user).into())
+        }
         "quota" => Refusal::UserQuota,
         "sold" => Refusal::SoldOut,
         "early" => Refusal::NotOpenYet { opens_at: known.sale.opens_at },

@@ -48,7 +48,7 @@ use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
 use crate::refusal::Refusal;
-use crate::sale::{Change, Sale};
+use crate::sale::{Change, Sale, SaleState};
 use crate::secret::Secret;
 use self::broker::Broker;
 use self::core::{Core, FLIGHTS};
@@ -133,8 +133,9 @@ impl Engine for ServersEngine {
         Box::pin(async move {
             let core = &self.core;
             let shelf = core.shelf(&reserve.goods).ok_or(Refusal::UnknownGoods)?;
-            if reserve.quantity == 0 {
-                return Err(Refusal::BadRequest("`decrStock`: at least 1".into()));
+            let known = shelf.known();
+            if known.state == SaleState::Draft {
+                return Err(Refusal::NotOpenYet { opens_at: known.sale.opens_at });
             }
             if reserve.key.as_ref().is_some_and(|key| key.len() > KEY_MAX || key.contains('\0')) {
                 return Err(Refusal::BadRequest("`Idempotency-Key`: at most 200 bytes, none of them 0".into()));

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::db::{DbError, within};
+use super::returns;
 use crate::engine::{Fault, Turn, Turned};
 use crate::order::{Order, OrderSn, OrderState};
 use crate::time::now_ms;
@@ -98,7 +99,10 @@ pub(super) async fn turn(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned
             OrderState::Paid
         }
         Turn::Cancel => {
-            end(core, sn, OrderState::Cancelled, "given up by its buyer").await?;
+            if end(core, sn, OrderState::Cancelled, "given up by its buyer").await? {
+                // For sale again before it is told; if Redis is not there, as soon as it is.
+                let _ = returns::apply(core).await;
+            }
             OrderState::Cancelled
         }
     };

@@ -175,8 +175,9 @@ async fn count(core: &Core, shelf: &Shelf, run: &str, why: &str) -> Result<Count
     for order in tx.query(sql, &[&goods]).await? {
         counted.add(&order, goods);
     }
-    let what = serde_json::json!({ "change": "load", "epoch": counted.row.epoch, "left": left, "why": why });
-    super::admin::note(&tx, goods, "engine", &what.to_string()).await?;
+    let sql = "INSERT INTO sale_loads (goods, epoch, at, redis_run, units, why)
+               SELECT goods, epoch, $2, redis_run, $3, $4 FROM sale_goods WHERE goods = $1";
+    tx.execute(sql, &[&goods, &super::orders::now(), &left, &why]).await?;
     tx.commit().await?;
     Ok(counted)
 }
@@ -189,7 +190,7 @@ impl Counted {
         if let Some(key) = order.get::<_, Option<&str>>(4) {
             self.keys.push((format!("{user}:{key}"), sn.clone()));
         }
-        self.paths.push((hex(order.get(3)), sn));
+        self.paths.push((hex(order.get(3)), format!("{sn}:{user}")));
         if OrderState::of_code(order.get(5)).is_some_and(OrderState::is_live) {
             *self.units.entry(user.to_owned()).or_default() += units;
         }

@@ -114,7 +114,7 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
         return Err(DbError::Refused(format!("there is no sale of `{}`", one.goods)));
     }
     let now = i64::try_from(now_ms()).unwrap_or(i64::MAX);
-    let pay_by = |one: &Arrival| held[&one.goods].pay_within.map(|within| now + i64::from(within) * 1000);
+    let pay_by = |one: &Arrival| held[&one.goods].pay_within.map(|within| one.at + i64::from(within) * 1000);
     let column = |part: fn(&Arrival) -> &str| batch.iter().map(part).collect::<Vec<&str>>();
     let numbers = |part: fn(&Arrival) -> i64| batch.iter().map(part).collect::<Vec<i64>>();
     let epochs: Vec<i32> = batch.iter().map(|one| one.epoch).collect();

@@ -34,12 +34,17 @@ local function again(sn)
 end
 
 local function decide(user, quantity, path, of_epoch, is_expired, key)
-  local sn = redis.call('HGET', KEYS[2], path)
+  local used = redis.call('HGET', KEYS[2], path)
+  if used then
+    local sn, by = string.match(used, '^([^:]*):(.*)$')
+    return by == user and again(sn) or 'path'
+  end
   local name = user .. ':' .. key
-  if not sn and key ~= '' then sn = redis.call('HGET', KEYS[3], name) end
+  local sn = key ~= '' and redis.call('HGET', KEYS[3], name)
   if sn then return again(sn) end
   if phase ~= 'open' then return phase end
   if of_epoch ~= epoch or is_expired == '1' then return 'path' end
+  if quantity < 1 or quantity > quota then return 'much' end
   local units = tonumber(redis.call('HGET', KEYS[4], user) or 0)
   if units + quantity > quota or (is_single and units > 0) then return 'quota' end
   if quantity > left then return 'sold' end
@@ -47,7 +52,7 @@ local function decide(user, quantity, path, of_epoch, is_expired, key)
   left = left - quantity
   taken = taken + quantity
   sn = epoch .. '-' .. string.format('%d', nth)
-  redis.call('HSET', KEYS[2], path, sn)
+  redis.call('HSET', KEYS[2], path, sn .. ':' .. user)
   if key ~= '' then redis.call('HSET', KEYS[3], name, sn) end
   redis.call('HINCRBY', KEYS[4], user, quantity)
   granted[sn] = quantity .. ':' .. user

@@ -79,6 +79,17 @@ CREATE TABLE sale_returns (
 );
 CREATE INDEX sale_returns_goods ON sale_returns (goods);
 
+-- Every loading of Redis, and why.
+CREATE TABLE sale_loads (
+    goods      text NOT NULL,
+    epoch      integer NOT NULL,
+    at         bigint NOT NULL,
+    redis_run  text NOT NULL,
+    units      bigint NOT NULL,
+    why        text NOT NULL,
+    PRIMARY KEY (goods, epoch)
+);
+
 CREATE TABLE sale_audit (
     id         bigserial PRIMARY KEY,
     goods      text NOT NULL,
