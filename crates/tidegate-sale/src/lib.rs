@@ -14,6 +14,7 @@ mod path;
 mod sale;
 
 mod books;
+mod embedded;
 mod engine;
 mod refusal;
 mod secret;
@@ -21,8 +22,11 @@ mod time;
 
 #[cfg(feature = "servers")]
 mod servers;
+#[cfg(test)]
+mod suite;
 
 pub use books::{Audit, Books, DeadLetter};
+pub use embedded::SaleOpenError;
 pub use goods::{GoodsId, IdError, UserId};
 pub use order::{Order, OrderSn, OrderSnError, OrderState};
 pub use refusal::{Refusal, Text};

@@ -1,0 +1,196 @@
+//! What operators do. Every change is a line in the audit, in the same transaction.
+
+use super::fault::{Kind, WriteFault};
+use super::load::goods;
+use super::shelf::{Ledger, Shelf};
+use super::writer::{Desk, Tx, Writer};
+use crate::engine::{AdminError, Fault, Known};
+use crate::goods::GoodsId;
+use crate::sale::{Change, Sale, SaleState};
+use rusqlite::{Connection, params};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The audit's line of a new sale.
+#[derive(Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+enum Created<'a> {
+    Create { sale: &'a Sale },
+}
+
+pub(super) async fn create(writer: &Writer, sale: Sale, by: &str) -> Result<Arc<Known>, AdminError> {
+    sale.check().map_err(|error| AdminError::Refused(error.to_string()))?;
+    let (by, new, state) = (by.to_owned(), sale.clone(), SaleState::Draft);
+    let work = move |tx: &Tx<'_>| -> Result<bool, WriteFault> {
+        let insert = "INSERT INTO sale_goods (goods, sale, state, epoch, total, stock)
+                      VALUES (?1, ?2, ?3, 1, ?4, ?4) ON CONFLICT DO NOTHING";
+        let values = params![new.goods.as_str(), json(&new)?, json(&state)?, new.total];
+        if tx.conn.execute(insert, values)? == 0 {
+            return Ok(false);
+        }
+        audit(tx.conn, &new.goods, &by, &Created::Create { sale: &new }, tx.now)?;
+        Ok(true)
+    };
+    let goods = sale.goods.clone();
+    let land = move |desk: &Desk, is_new: &mut bool| {
+        if *is_new {
+            desk.versions.borrow_mut().insert(sale.goods.clone(), 0);
+            let shelf = Arc::new(Shelf::new(Ledger::new(sale, SaleState::Draft, 1)));
+            let mut shelves: HashMap<GoodsId, Arc<Shelf>> = desk.shelves.load().as_ref().clone();
+            shelves.insert(shelf.goods.clone(), shelf);
+            desk.shelves.store(Arc::new(shelves));
+        }
+    };
+    let known = |desk: &Desk, goods: &GoodsId| desk.shelf(goods).map(|shelf| shelf.known());
+    match writer.run(work, land).await {
+        Ok(true) => {
+            writer.look(move |desk| known(desk, &goods)).await.map_err(fault)?.ok_or(AdminError::Unknown)
+        }
+        Ok(false) => {
+            Err(AdminError::Refused(format!("there is a sale of `{goods}` already; take another name")))
+        }
+        Err(error) => Err(fault(error)),
+    }
+}
+
+pub(super) async fn change(
+    writer: &Writer,
+    shelf: Arc<Shelf>,
+    change: Change,
+    by: &str,
+) -> Result<Arc<Known>, AdminError> {
+    let (by, here, asked) = (by.to_owned(), shelf.clone(), change.clone());
+    let work = move |tx: &Tx<'_>| apply(tx, &here, &asked, &by);
+    let land = move |desk: &Desk, done: &mut Result<Changed, String>| {
+        if let Ok(changed) = done {
+            landed(desk, &shelf, &change, changed);
+        }
+    };
+    let changed = writer.run(work, land).await.map_err(fault)?.map_err(AdminError::Refused)?;
+    match changed.known {
+        Some(known) => Ok(known),
+        None => Err(Fault { what: "the file could not be read again; the sale stays paused".into() }.into()),
+    }
+}
+
+/// What a change came to.
+struct Changed {
+    sale: Sale,
+    state: SaleState,
+    /// The file is read again before the sale goes on.
+    is_reload: bool,
+    known: Option<Arc<Known>>,
+}
+
+fn apply(
+    tx: &Tx<'_>,
+    shelf: &Shelf,
+    change: &Change,
+    by: &str,
+) -> Result<Result<Changed, String>, WriteFault> {
+    let row = goods(tx.conn, &shelf.goods)?;
+    let (mut sale, mut state) = (row.sale, row.state);
+    let doubt = shelf.with(|ledger| ledger.is_in_doubt.then(|| ledger.state.clone()));
+    // That it is paused may not have gone into the file.
+    state = doubt.clone().unwrap_or(state);
+    let is_reload = doubt.is_some() && *change == Change::Resume;
+    if let Err(why) = change.apply(&mut sale, &mut state) {
+        return Ok(Err(why));
+    }
+    if doubt.is_some() && matches!(change, Change::AddStock { .. }) {
+        return Ok(Err("its books are in doubt; `resume` it first".into()));
+    }
+    if is_reload && let Some(why) = difference(tx.conn, &shelf.goods)? {
+        return Ok(Err(why));
+    }
+    tx.conn
+        .prepare_cached("UPDATE sale_goods SET sale = ?2, epoch = epoch + ?3 WHERE goods = ?1")?
+        .execute(params![shelf.goods.as_str(), json(&sale)?, is_reload])?;
+    write_state(tx.conn, &shelf.goods, &state)?;
+    if let Change::AddStock { units } = change {
+        let units = i64::try_from(*units).unwrap_or(i64::MAX);
+        tx.entry(&shelf.goods, |entry| entry.added += units);
+    }
+    audit(tx.conn, &shelf.goods, by, change, tx.now)?;
+    Ok(Ok(Changed { sale, state, is_reload, known: None }))
+}
+
+fn landed(desk: &Desk, shelf: &Shelf, change: &Change, changed: &mut Changed) {
+    if changed.is_reload {
+        match desk.load(&shelf.goods) {
+            Ok(ledger) => shelf.with(|old| *old = ledger),
+            Err(error) => {
+                return desk.pause(&shelf.goods, &format!("the file could not be read again: {error}"));
+            }
+        }
+    } else {
+        shelf.with(|ledger| {
+            ledger.sale = changed.sale.clone();
+            ledger.state = changed.state.clone();
+            if let Change::AddStock { units } = change {
+                ledger.left += units;
+            }
+        });
+    }
+    changed.known = Some(shelf.publish());
+}
+
+pub(super) fn write_state(conn: &Connection, goods: &GoodsId, state: &SaleState) -> Result<(), WriteFault> {
+    let update = "UPDATE sale_goods SET state = ?2 WHERE goods = ?1";
+    conn.prepare_cached(update)?.execute(params![goods.as_str(), json(state)?])?;
+    Ok(())
+}
+
+/// A line of what was done, and by whom.
+pub(super) fn audit(
+    conn: &Connection,
+    goods: &GoodsId,
+    by: &str,
+    what: &impl Serialize,
+    now: u64,
+) -> Result<(), WriteFault> {
+    let insert = "INSERT INTO sale_audit (goods, at, by, what) VALUES (?1, ?2, ?3, ?4)";
+    conn.prepare_cached(insert)?.execute(params![goods.as_str(), now, by, json(what)?])?;
+    Ok(())
+}
+
+/// What is wrong with the file by itself: its count of what is placed against its orders.
+pub(super) fn difference(conn: &Connection, id: &GoodsId) -> rusqlite::Result<Option<String>> {
+    let sum = "SELECT coalesce(sum(quantity), 0), count(*) FROM sale_orders
+               WHERE goods = ?1 AND state IN (1, 2)";
+    // One statement after the other sees the same file only within one transaction.
+    let is_alone = conn.is_autocommit();
+    if is_alone {
+        conn.execute_batch("BEGIN")?;
+    }
+    let read = goods(conn, id).and_then(|row| {
+        let sums =
+            conn.prepare_cached(sum)?.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok((row, sums))
+    });
+    if is_alone {
+        conn.execute_batch("COMMIT")?;
+    }
+    let (row, (units, orders)): (_, (u64, u64)) = read?;
+    let is_right = (row.placed, row.orders) == (units, orders)
+        && row.stock + row.placed == row.total
+        && row.total == row.sale.total;
+    Ok((!is_right).then(|| {
+        format!(
+            "the file's books do not balance: {} units in all, {} in stock, {} units of {} orders counted, \
+             and its orders are {units} units of {orders}",
+            row.total, row.stock, row.placed, row.orders
+        )
+    }))
+}
+
+/// Whoever writes JSON here cannot fail; the type says that it might.
+pub(super) fn json(value: &impl Serialize) -> Result<String, WriteFault> {
+    serde_json::to_string(value)
+        .map_err(|error| WriteFault { kind: Kind::One, what: error.to_string().into() })
+}
+
+pub(super) fn fault(fault: WriteFault) -> AdminError {
+    AdminError::Fault(fault.into())
+}

@@ -1,0 +1,76 @@
+//! What happens by itself: unpaid orders end, and the books are compared.
+
+use super::{Parts, accounts, admin, turns};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Unpaid orders are looked for this often.
+const EXPIRY: Duration = Duration::from_millis(200);
+/// Memory and file are compared after this many of those, the file's orders are counted after
+/// that many.
+const RECONCILE: u32 = 5;
+const COUNT: u32 = 50;
+
+/// Until the engine is gone or stops.
+pub(super) async fn run(parts: Weak<Parts>) {
+    let mut ticks = tokio::time::interval(EXPIRY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut nth = 0u32;
+    loop {
+        ticks.tick().await;
+        nth = nth.wrapping_add(1);
+        let Some(parts) = parts.upgrade() else { return };
+        if parts.is_stopping() {
+            return;
+        }
+        expire(&parts).await;
+        if nth.is_multiple_of(RECONCILE) {
+            reconcile(&parts).await;
+        }
+        if nth.is_multiple_of(COUNT) {
+            count(&parts).await;
+        }
+    }
+}
+
+async fn expire(parts: &Parts) {
+    loop {
+        match turns::expire(&parts.writer).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(fault) => {
+                if !parts.is_stopping() {
+                    tracing::warn!(error = %fault.what, "unpaid orders could not be ended");
+                }
+                return;
+            }
+        }
+    }
+}
+
+async fn reconcile(parts: &Parts) {
+    let shelves = parts.shelves.load_full();
+    for shelf in shelves.values() {
+        let compared = accounts::reconcile(&parts.writer, shelf.clone()).await;
+        if let Err(fault) = compared.as_ref().map_err(Arc::new)
+            && !parts.is_stopping()
+        {
+            tracing::warn!(goods = %shelf.goods, error = %fault.what, "the books could not be compared");
+        }
+    }
+}
+
+async fn count(parts: &Parts) {
+    let shelves = parts.shelves.load_full();
+    for shelf in shelves.values() {
+        let goods = shelf.goods.clone();
+        match parts.counter.look(move |conn| admin::difference(conn, &goods)).await {
+            Ok(None) => {}
+            Ok(Some(reason)) => {
+                // It fails only where the engine has stopped.
+                let _ = accounts::pause(&parts.writer, shelf.clone(), reason).await;
+            }
+            Err(fault) => tracing::warn!(goods = %shelf.goods, %fault, "the orders could not be counted"),
+        }
+    }
+}
