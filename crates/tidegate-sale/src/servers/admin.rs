@@ -53,8 +53,8 @@ pub(super) async fn change(
     let shelf = core.learn(&row);
     let later = |fault: Fault| fault_later(&fault);
     match change {
-        Change::Warm => rebuild::rebuild(core, &shelf).await.map_err(later)?,
-        Change::Resume if row.is_doubted => rebuild::rebuild(core, &shelf).await.map_err(later)?,
+        Change::Warm => rebuild::ensure(core, &shelf).await.map_err(later)?,
+        Change::Resume if row.is_doubted => rebuild::ensure(core, &shelf).await.map_err(later)?,
         Change::AddStock { .. } if row.epoch > 0 => {
             refresh::tell(core, &shelf, &row).await.map_err(later)?;
             returns::apply(core).await.map_err(later)?;
@@ -106,14 +106,14 @@ async fn record(core: &Core, goods: &GoodsId, change: &Change, by: &str) -> Resu
 
 /// The books do not balance: it is held, and loaded again before it goes on.
 pub(super) async fn doubt(core: &Arc<Core>, shelf: &Shelf, reason: String) -> Result<(), AdminError> {
-    let change = Change::Pause { reason };
-    match self::change(core, &shelf.goods, change, "reconciler").await {
-        Ok(_) | Err(AdminError::Refused(_)) => {}
-        Err(error) => return Err(error),
-    }
+    // First, or one who resumes at once would find nothing to count.
     let sql = "UPDATE sale_goods SET is_doubted = true WHERE goods = $1";
     core.db.ask(sql, &[&shelf.goods.as_str()]).await?;
-    Ok(())
+    let change = Change::Pause { reason };
+    match self::change(core, &shelf.goods, change, "reconciler").await {
+        Ok(_) | Err(AdminError::Refused(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// A line in the audit.

@@ -57,8 +57,8 @@ async fn settle(core: &Core, sn: &OrderSn, again: bool, by: &str) -> Result<bool
              INSERT INTO sale_orders (order_sn, goods, buyer, quantity, epoch, path, key, state, reason,
                                       is_single, created_at, updated_at, pay_by)
              SELECT o.order_sn, o.goods, o.buyer, o.quantity, o.epoch, o.path, o.key, $2::int2,
-                    CASE WHEN $2 = 5 THEN o.reason END, coalesce(g.one_each, false), o.created_at, $3::int8,
-                    CASE WHEN $2 = 1 THEN $3::int8 + g.pay_within::int8 * 1000 END
+                    CASE WHEN $2::int2 = 5 THEN o.reason END, coalesce(g.one_each, false), o.created_at, $3::int8,
+                    CASE WHEN $2::int2 = 1 THEN $3::int8 + g.pay_within::int8 * 1000 END
              FROM gone o LEFT JOIN sale_goods g ON g.goods = o.goods)
          SELECT buyer, quantity, is_held FROM gone";
     let to = if again { OrderState::Placed } else { OrderState::Failed };

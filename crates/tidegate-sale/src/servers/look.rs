@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::shelf::{Row, Shelf};
 use crate::engine::Fault;
+use crate::sale::SaleState;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Look {
@@ -58,6 +59,8 @@ impl Look {
             Some("Redis holds another epoch; its stock is counted again")
         } else if self.loaded_run != self.run || row.run != self.run {
             Some("Redis was restarted or taken over; its stock is counted again")
+        } else if row.is_doubted && !matches!(row.state, SaleState::Paused { .. }) {
+            Some("the books did not balance; its stock is counted again")
         } else {
             None
         }

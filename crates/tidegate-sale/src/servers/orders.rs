@@ -120,8 +120,8 @@ pub(super) async fn end(core: &Core, sn: &OrderSn, to: OrderState, reason: &str)
         let tx = client.transaction().await?;
         // Goods before orders, as everybody who locks both.
         lock(&tx, sn).await?;
-        let sql = "UPDATE sale_orders SET state = $2, updated_at = $3, reason = $4
-                   WHERE order_sn = $1 AND state = 1 AND ($2 <> 4 OR pay_by <= $3)
+        let sql = "UPDATE sale_orders SET state = $2::int2, updated_at = $3, reason = $4
+                   WHERE order_sn = $1 AND state = 1 AND ($2::int2 <> 4 OR pay_by <= $3)
                    RETURNING buyer, quantity";
         let (name, goods) = (sn.to_string(), sn.goods().as_str());
         let rows = tx.query(&tx.prepare_cached(sql).await?, &[&name, &to.code(), &now(), &reason]).await?;

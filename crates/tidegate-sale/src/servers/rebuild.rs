@@ -54,18 +54,29 @@ pub(super) fn begin(core: &Arc<Core>, shelf: &Arc<Shelf>) {
     });
 }
 
-/// Ends once Redis holds what the database says; does nothing if it does already, or if
-/// another process is at it.
-pub(super) async fn rebuild(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+/// Ends once Redis holds what the database says, whoever loads it.
+pub(super) async fn ensure(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+    let until = tokio::time::Instant::now() + DRAIN_MAX;
+    loop {
+        rebuild(core, shelf).await?;
+        let Some(row) = Row::find(&core.db, &shelf.goods).await? else { return Ok(()) };
+        if Look::take(core, shelf, &[]).await?.why_rebuild(&row).is_none() {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() >= until {
+            return Err(fault("another process is loading it"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Does nothing if Redis holds what it should, or if another is at it.
+async fn rebuild(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     let Some(_lock) = lock(core, shelf).await? else { return Ok(()) };
     let live = core.link.live()?;
     let Some(row) = Row::find(&core.db, &shelf.goods).await? else { return Ok(()) };
     let look = Look::take(core, shelf, &[]).await?;
-    let why = match look.why_rebuild(&row) {
-        Some(why) => why,
-        None if row.is_doubted => "the books did not balance; its stock is counted again",
-        None => return Ok(()),
-    };
+    let Some(why) = look.why_rebuild(&row) else { return Ok(()) };
     hold(core, shelf, why).await?;
     if row.epoch > 0 {
         step(core, shelf, &live, &["fence", "0"], None).await?;

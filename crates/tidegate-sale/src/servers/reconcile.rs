@@ -51,10 +51,11 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Res
     }
     memory.checks += 1;
     let mut complaint = cut.complaint();
+    memory.complaints = if complaint.is_some() { memory.complaints + 1 } else { 0 };
     if complaint.is_none() && memory.checks % SUM == 0 {
         complaint = sums(core, shelf).await?;
+        memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
     }
-    memory.complaints = if complaint.is_some() { memory.complaints + 1 } else { 0 };
     let is_moving = cut.flying() == 0 || memory.seen != (cut.look.reserved, cut.arrived);
     memory.seen = (cut.look.reserved, cut.arrived);
     memory.stuck = if is_moving || cut.look.waiting > 0 { 0 } else { memory.stuck + 1 };

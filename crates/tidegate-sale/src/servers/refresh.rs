@@ -7,9 +7,9 @@ use super::rebuild;
 use super::shelf::{Row, Shelf};
 use crate::engine::Fault;
 use crate::sale::SaleState;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Asks again and again. Ends with its task.
@@ -85,17 +85,30 @@ pub(super) async fn tell(core: &Core, shelf: &Shelf, row: &Row) -> Result<(), Fa
 pub(super) async fn listen(core: Arc<Core>) {
     loop {
         if let Ok(mut news) = core.link.news(&core.news()).await {
-            while let Some(message) = news.next().await {
-                let goods = message.get_payload::<String>().ok().and_then(|goods| goods.parse().ok());
-                let shelf = goods.and_then(|goods| core.shelf(&goods));
-                match shelf {
-                    Some(shelf) if !core.is_stopping.load(Ordering::Relaxed) => {
-                        let _ = one(&core, &shelf).await;
-                    }
-                    _ => core.doubted.notify_one(),
+            while let Some(first) = news.next().await {
+                // Whatever was said meanwhile is answered by one look.
+                let mut goods = BTreeSet::from([first.get_payload::<String>().unwrap_or_default()]);
+                while let Some(Some(next)) = news.next().now_or_never() {
+                    goods.insert(next.get_payload().unwrap_or_default());
                 }
+                hear(&core, goods).await;
             }
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn hear(core: &Arc<Core>, goods: BTreeSet<String>) {
+    for goods in goods {
+        let shelf = goods.parse().ok().and_then(|goods| core.shelf(&goods));
+        match shelf {
+            Some(shelf) => {
+                if let Err(fault) = one(core, &shelf).await {
+                    tracing::warn!(error = fault.what, goods = %shelf.goods, "what is known here grows old");
+                }
+            }
+            // A new one, or none of ours.
+            None => core.doubted.notify_one(),
+        }
     }
 }

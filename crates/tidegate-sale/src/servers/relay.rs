@@ -9,7 +9,7 @@ use super::letter::{Body, Letter, Orders};
 use super::points::{Point, reach};
 use super::shelf::Shelf;
 use crate::engine::Fault;
-use futures_util::stream::{StreamExt as _, TryStreamExt as _, iter};
+use futures_util::stream::{StreamExt as _, iter};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +62,7 @@ pub(super) async fn drain(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
 }
 
 async fn publish(core: &Core, shelf: &Shelf, entries: Vec<Entry>) -> Result<(), Fault> {
+    // Each for itself: one that cannot be sent holds no other up.
     let each = iter(entries).map(|(id, fields)| async move {
         let orders = Orders::from_entry(&fields)
             .ok_or_else(|| fault(format!("entry {id} of `{}` is not ours", shelf.keys.out)))?;
@@ -70,7 +71,7 @@ async fn publish(core: &Core, shelf: &Shelf, entries: Vec<Entry>) -> Result<(), 
         forget(core, shelf, &id).await;
         Ok(())
     });
-    each.buffer_unordered(32).try_collect::<Vec<()>>().await.map(|_| ())
+    each.buffer_unordered(32).collect::<Vec<_>>().await.into_iter().collect()
 }
 
 /// Finds what others have left behind. Ends with its task.

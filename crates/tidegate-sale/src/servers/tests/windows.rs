@@ -1,0 +1,155 @@
+//! A process ends between two steps that belong together, as if killed. Another one finds
+//! what it left: every number that was told is one row or one dead letter, and every unit is
+//! sold once.
+
+use super::rig::{at_rest, buyer, check_books, engine, insist, on_sale, phone, shared, until};
+use crate::engine::{Engine as _, Turn};
+use crate::order::{OrderSn, OrderState};
+use crate::refusal::Refusal;
+use crate::servers::ServersConfig;
+use std::process::Command;
+use std::sync::Arc;
+
+const TOTAL: u64 = 60;
+const CHILD: &str = "TIDEGATE_SALE_CHILD";
+
+/// A process of its own that buys, and gives up every third order, until it ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "only as a child of the tests below"]
+async fn child() {
+    let Ok(text) = std::env::var(CHILD) else { return };
+    let [redis, amqp, postgres, prefix] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
+    let mut config = ServersConfig::new(redis, amqp, postgres);
+    config.prefix = prefix.into();
+    (config.grace, config.refresh) = (GRACE, REFRESH);
+    let engine = engine(&config).await;
+    until("the stock is loaded", async || engine.known(&phone()).is_some_and(|known| known.left.is_some()))
+        .await;
+    let buyers = (0..30).map(|nth| {
+        let engine = Arc::clone(&engine);
+        tokio::spawn(async move {
+            let Ok(sn) = insist(&engine, &format!("child-{nth}")).await else { return };
+            println!("\nANSWERED {sn}");
+            engine.changed(&sn, OrderState::Processing, super::rig::PATIENCE).await.unwrap();
+            if nth % 3 == 0 {
+                engine.turn(&sn, Turn::Cancel).await.unwrap();
+            }
+        })
+    });
+    for buyer in buyers.collect::<Vec<_>>() {
+        buyer.await.unwrap();
+    }
+    at_rest(&engine).await;
+}
+
+const GRACE: std::time::Duration = std::time::Duration::from_millis(300);
+const REFRESH: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// Runs a child to its end at this place. What it was told, if it ended there.
+fn run_child(config: &ServersConfig, end_at: &str) -> Vec<OrderSn> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["servers::tests::windows::child", "--exact", "--ignored", "--nocapture"]);
+    let place = [&config.redis, &config.amqp, &config.postgres, &config.prefix].map(String::as_str).join(" ");
+    command.env(CHILD, place).env("TIDEGATE_END_AT", end_at);
+    let output = command.output().unwrap();
+    let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
+    assert_eq!(signal, Some(6), "it should have ended at `{end_at}`: {output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let numbers = text.lines().filter_map(|line| line.strip_prefix("ANSWERED "));
+    numbers.map(|sn| sn.parse().unwrap()).collect()
+}
+
+/// One process ends there, another sells the rest.
+async fn ends_at(end_at: &str, forget: bool) {
+    let config = shared().config();
+    let first = engine(&config).await;
+    on_sale(&first, TOTAL, 1).await;
+    let mut used = buyer(&first, "early");
+    let early = first.reserve(used.clone()).await.unwrap();
+    at_rest(&first).await;
+    first.stop().await;
+    drop(first);
+    if forget {
+        for key in shared().redis.cmd(&["KEYS", &format!("{}:*", config.prefix)]).items() {
+            shared().redis.cmd(&["DEL", &key.text()]);
+        }
+    }
+    let (inner, place) = (config.clone(), end_at.to_owned());
+    let mut answered = tokio::task::spawn_blocking(move || run_child(&inner, &place)).await.unwrap();
+    answered.push(early.clone());
+    let survivor = engine(&config).await;
+    until("the stock is loaded", async || {
+        survivor.known(&phone()).is_some_and(|known| known.left.is_some())
+    })
+    .await;
+    let books = at_rest(&survivor).await;
+    check_books(shared(), &config, &books, &answered).unwrap();
+    used.is_expired = true;
+    assert_eq!(survivor.reserve(used).await, Ok(early), "a used path is remembered");
+    // Whatever is left can be bought, and nothing more.
+    for nth in 0.. {
+        match insist(&survivor, &format!("late-{nth}")).await {
+            Ok(sn) => answered.push(sn),
+            Err(Refusal::SoldOut) => break,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let books = at_rest(&survivor).await;
+    assert_eq!((books.placed, books.left, books.total), (TOTAL, 0, TOTAL), "{end_at}: {books:?}");
+    check_books(shared(), &config, &books, &answered).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_reserve_before_the_broker() {
+    ends_at("Reserved 0", false).await;
+    ends_at("Reserved 2", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_broker_before_the_outbox_forgets() {
+    ends_at("Published 0", false).await;
+    ends_at("Published 2", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_commit_before_the_broker_knows() {
+    ends_at("Committed 0", false).await;
+    ends_at("Committed 1", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_units_came_back_before_redis_has_them() {
+    ends_at("Returned 0", false).await;
+    ends_at("Returned 2", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_redis_has_them_before_the_database_knows() {
+    ends_at("Given 0", false).await;
+    ends_at("Given 2", false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_new_epoch_before_redis_is_loaded() {
+    ends_at("Counted 0", true).await;
+}
+
+/// The broken variant: nobody looks for what others left behind, and the books show it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_relay_what_was_reserved_stays_on_its_way() {
+    let config = shared().config();
+    let first = engine(&config).await;
+    on_sale(&first, TOTAL, 1).await;
+    first.stop().await;
+    drop(first);
+    let inner = config.clone();
+    tokio::task::spawn_blocking(move || run_child(&inner, "Reserved 0")).await.unwrap();
+    let mut broken = config.clone();
+    broken.grace = std::time::Duration::from_secs(3600);
+    let survivor = engine(&broken).await;
+    let shelf = survivor.core.shelf(&phone()).unwrap();
+    // Everything that was sent has been written by then.
+    crate::servers::rebuild::barrier(&survivor.core, &shelf, super::rig::PATIENCE).await.unwrap();
+    let books = survivor.books(&phone()).await.unwrap().unwrap();
+    assert!(books.in_flight > 0 && books.is_balanced(), "{books:?}");
+}
