@@ -71,7 +71,7 @@ fn fault_later(cause: &Fault) -> Fault {
 }
 
 enum Recorded {
-    Done(Row),
+    Done(Box<Row>),
     Unknown,
     Refused(String),
 }
@@ -101,7 +101,7 @@ async fn record(core: &Core, goods: &GoodsId, change: &Change, by: &str) -> Resu
     }
     note(&tx, goods.as_str(), by, &json(change)?).await?;
     tx.commit().await?;
-    Ok(Recorded::Done(row))
+    Ok(Recorded::Done(Box::new(row)))
 }
 
 /// The books do not balance: it is held, and loaded again before it goes on.
@@ -145,7 +145,8 @@ fn units(units: u64) -> Result<i64, DbError> {
 
 fn seconds(seconds: Option<u32>) -> Result<Option<i32>, DbError> {
     let second = |seconds: u32| {
-        i32::try_from(seconds).map_err(|_| DbError::Refused(format!("`pay_within`: {seconds} seconds are too many")))
+        i32::try_from(seconds)
+            .map_err(|_| DbError::Refused(format!("`pay_within`: {seconds} seconds are too many")))
     };
     seconds.map(second).transpose()
 }

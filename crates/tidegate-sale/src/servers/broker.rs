@@ -222,7 +222,9 @@ async fn declare(connection: &Connection, prefix: &str, shards: u16) -> lapin::R
     let channel = connection.create_channel().await?;
     let text = |text: &str| AMQPValue::LongString(text.into());
     let dead = names::dead(prefix);
-    for (name, kind) in [(names::exchange(prefix), ExchangeKind::Direct), (dead.clone(), ExchangeKind::Fanout)] {
+    for (name, kind) in
+        [(names::exchange(prefix), ExchangeKind::Direct), (dead.clone(), ExchangeKind::Fanout)]
+    {
         let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
         channel.exchange_declare(name.as_str().into(), kind, options, FieldTable::default()).await?;
     }

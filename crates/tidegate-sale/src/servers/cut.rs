@@ -38,7 +38,7 @@ pub(super) struct Cut {
 }
 
 const ASK: &str = "
-    SELECT total, stock, orders, returned, arrived, version,
+    SELECT total, stock, orders, returned, arrived, g.version,
            (SELECT coalesce(sum(quantity) FILTER (WHERE is_held), 0)::int8 FROM sale_dead d WHERE d.goods = g.goods),
            (SELECT count(*) FROM sale_dead d WHERE d.goods = g.goods),
            (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM sale_returns r

@@ -27,7 +27,8 @@ pub(super) enum DbError {
 impl From<tokio_postgres::Error> for DbError {
     fn from(error: tokio_postgres::Error) -> Self {
         let Some(db) = error.as_db_error() else {
-            let text = error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+            let text =
+                error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
             let is_io = error.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
             return if error.is_closed() || is_io { Self::Passing(text) } else { Self::Refused(text) };
         };

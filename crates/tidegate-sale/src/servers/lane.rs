@@ -6,7 +6,7 @@ use super::letter::{Body, Letter, Orders, Sent, hex};
 use super::link::Live;
 use super::points::{Point, reach};
 use super::relay;
-use super::shelf::Shelf;
+use super::shelf::{Left, Shelf};
 use crate::engine::Reserve;
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
@@ -42,17 +42,17 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
         Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
         Err(fault) => Err(fault),
     };
-    let Ok((live, answers)) = answers.inspect_err(|fault| tracing::warn!(error = fault.what, "reserve")) else {
+    let Ok((live, answers)) = answers.inspect_err(|fault| tracing::warn!(error = fault.what, "reserve"))
+    else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
-    let [left, at, entry, answers @ ..] = answers.as_slice() else {
+    let [left, tick, at, entry, answers @ ..] = answers.as_slice() else {
         // Not loaded, or another run of the server than the one that was.
         core.doubted.notify_one();
         let reason = || Refusal::Paused { reason: "the stock is being loaded".into() };
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(reason())));
     };
     reach(Point::Reserved);
-    shelf.learn_left(left.parse::<i64>().ok().map(|left| u64::try_from(left).unwrap_or(0)));
     let mut flight = Flight { told: Vec::new(), sent: Vec::new() };
     for (ask, answer) in asks.into_iter().zip(answers) {
         match read(shelf, answer) {
@@ -60,7 +60,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
                 flight.sent.push(sent(&ask.reserve, nth));
                 flight.told.push((ask.told, sn));
             }
-            Answer::Again(sn, with) if with == "*" => flight.told.push((ask.told, sn)),
+            Answer::Again(sn, "*") => flight.told.push((ask.told, sn)),
             // It is in the outbox, and whoever put it there has not answered.
             Answer::Again(sn, with) if !with.is_empty() && !live.is_durable => {
                 follow(core, shelf, with.to_owned(), ask.told, sn).await;
@@ -69,12 +69,20 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
             Answer::Refused(refusal) => tell(ask.told, Err(refusal)),
         }
     }
+    if let (Ok(tick), Ok(units)) = (tick.parse(), left.parse()) {
+        shelf.learn_left(Some(Left { epoch: shelf.known().epoch, tick, units }));
+    }
     if let (Ok(at), false) = (at.parse(), flight.sent.is_empty()) {
         flight.leave(core, shelf, entry.clone(), at, &live).await;
     }
 }
 
-async fn call(core: &Core, shelf: &Shelf, live: &Arc<Live>, asks: &[Ask]) -> Result<Vec<String>, crate::engine::Fault> {
+async fn call(
+    core: &Core,
+    shelf: &Shelf,
+    live: &Arc<Live>,
+    asks: &[Ask],
+) -> Result<Vec<String>, crate::engine::Fault> {
     let keys = &shelf.keys;
     let mut call = core.link.scripts.reserve.prepare_invoke();
     for key in [&keys.meta, &keys.path, &keys.key, &keys.user, &keys.order, &keys.out] {
@@ -110,9 +118,7 @@ fn read<'a>(shelf: &Shelf, answer: &'a str) -> Answer<'a> {
             }
         }
         "path" => Refusal::WrongPath,
-        "much" => {
-            Refusal::BadRequest(format!("`decrStock`: 1 to {} units", known.sale.per_user).into())
-        }
+        "much" => Refusal::BadRequest(format!("`decrStock`: 1 to {} units", known.sale.per_user).into()),
         "quota" => Refusal::UserQuota,
         "sold" => Refusal::SoldOut,
         "early" => Refusal::NotOpenYet { opens_at: known.sale.opens_at },

@@ -168,7 +168,10 @@ mod tests {
         let bytes = letter().encode("phone-1-0").unwrap();
         assert_eq!(Letter::decode(&bytes).unwrap(), letter());
         let text = String::from_utf8(bytes).unwrap();
-        assert!(text.starts_with(r#"{"specversion":"1.0","id":"phone-1-0","source":"tidegate-sale""#), "{text}");
+        assert!(
+            text.starts_with(r#"{"specversion":"1.0","id":"phone-1-0","source":"tidegate-sale""#),
+            "{text}"
+        );
         let barrier = Letter { body: Body::Barrier { barrier: "b".into() }, ..letter() };
         assert_eq!(Letter::decode(&barrier.encode("x").unwrap()).unwrap(), barrier);
     }
@@ -190,7 +193,11 @@ mod tests {
 
     #[test]
     fn an_outbox_entry_is_what_the_script_wrote() {
-        let fields = [("e", "7"), ("t", "1700000000123"), ("o", "3:2:abababababababababababababababab:ann:mine: and yours")];
+        let fields = [
+            ("e", "7"),
+            ("t", "1700000000123"),
+            ("o", "3:2:abababababababababababababababab:ann:mine: and yours"),
+        ];
         let fields: Vec<_> = fields.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
         let read = Orders::from_entry(&fields).unwrap();
         assert_eq!(Body::Orders(read), letter().body);

@@ -8,7 +8,9 @@ use crate::engine::Fault;
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisResult, ScriptInvocation};
+use redis::{
+    AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisResult, ScriptInvocation,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -141,9 +143,8 @@ impl Link {
     async fn open(&self) -> Result<Live, Fault> {
         let told = |error: redis::RedisError| fault(error.to_string());
         // Our own deadlines count, by call.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(REDIS_MAX))
-            .set_response_timeout(None);
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(Some(REDIS_MAX)).set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(told)?;
         let info: String = redis::cmd("INFO").query_async(&mut connection).await.map_err(told)?;

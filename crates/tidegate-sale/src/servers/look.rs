@@ -17,6 +17,8 @@ pub(super) struct Look {
     pub(super) loaded: i64,
     pub(super) reserved: i64,
     pub(super) returned: i64,
+    /// Grows with every change of what is left.
+    pub(super) tick: i64,
     /// Entries in the outbox.
     pub(super) waiting: u64,
     /// Which of the returns that were asked about have been applied.
@@ -44,8 +46,9 @@ impl Look {
             loaded: number(5),
             reserved: number(6),
             returned: number(7),
-            waiting: u64::try_from(number(8)).unwrap_or(0),
-            is_applied: found.iter().skip(9).map(|flag| flag == "1").collect(),
+            tick: number(8),
+            waiting: u64::try_from(number(9)).unwrap_or(0),
+            is_applied: found.iter().skip(10).map(|flag| flag == "1").collect(),
         })
     }
 

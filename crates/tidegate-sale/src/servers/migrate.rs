@@ -15,12 +15,15 @@ pub(super) async fn migrate(db: &Db) -> Result<(), DbError> {
         let mut client = db.client().await?;
         let tx = client.transaction().await?;
         tx.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
-        tx.batch_execute("CREATE TABLE IF NOT EXISTS sale_settings (name text PRIMARY KEY, value text NOT NULL)")
-            .await?;
+        tx.batch_execute(
+            "CREATE TABLE IF NOT EXISTS sale_settings (name text PRIMARY KEY, value text NOT NULL)",
+        )
+        .await?;
         let row = tx.query_opt("SELECT value FROM sale_settings WHERE name = 'version'", &[]).await?;
         let done: usize = row.and_then(|row| row.get::<_, String>(0).parse().ok()).unwrap_or(0);
         if done > VERSIONS.len() {
-            let text = format!("the tables are of version {done}, newer than this program ({})", VERSIONS.len());
+            let text =
+                format!("the tables are of version {done}, newer than this program ({})", VERSIONS.len());
             return Err(DbError::Refused(text));
         }
         for version in &VERSIONS[done..] {
@@ -39,7 +42,9 @@ pub(super) async fn setting(db: &Db, name: &str, first: &str) -> Result<String, 
     let keep = "INSERT INTO sale_settings VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
     db.ask(keep, &[&name, &first]).await?;
     let rows = db.ask("SELECT value FROM sale_settings WHERE name = $1", &[&name]).await?;
-    rows.first().map(|row| row.get(0)).ok_or_else(|| DbError::Passing(format!("the setting `{name}` is gone")))
+    rows.first()
+        .map(|row| row.get(0))
+        .ok_or_else(|| DbError::Passing(format!("the setting `{name}` is gone")))
 }
 
 /// The secret that all processes share: made once, kept in the database.

@@ -43,6 +43,11 @@ mod tests;
 
 pub use config::{AnswerAfter, ServersConfig};
 
+use self::broker::Broker;
+use self::core::{Core, FLIGHTS};
+use self::db::{Db, fault};
+use self::lane::Ask;
+use self::link::Link;
 use crate::books::{Audit, Books, DeadLetter};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::GoodsId;
@@ -50,11 +55,6 @@ use crate::order::{Order, OrderSn, OrderState};
 use crate::refusal::Refusal;
 use crate::sale::{Change, Sale, SaleState};
 use crate::secret::Secret;
-use self::broker::Broker;
-use self::core::{Core, FLIGHTS};
-use self::db::{Db, fault};
-use self::lane::Ask;
-use self::link::Link;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -138,7 +138,9 @@ impl Engine for ServersEngine {
                 return Err(Refusal::NotOpenYet { opens_at: known.sale.opens_at });
             }
             if reserve.key.as_ref().is_some_and(|key| key.len() > KEY_MAX || key.contains('\0')) {
-                return Err(Refusal::BadRequest("`Idempotency-Key`: at most 200 bytes, none of them 0".into()));
+                return Err(Refusal::BadRequest(
+                    "`Idempotency-Key`: at most 200 bytes, none of them 0".into(),
+                ));
             }
             // What could not be told is not taken.
             let can_answer = core.link.live().is_ok_and(|live| live.is_durable || core.broker.is_up());

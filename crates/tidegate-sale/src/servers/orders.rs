@@ -70,7 +70,16 @@ fn processing(sn: &OrderSn, record: &str) -> Option<Order> {
     let quantity = parts.next()?.parse().ok()?;
     let user = parts.next()?.parse().ok()?;
     let state = OrderState::Processing;
-    Some(Order { order_sn: sn.clone(), user, quantity, state, reason: None, created_at: at, updated_at: at, pay_by: None })
+    Some(Order {
+        order_sn: sn.clone(),
+        user,
+        quantity,
+        state,
+        reason: None,
+        created_at: at,
+        updated_at: at,
+        pay_by: None,
+    })
 }
 
 /// Once it is another state than `seen`, or after this time. Asking costs one look-up by the

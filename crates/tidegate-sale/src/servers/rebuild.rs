@@ -20,7 +20,7 @@ use super::link::Live;
 use super::look::Look;
 use super::points::{Point, reach};
 use super::relay;
-use super::shelf::{ROW, Row, Shelf};
+use super::shelf::{Left, ROW, Row, Shelf};
 use crate::engine::Fault;
 use crate::order::OrderState;
 use deadpool_postgres::Object;
@@ -103,7 +103,8 @@ async fn lock(core: &Core, shelf: &Shelf) -> Result<Option<deadpool_postgres::Cl
 }
 
 async fn hold(core: &Core, shelf: &Shelf, why: &str) -> Result<(), DbError> {
-    let sql = format!("UPDATE sale_goods SET held = $2 WHERE goods = $1 RETURNING {ROW}");
+    let sql =
+        format!("UPDATE sale_goods SET held = $2, version = version + 1 WHERE goods = $1 RETURNING {ROW}");
     let rows = core.db.ask(&sql, &[&shelf.goods.as_str(), &why]).await?;
     if let Some(row) = rows.first() {
         shelf.learn(&Row::read(row)?);
@@ -113,7 +114,10 @@ async fn hold(core: &Core, shelf: &Shelf, why: &str) -> Result<(), DbError> {
 
 /// It goes on, in this epoch. If this fails, the next look does it.
 pub(super) async fn release(core: &Core, shelf: &Shelf, epoch: u32) {
-    let sql = format!("UPDATE sale_goods SET held = NULL WHERE goods = $1 AND epoch = $2 RETURNING {ROW}");
+    let sql = format!(
+        "UPDATE sale_goods SET held = NULL, version = version + 1
+         WHERE goods = $1 AND epoch = $2 RETURNING {ROW}"
+    );
     let epoch = i32::try_from(epoch).unwrap_or(i32::MAX);
     match core.db.ask(&sql, &[&shelf.goods.as_str(), &epoch]).await {
         Ok(rows) => {
@@ -227,7 +231,7 @@ async fn load(core: &Core, shelf: &Shelf, live: &Arc<Live>, counted: &Counted) -
     args.extend(fields.iter().flat_map(|(field, value)| [*field, value.as_str()]));
     step(core, shelf, live, &args, None).await?;
     shelf.learn(&counted.row);
-    shelf.learn_left(Some(u64::try_from(counted.left).unwrap_or(0)));
+    shelf.learn_left(Some(Left { epoch: counted.row.epoch, tick: 0, units: counted.left }));
     Ok(())
 }
 
@@ -251,5 +255,9 @@ async fn step(
         call.arg(*arg);
     });
     let done: String = core.link.run(live, &call).await?;
-    if done == "done" { Ok(()) } else { Err(fault(format!("Redis refuses `{}`: another was quicker", args[0]))) }
+    if done == "done" {
+        Ok(())
+    } else {
+        Err(fault(format!("Redis refuses `{}`: another was quicker", args[0])))
+    }
 }

@@ -52,7 +52,7 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Res
     memory.checks += 1;
     let mut complaint = cut.complaint();
     memory.complaints = if complaint.is_some() { memory.complaints + 1 } else { 0 };
-    if complaint.is_none() && memory.checks % SUM == 0 {
+    if complaint.is_none() && memory.checks.is_multiple_of(SUM) {
         complaint = sums(core, shelf).await?;
         memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
     }

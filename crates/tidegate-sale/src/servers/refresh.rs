@@ -4,7 +4,7 @@
 use super::core::Core;
 use super::look::Look;
 use super::rebuild;
-use super::shelf::{Row, Shelf};
+use super::shelf::{Left, Row, Shelf};
 use crate::engine::Fault;
 use crate::sale::SaleState;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -55,7 +55,7 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) {
         shelf.learn_left(None);
         return rebuild::begin(core, shelf);
     }
-    shelf.learn_left(Some(u64::try_from(look.left).unwrap_or(0)));
+    shelf.learn_left(Some(Left { epoch: look.epoch, tick: look.tick, units: look.left }));
     if look.rev < row.rev
         && let Err(fault) = tell(core, shelf, row).await
     {

@@ -7,8 +7,8 @@ use crate::engine::Known;
 use crate::goods::GoodsId;
 use crate::sale::{Sale, SaleState};
 use arc_swap::ArcSwap;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
 /// Buyers who wait for their turn.
@@ -20,6 +20,8 @@ pub(super) struct Row {
     pub(super) sale: Sale,
     pub(super) state: SaleState,
     pub(super) rev: i64,
+    /// Grows with every change.
+    pub(super) version: i64,
     pub(super) epoch: u32,
     /// The run of the Redis server that was loaded.
     pub(super) run: String,
@@ -29,7 +31,7 @@ pub(super) struct Row {
     pub(super) is_doubted: bool,
 }
 
-pub(super) const ROW: &str = "goods, definition, state, rev, epoch, redis_run, held, is_doubted";
+pub(super) const ROW: &str = "goods, definition, state, rev, version, epoch, redis_run, held, is_doubted";
 
 impl Row {
     pub(super) fn read(row: &tokio_postgres::Row) -> Result<Self, DbError> {
@@ -41,6 +43,7 @@ impl Row {
             sale: serde_json::from_str(row.get("definition")).map_err(|error| wrong("definition", error))?,
             state: serde_json::from_str(row.get("state")).map_err(|error| wrong("state", error))?,
             rev: row.get("rev"),
+            version: row.get("version"),
             epoch: u32::try_from(epoch).unwrap_or(0),
             run: row.get("redis_run"),
             held: row.get("held"),
@@ -94,6 +97,23 @@ pub(super) struct Shelf {
     /// This process is about to load it again.
     pub(super) is_rebuilding: AtomicBool,
     known: ArcSwap<Known>,
+    newest: Mutex<Newest>,
+}
+
+/// What is left, as Redis said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    pub(super) epoch: u32,
+    /// Grows with every change of it.
+    pub(super) tick: i64,
+    pub(super) units: i64,
+}
+
+/// What came late must not overwrite what is newer.
+#[derive(Debug, Default)]
+struct Newest {
+    version: i64,
+    left: (u32, i64),
 }
 
 impl Shelf {
@@ -101,7 +121,18 @@ impl Shelf {
         let (asks, receiver) = mpsc::channel(WAITING_MAX);
         let known = ArcSwap::from_pointee(known_of(row, None));
         let goods = row.sale.goods.clone();
-        (Self { goods, keys, shard, asks, is_rebuilding: AtomicBool::new(false), known }, receiver)
+        (
+            Self {
+                goods,
+                keys,
+                shard,
+                asks,
+                is_rebuilding: AtomicBool::new(false),
+                known,
+                newest: Mutex::default(),
+            },
+            receiver,
+        )
     }
 
     pub(super) fn known(&self) -> Arc<Known> {
@@ -109,13 +140,27 @@ impl Shelf {
     }
 
     pub(super) fn learn(&self, row: &Row) {
-        self.known.rcu(|known| known_of(row, known.left.filter(|_| known.epoch == row.epoch)));
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if row.version < newest.version {
+            return;
+        }
+        newest.version = row.version;
+        let known = self.known.load();
+        self.known.store(Arc::new(known_of(row, known.left.filter(|_| known.epoch == row.epoch))));
     }
 
-    /// What Redis said last, of this epoch; none if it says nothing.
-    pub(super) fn learn_left(&self, left: Option<u64>) {
-        if self.known.load().left != left {
-            self.known.rcu(|known| Known { left, ..Known::clone(known) });
+    /// What Redis said; none if it says nothing.
+    pub(super) fn learn_left(&self, left: Option<Left>) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = left.map_or((0, 0), |left| (left.epoch, left.tick));
+        if left.is_some() && stamp < newest.left {
+            return;
+        }
+        newest.left = stamp;
+        let left = left.map(|left| u64::try_from(left.units).unwrap_or(0));
+        let known = self.known.load();
+        if known.left != left {
+            self.known.store(Arc::new(Known { left, ..Known::clone(&known) }));
         }
     }
 }

@@ -205,7 +205,16 @@ async fn bury(db: &Db, one: &Arrival, why: &str) -> Result<(), DbError> {
                WHERE NOT EXISTS (SELECT FROM sale_orders WHERE order_sn = $1)
                ON CONFLICT (order_sn) DO NOTHING";
     let params: &[super::db::Param<'_>] = &[
-        &one.sn, &one.goods, &one.user, &one.quantity, &one.epoch, &one.path, &one.key, &one.at, &why, &now,
+        &one.sn,
+        &one.goods,
+        &one.user,
+        &one.quantity,
+        &one.epoch,
+        &one.path,
+        &one.key,
+        &one.at,
+        &why,
+        &now,
         &is_held,
     ];
     let is_new = tx.execute(&tx.prepare_cached(sql).await?, params).await? > 0;

@@ -73,14 +73,19 @@ impl Batch {
         match Letter::decode(&delivery.data) {
             Ok(Letter { goods, body: Body::Orders(orders) }) => {
                 let (epoch, at) = (orders.epoch, orders.at);
-                let arrivals = orders.orders.into_iter().map(|sent| Arrival::new(&goods, epoch, at, sent, tag));
+                let arrivals =
+                    orders.orders.into_iter().map(|sent| Arrival::new(&goods, epoch, at, sent, tag));
                 self.arrivals.extend(arrivals);
             }
             Ok(Letter { goods, body: Body::Barrier { barrier } }) => {
                 self.barriers.push((goods.to_string(), barrier));
             }
             Err(why) => {
-                tracing::error!(why, bytes = delivery.data.len(), "a message that cannot be read is put aside");
+                tracing::error!(
+                    why,
+                    bytes = delivery.data.len(),
+                    "a message that cannot be read is put aside"
+                );
                 self.unread.insert(tag);
             }
         }

@@ -13,5 +13,6 @@ for at = 4, #ARGV, 3 do
     end
   end
 end
+redis.call('HINCRBY', KEYS[1], 'tick', 1)
 redis.call('PUBLISH', ARGV[2], ARGV[3])
 return 'done'

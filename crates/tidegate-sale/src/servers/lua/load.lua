@@ -20,7 +20,7 @@ if here ~= epoch or redis.call('HGET', KEYS[1], 'ready') ~= '0' then return 'sta
 if step == 'fill' then
   redis.call('HSET', KEYS[3], unpack(ARGV, 3))
 else
-  redis.call('HSET', KEYS[1], 'ready', '1', 'nth', '0', 'reserved', '0', 'returned', '0', unpack(ARGV, 5))
+  redis.call('HSET', KEYS[1], 'ready', '1', 'nth', '0', 'tick', '0', 'reserved', '0', 'returned', '0', unpack(ARGV, 5))
   redis.call('PUBLISH', ARGV[3], ARGV[4])
 end
 return 'done'

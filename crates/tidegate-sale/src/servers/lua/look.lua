@@ -2,9 +2,9 @@
 -- KEYS: meta, out, back
 -- ARGV: ids of returns
 local found = redis.call('HMGET', KEYS[1],
-  'ready', 'run', 'epoch', 'rev', 'left', 'loaded', 'reserved', 'returned')
-for at = 1, 8 do found[at] = found[at] or '' end
-found[9] = tostring(redis.call('XLEN', KEYS[2]))
+  'ready', 'run', 'epoch', 'rev', 'left', 'loaded', 'reserved', 'returned', 'tick')
+for at = 1, 9 do found[at] = found[at] or '' end
+found[10] = tostring(redis.call('XLEN', KEYS[2]))
 for at = 1, #ARGV do
   found[#found + 1] = tostring(redis.call('HEXISTS', KEYS[3], ARGV[at]))
 end

@@ -2,14 +2,14 @@
 -- write, and a refusal writes nothing.
 -- KEYS: meta, path, key, user, order, out
 -- ARGV: run, then for each buyer: user, quantity, path, epoch, is expired, key
--- Answers: left, now in ms, the outbox entry, then one text a buyer; or nothing but `stale`.
+-- Answers: left, tick (which grows with every change of it), now in ms, the outbox entry, then one text a buyer; or nothing but `stale`.
 local meta = redis.call('HMGET', KEYS[1],
-  'ready', 'run', 'epoch', 'state', 'opens', 'closes', 'quota', 'single', 'left', 'nth')
+  'ready', 'run', 'epoch', 'state', 'opens', 'closes', 'quota', 'single', 'left', 'nth', 'tick')
 -- Another run of the server than the one that was loaded: it may have forgotten.
 if meta[1] ~= '1' or meta[2] ~= ARGV[1] then return { 'stale' } end
 local epoch, state, opens, closes = meta[3], meta[4], tonumber(meta[5]), tonumber(meta[6])
 local quota, is_single = tonumber(meta[7]), meta[8] == '1'
-local left, nth = tonumber(meta[9]), tonumber(meta[10])
+local left, nth, tick = tonumber(meta[9]), tonumber(meta[10]), tonumber(meta[11])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
@@ -22,7 +22,7 @@ elseif state == 'warm' and not (opens and now >= opens) then
   phase = 'early'
 end
 
-local answers, granted, records, taken = { '', '', '' }, {}, {}, 0
+local answers, granted, records, taken = { '', '', '', '' }, {}, {}, 0
 
 -- The order of one who came before, with its entry while that is still in the outbox.
 local function again(sn)
@@ -72,9 +72,11 @@ if taken > 0 then
   for sn, order in pairs(granted) do
     redis.call('HSET', KEYS[5], sn, entry .. ':' .. at .. ':' .. order)
   end
-  redis.call('HSET', KEYS[1], 'left', string.format('%d', left), 'nth', string.format('%d', nth))
+  tick = tick + 1
+  redis.call('HSET', KEYS[1], 'left', string.format('%d', left), 'nth', string.format('%d', nth),
+    'tick', string.format('%d', tick))
   redis.call('HINCRBY', KEYS[1], 'reserved', taken)
-  answers[3] = entry
+  answers[4] = entry
 end
-answers[1], answers[2] = string.format('%d', left), at
+answers[1], answers[2], answers[3] = string.format('%d', left), string.format('%d', tick), at
 return answers

@@ -56,7 +56,8 @@ impl Crowd {
 async fn two(config: &ServersConfig) -> [Arc<ServersEngine>; 2] {
     let engines = [engine(config).await, engine(config).await];
     on_sale(&engines[0], 1_000_000, 5).await;
-    until("both know it", async || engines[1].known(&phone()).is_some_and(|known| known.left.is_some())).await;
+    until("both know it", async || engines[1].known(&phone()).is_some_and(|known| known.left.is_some()))
+        .await;
     engines
 }
 

@@ -5,5 +5,6 @@ mod flow;
 mod network;
 mod odd;
 mod rig;
+mod speed;
 mod suite;
 mod windows;

@@ -1,6 +1,8 @@
 //! Messages that should not be, and books that do not balance.
 
-use super::rig::{PATIENCE, Servers, at_rest, buy, check_books, engine, insist, on_sale, phone, shared, until};
+use super::rig::{
+    PATIENCE, Servers, at_rest, buy, check_books, engine, insist, on_sale, phone, shared, until,
+};
 use crate::engine::Engine as _;
 use crate::order::OrderState;
 use crate::refusal::Refusal;
@@ -12,7 +14,8 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
 async fn channel(servers: &Servers) -> Channel {
-    let connection = Connection::connect(&servers.rabbit.url(), ConnectionProperties::default()).await.unwrap();
+    let connection =
+        Connection::connect(&servers.rabbit.url(), ConnectionProperties::default()).await.unwrap();
     connection.create_channel().await.unwrap()
 }
 
@@ -57,7 +60,8 @@ async fn what_cannot_be_read_is_put_aside_and_holds_nobody_up() {
     let dead = names::dead(&config.prefix);
     until("all three are put aside", async || {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue = channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
+        let queue =
+            channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
         queue.message_count() == 3
     })
     .await;
@@ -158,7 +162,8 @@ async fn stock_that_appears_in_redis_holds_the_sale() {
     shared().redis.cmd(&["HINCRBY", &meta, "left", "1"]);
     assert!(held(&engine).await.contains("the books of Redis do not balance"));
     assert!(matches!(buy(&engine, "ann").await, Err(Refusal::Paused { .. })));
-    until("it is written down", async || engine.audit(&phone(), 1).await.unwrap()[0].by == "reconciler").await;
+    until("it is written down", async || engine.audit(&phone(), 1).await.unwrap()[0].by == "reconciler")
+        .await;
     resumes(&engine, &config, 0, 10).await;
 }
 

@@ -54,10 +54,7 @@ pub(super) fn shared() -> &'static Servers {
 
 pub(super) async fn engine(config: &ServersConfig) -> Arc<ServersEngine> {
     let engine = ServersEngine::open(config.clone()).await.unwrap();
-    until("the servers answer", async || {
-        engine.core.link.live().is_ok() && engine.core.broker.is_up()
-    })
-    .await;
+    until("the servers answer", async || engine.core.link.live().is_ok() && engine.core.broker.is_up()).await;
     Arc::new(engine)
 }
 
@@ -143,8 +140,10 @@ pub(super) fn check_books(
     if !books.is_balanced() {
         return Err(format!("not balanced: {books:?}"));
     }
-    let sold: u64 =
-        sql("SELECT coalesce(sum(quantity), 0) FROM sale_orders WHERE state IN (1, 2)").trim().parse().unwrap();
+    let sold: u64 = sql("SELECT coalesce(sum(quantity), 0) FROM sale_orders WHERE state IN (1, 2)")
+        .trim()
+        .parse()
+        .unwrap();
     if sold != books.placed || sold > books.total {
         return Err(format!("{sold} units sold: {books:?}"));
     }
