@@ -235,6 +235,8 @@ async fn declare(connection: &Connection, prefix: &str, shards: u16) -> lapin::R
     orders.insert("x-dead-letter-exchange".into(), text(&dead));
     orders.insert("x-dead-letter-strategy".into(), text("at-least-once"));
     orders.insert("x-overflow".into(), text("reject-publish"));
+    // From RabbitMQ 4 on, 20 broken connections would put an order aside.
+    orders.insert("x-delivery-limit".into(), AMQPValue::LongInt(1_000_000));
     let queues = (0..shards).map(|shard| {
         (names::queue(prefix, shard), names::exchange(prefix), shard.to_string(), orders.clone())
     });

@@ -5,6 +5,7 @@ use super::config::ServersConfig;
 use super::db::Db;
 use super::link::Link;
 use super::shelf::{Row, Shelf};
+use super::watch::Watchers;
 use super::{lane, names};
 use crate::engine::Known;
 use crate::goods::GoodsId;
@@ -31,6 +32,7 @@ pub(super) struct Core {
     pub(super) returned: Notify,
     /// What is known here may be wrong.
     pub(super) doubted: Notify,
+    pub(super) watchers: Watchers,
     shelves: RwLock<BTreeMap<GoodsId, Arc<Shelf>>>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -48,6 +50,7 @@ impl Core {
             flights: Arc::new(Semaphore::new(FLIGHTS as usize)),
             returned: Notify::new(),
             doubted: Notify::new(),
+            watchers: Watchers::default(),
             shelves: RwLock::default(),
             tasks: Mutex::default(),
         }

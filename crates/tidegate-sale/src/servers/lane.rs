@@ -12,7 +12,7 @@ use crate::order::OrderSn;
 use crate::refusal::Refusal;
 use crate::sale::SaleState;
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// Buyers in one call. A script holds Redis up while it runs.
 const TOGETHER_MAX: usize = 256;
@@ -31,13 +31,16 @@ pub(super) async fn serve(core: Arc<Core>, shelf: Arc<Shelf>, mut asks: mpsc::Re
     while asks.recv_many(&mut together, TOGETHER_MAX).await > 0 {
         // Nobody buys for one who has gone away.
         together.retain(|ask| !ask.told.is_closed());
-        if !together.is_empty() {
-            decide(&core, &shelf, std::mem::take(&mut together)).await;
+        if together.is_empty() {
+            continue;
         }
+        // Who stops waits for these.
+        let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
+        decide(&core, &shelf, std::mem::take(&mut together), permit).await;
     }
 }
 
-async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
+async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>, permit: OwnedSemaphorePermit) {
     let answers = match core.link.live() {
         Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
         Err(fault) => Err(fault),
@@ -63,7 +66,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
             Answer::Again(sn, "*") => flight.told.push((ask.told, sn)),
             // It is in the outbox, and whoever put it there has not answered.
             Answer::Again(sn, with) if !with.is_empty() && !live.is_durable => {
-                follow(core, shelf, with.to_owned(), ask.told, sn).await;
+                follow(core, shelf, with.to_owned(), ask.told, sn);
             }
             Answer::Again(sn, _) => tell(ask.told, Ok(sn)),
             Answer::Refused(refusal) => tell(ask.told, Err(refusal)),
@@ -73,7 +76,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
         shelf.learn_left(Some(Left { epoch: shelf.known().epoch, tick, units }));
     }
     if let (Ok(at), false) = (at.parse(), flight.sent.is_empty()) {
-        flight.leave(core, shelf, entry.clone(), at, &live).await;
+        flight.leave(core, shelf, entry.clone(), at, &live, permit);
     }
 }
 
@@ -148,7 +151,15 @@ struct Flight {
 }
 
 impl Flight {
-    async fn leave(mut self, core: &Arc<Core>, shelf: &Arc<Shelf>, entry: String, at: u64, live: &Live) {
+    fn leave(
+        mut self,
+        core: &Arc<Core>,
+        shelf: &Arc<Shelf>,
+        entry: String,
+        at: u64,
+        live: &Live,
+        permit: OwnedSemaphorePermit,
+    ) {
         // They have an order of this epoch, so this is its epoch.
         let Some(epoch) = self.told.first().map(|(_, sn)| sn.epoch()) else { return };
         if live.is_durable {
@@ -156,7 +167,6 @@ impl Flight {
         }
         let body = Body::Orders(Orders { epoch, at, orders: std::mem::take(&mut self.sent) });
         let letter = Letter { goods: shelf.goods.clone(), body };
-        let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
         let (core, shelf) = (Arc::clone(core), Arc::clone(shelf));
         tokio::spawn(async move {
             let sent = relay::send(&core, &shelf, &entry, &letter).await;
@@ -179,8 +189,11 @@ impl Flight {
 }
 
 /// Publishes what another began, for one who asks again.
-async fn follow(core: &Arc<Core>, shelf: &Arc<Shelf>, entry: String, told: Told, sn: OrderSn) {
-    let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
+fn follow(core: &Arc<Core>, shelf: &Arc<Shelf>, entry: String, told: Told, sn: OrderSn) {
+    // Where all are under way, the repeat is told to come again.
+    let Ok(permit) = Arc::clone(&core.flights).try_acquire_owned() else {
+        return tell(told, Err(Refusal::Busy));
+    };
     let (core, shelf) = (Arc::clone(core), Arc::clone(shelf));
     tokio::spawn(async move {
         let followed = relay::follow(&core, &shelf, &entry).await;

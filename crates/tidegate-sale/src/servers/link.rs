@@ -155,7 +155,15 @@ impl Link {
         if field("loading") != Some("0") {
             return Err(fault("it is still loading"));
         }
-        let run = field("run_id").ok_or_else(|| fault("it does not tell which run it is"))?.to_owned();
+        // A server that was a replica meanwhile has the same run and another replication id.
+        let (Some(run), Some(replid)) = (field("run_id"), field("master_replid")) else {
+            return Err(fault("it does not tell which run it is"));
+        };
+        let run = format!("{run}:{replid}");
+        let policy = field("maxmemory_policy").unwrap_or_default();
+        if field("maxmemory") != Some("0") && policy != "noeviction" {
+            tracing::warn!(policy, "Redis may evict used paths and stock; set `maxmemory-policy noeviction`");
+        }
         let is_durable = match self.answer_after {
             AnswerAfter::Redis => true,
             AnswerAfter::Confirm => false,

@@ -37,6 +37,7 @@ mod rebuild;
 mod reconcile;
 mod refresh;
 mod returns;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -102,6 +103,7 @@ impl ServersEngine {
         core.spawn(refresh::keep_fresh(task()));
         core.spawn(refresh::listen(task()));
         core.spawn(relay::sweep(task()));
+        core.spawn(watch::look(task()));
         core.spawn(returns::give_back(task()));
         core.spawn(returns::expire(task()));
         core.spawn(reconcile::keep_checking(task()));

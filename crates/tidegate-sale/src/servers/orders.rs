@@ -8,15 +8,11 @@ use crate::order::{Order, OrderSn, OrderState};
 use crate::time::now_ms;
 use deadpool_postgres::Transaction;
 use std::time::Duration;
-use tokio::time::Instant;
 
 const FIND: &str = "
     SELECT buyer, quantity, state, reason, created_at, updated_at, pay_by FROM sale_orders WHERE order_sn = $1
     UNION ALL
     SELECT buyer, quantity, 5::int2, reason, created_at, at, NULL FROM sale_dead WHERE order_sn = $1";
-
-/// How often an order that is watched is asked for.
-const WATCH: Duration = Duration::from_millis(100);
 
 /// An order, from the moment its number exists: in the database, else as Redis took it.
 pub(super) async fn find(core: &Core, sn: &OrderSn) -> Result<Option<Order>, Fault> {
@@ -82,22 +78,20 @@ fn processing(sn: &OrderSn, record: &str) -> Option<Order> {
     })
 }
 
-/// Once it is another state than `seen`, or after this time. Asking costs one look-up by the
-/// primary key every so often; a front end bounds how many watch.
+/// Once it is another state than `seen`, or after this time.
 pub(super) async fn changed(
     core: &Core,
     sn: &OrderSn,
     seen: OrderState,
     at_most: Duration,
 ) -> Result<Option<Order>, Fault> {
-    let until = Instant::now() + at_most;
-    loop {
-        let order = find(core, sn).await?;
-        if order.as_ref().is_none_or(|order| order.state != seen) || Instant::now() >= until {
-            return Ok(order);
-        }
-        tokio::time::sleep_until((Instant::now() + WATCH).min(until)).await;
+    let order = find(core, sn).await?;
+    if order.as_ref().is_none_or(|order| order.state != seen) {
+        return Ok(order);
     }
+    let watched = core.watchers.watch(sn, seen);
+    let _ = tokio::time::timeout(at_most, watched).await;
+    find(core, sn).await
 }
 
 pub(super) async fn turn(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned, Fault> {

@@ -141,6 +141,9 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
             ],
         )
         .await?;
+    if rows.len() < batch.len() {
+        strangers(&tx, &column(|one| &one.sn), &paths).await?;
+    }
     let mut inserted: BTreeSet<&str> = rows.iter().map(|row| row.get(0)).collect();
     let mut takes: BTreeMap<&str, Take<'_>> = BTreeMap::new();
     for one in batch.iter().filter(|one| inserted.remove(one.sn.as_str())) {
@@ -150,6 +153,18 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
         take.run(&tx, goods, &held[*goods]).await?;
     }
     Ok(tx.commit().await?)
+}
+
+/// An order that was written before is no matter; one whose number belongs to another is.
+async fn strangers(tx: &Transaction<'_>, numbers: &[&str], paths: &[&[u8]]) -> Result<(), DbError> {
+    let sql = "SELECT o.order_sn FROM unnest($1::text[], $2::bytea[]) AS n (sn, path)
+               JOIN sale_orders o ON o.order_sn = n.sn WHERE o.path <> n.path LIMIT 1";
+    match tx.query_opt(&tx.prepare_cached(sql).await?, &[&numbers, &paths]).await? {
+        Some(row) => {
+            Err(DbError::Refused(format!("the number {} was given out twice", row.get::<_, &str>(0))))
+        }
+        None => Ok(()),
+    }
 }
 
 /// What new orders take from one goods.
@@ -218,6 +233,9 @@ async fn bury(db: &Db, one: &Arrival, why: &str) -> Result<(), DbError> {
         &is_held,
     ];
     let is_new = tx.execute(&tx.prepare_cached(sql).await?, params).await? > 0;
+    if !is_new {
+        strangers(&tx, &[&one.sn], &[&one.path]).await?;
+    }
     if is_new && is_held {
         let sql = "UPDATE sale_goods SET arrived = arrived + $2, version = version + 1 WHERE goods = $1";
         tx.execute(sql, &[&one.goods, &one.quantity]).await?;

@@ -4,6 +4,7 @@ use super::rig::{at_rest, buy, buyer, check_books, engine, on_sale, phone, share
 use crate::engine::{Engine as _, Turn, Turned};
 use crate::order::{OrderSn, OrderState};
 use crate::refusal::Refusal;
+use crate::servers::{ServersConfig, ServersEngine};
 use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -83,4 +84,38 @@ async fn what_is_given_up_is_for_sale_again_once() {
     assert_eq!(buy(&other, "bob").await, Err(Refusal::SoldOut));
     let books = at_rest(&one).await;
     check_books(shared(), &config, &books, &[sn, again]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_that_start_at_once_make_the_tables_once() {
+    let config = shared().config();
+    let open = || ServersEngine::open(config.clone());
+    let (one, two, three) = tokio::join!(open(), open(), open());
+    let (one, two, three) = (one.unwrap(), two.unwrap(), three.unwrap());
+    assert_eq!(one.secret(), two.secret());
+    assert_eq!(one.secret(), three.secret());
+    assert_eq!(ServersEngine::open(config.clone()).await.unwrap().secret(), one.secret(), "and later");
+    shared()
+        .postgres
+        .sql_in(&config.postgres, "UPDATE sale_settings SET value = '99' WHERE name = 'version'");
+    let newer = ServersEngine::open(config.clone()).await.err().unwrap();
+    assert!(newer.what.contains("newer than this program"), "{newer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_an_address_is_named_without_its_password() {
+    let good = shared().config();
+    let wrong = |change: fn(&mut ServersConfig)| {
+        let mut config = good.clone();
+        change(&mut config);
+        async move { ServersEngine::open(config).await.err().unwrap().what }
+    };
+    for (what, name) in [
+        (wrong(|config| config.redis = "redis//:sesame@x".into()).await, "`redis`"),
+        (wrong(|config| config.postgres = "postgres:/sesame@:x".into()).await, "`postgres`"),
+        (wrong(|config| config.prefix = "a b".into()).await, "`prefix`"),
+        (wrong(|config| config.shards = 0).await, "`shards`"),
+    ] {
+        assert!(what.contains(name) && !what.contains("sesame"), "{what}");
+    }
 }

@@ -39,6 +39,17 @@ fn order(epoch: u32, nth: u64, quantity: u32) -> Letter {
     Letter { goods: phone(), body: Body::Orders(Orders { epoch, at: 1, orders: vec![sent] }) }
 }
 
+/// Waits until so many messages are in the broker's own dead letters.
+async fn put_aside(config: &ServersConfig, messages: u32) {
+    let (channel, dead) = (channel(shared()).await, names::dead(&config.prefix));
+    until("they are put aside", async || {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
+        queue.message_count() == messages
+    })
+    .await;
+}
+
 async fn deliver(engine: &ServersEngine, letter: &Letter) {
     let shard = engine.core.shelf(&letter.goods).unwrap().shard;
     put(&channel(shared()).await, &engine.core.config, shard, &letter.encode("stray").unwrap()).await;
@@ -57,14 +68,7 @@ async fn what_cannot_be_read_is_put_aside_and_holds_nobody_up() {
     let sn = buy(&engine, "ann").await.unwrap();
     let order = engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap().unwrap();
     assert_eq!(order.state, OrderState::Placed);
-    let dead = names::dead(&config.prefix);
-    until("all three are put aside", async || {
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue =
-            channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
-        queue.message_count() == 3
-    })
-    .await;
+    put_aside(&config, 3).await;
     let books = at_rest(&engine).await;
     check_books(shared(), &config, &books, &[sn]).unwrap();
 }
@@ -199,4 +203,18 @@ async fn a_database_that_does_not_add_up_holds_the_sale() {
     engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
     shared().postgres.sql_in(&config.postgres, "UPDATE sale_orders SET quantity = 2");
     assert!(held(&engine).await.contains("the database's books do not balance"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_was_given_out_twice_is_not_swallowed() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let sn = buy(&engine, "ann").await.unwrap();
+    engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+    // The same number under another path: a Redis that went back would do that.
+    deliver(&engine, &order(1, 1, 1)).await;
+    put_aside(&config, 1).await;
+    let books = at_rest(&engine).await;
+    check_books(shared(), &config, &books, &[sn]).unwrap();
 }
