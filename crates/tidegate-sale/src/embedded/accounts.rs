@@ -2,12 +2,14 @@
 //!
 //! They are read between two transactions, on the writer's thread: what is placed from the
 //! file, what is in flight and left from memory. At such a moment they must agree to the unit;
-//! a difference is no delay that will pass, and pauses the sale.
+//! a difference is no delay that will pass, and pauses the sale. Where nobody knows whether a
+//! commit was written, the sale is paused already, and the books may differ until it goes on.
 
+use super::desk::Desk;
 use super::fault::WriteFault;
 use super::load;
 use super::shelf::Shelf;
-use super::writer::{Desk, Writer};
+use super::writer::Writer;
 use crate::books::Books;
 use crate::time::now_ms;
 use std::sync::Arc;
@@ -39,12 +41,7 @@ pub(super) async fn reconcile(writer: &Writer, shelf: Arc<Shelf>) -> Result<(), 
 
 /// Pauses a sale for a reason that was found elsewhere.
 pub(super) async fn pause(writer: &Writer, shelf: Arc<Shelf>, reason: String) -> Result<(), WriteFault> {
-    let look = move |desk: &Desk| {
-        if !shelf.with(|ledger| ledger.is_in_doubt) {
-            desk.pause(&shelf.goods, &reason);
-        }
-    };
-    writer.look(look).await
+    writer.look(move |desk| desk.pause(&shelf.goods, &reason)).await
 }
 
 impl Desk {

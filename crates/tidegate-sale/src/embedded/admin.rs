@@ -1,9 +1,11 @@
 //! What operators do. Every change is a line in the audit, in the same transaction.
 
+use super::desk::{Desk, Tx};
 use super::fault::{Kind, WriteFault};
+use super::ledger::Ledger;
 use super::load::goods;
-use super::shelf::{Ledger, Shelf};
-use super::writer::{Desk, Tx, Writer};
+use super::shelf::Shelf;
+use super::writer::Writer;
 use crate::engine::{AdminError, Fault, Known};
 use crate::goods::GoodsId;
 use crate::sale::{Change, Sale, SaleState};

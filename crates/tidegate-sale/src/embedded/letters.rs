@@ -1,9 +1,10 @@
 //! Dead letters: tried again, or dropped.
 
 use super::admin::audit;
+use super::desk::{Desk, Tx};
 use super::fault::WriteFault;
 use super::read;
-use super::writer::{Desk, Tx, Writer};
+use super::writer::Writer;
 use crate::engine::Turned;
 use crate::order::{Order, OrderSn};
 use rusqlite::{OptionalExtension as _, params};

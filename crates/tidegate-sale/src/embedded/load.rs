@@ -1,7 +1,7 @@
 //! Memory from the file: at the start, and where the two may differ.
 
-use super::shelf::Ledger;
-use super::writer::Desk;
+use super::desk::Desk;
+use super::ledger::Ledger;
 use crate::goods::{GoodsId, UserId};
 use crate::order::{OrderSn, OrderState};
 use crate::path::PathId;

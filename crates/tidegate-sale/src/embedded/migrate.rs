@@ -36,7 +36,8 @@ const STEPS: [&str; 1] = ["
     CREATE UNIQUE INDEX sale_orders_one_each ON sale_orders (goods, user)
         WHERE one_each = 1 AND state IN (1, 2);
     CREATE UNIQUE INDEX sale_orders_key ON sale_orders (goods, user, key) WHERE key IS NOT NULL;
-    CREATE INDEX sale_orders_due ON sale_orders (pay_by) WHERE state = 1 AND pay_by IS NOT NULL;
+    CREATE INDEX sale_orders_due ON sale_orders (goods, pay_by)
+        WHERE state = 1 AND pay_by IS NOT NULL;
     CREATE TABLE sale_dead (
         order_sn text PRIMARY KEY,
         goods text NOT NULL,

@@ -1,7 +1,7 @@
 //! The engine of one process and one SQLite file, with nothing installed.
 //!
 //! A unit is taken in memory ([`shelf`]), under a lock per goods; the order goes to the one
-//! thread that writes ([`writer`]), together with everybody else's, and its number is answered
+//! thread that writes ([`desk`]), together with everybody else's, and its number is answered
 //! after the commit. A start reads memory from the file under a new epoch ([`load`]). Orders
 //! are looked up on a thread of their own ([`read`]).
 //!
@@ -13,7 +13,9 @@
 mod accounts;
 mod admin;
 mod bells;
+mod desk;
 mod fault;
+mod ledger;
 mod letters;
 mod load;
 mod migrate;
@@ -39,18 +41,20 @@ use crate::secret::Secret;
 use crate::time::now_ms;
 
 use bells::Bells;
+use desk::{Desk, Shelves};
 use fault::Kind;
 use futures_util::future::BoxFuture;
+use ledger::Asked;
 use open::Opened;
 use read::Reader;
-use shelf::{Asked, Shelf};
+use shelf::Shelf;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use writer::{Desk, Shelves, Writer};
+use writer::Writer;
 
 pub(crate) struct Embedded {
     parts: Arc<Parts>,

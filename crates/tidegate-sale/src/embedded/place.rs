@@ -1,8 +1,9 @@
 //! An order on its way into the file.
 
+use super::desk::{Desk, Tx};
 use super::fault::{Kind, WriteFault};
 use super::shelf::Shelf;
-use super::writer::{Desk, Job, Tx};
+use super::writer::Job;
 use crate::goods::UserId;
 use crate::order::{OrderSn, OrderState};
 use crate::path::PathId;

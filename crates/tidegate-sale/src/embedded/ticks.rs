@@ -1,7 +1,7 @@
 //! What happens by itself: unpaid orders end, and the books are compared.
 
 use super::{Parts, accounts, admin, turns};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 /// Unpaid orders are looked for this often.
@@ -34,16 +34,16 @@ pub(super) async fn run(parts: Weak<Parts>) {
 }
 
 async fn expire(parts: &Parts) {
-    loop {
-        match turns::expire(&parts.writer).await {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(fault) => {
-                if !parts.is_stopping() {
-                    tracing::warn!(error = %fault.what, "unpaid orders could not be ended");
-                }
-                return;
+    let shelves = parts.shelves.load_full();
+    for shelf in shelves.values() {
+        // Whose books are in doubt waits: what it gives back could not be entered.
+        let mut is_more = shelf.with(|ledger| ledger.sale.pay_within.is_some() && !ledger.is_in_doubt);
+        while is_more {
+            let ended = turns::expire(&parts.writer, shelf.goods.clone()).await;
+            if let Err(fault) = &ended {
+                tracing::warn!(goods = %shelf.goods, error = %fault.what, "unpaid orders could not be ended");
             }
+            is_more = ended.unwrap_or(false);
         }
     }
 }
@@ -52,9 +52,7 @@ async fn reconcile(parts: &Parts) {
     let shelves = parts.shelves.load_full();
     for shelf in shelves.values() {
         let compared = accounts::reconcile(&parts.writer, shelf.clone()).await;
-        if let Err(fault) = compared.as_ref().map_err(Arc::new)
-            && !parts.is_stopping()
-        {
+        if let Err(fault) = compared {
             tracing::warn!(goods = %shelf.goods, error = %fault.what, "the books could not be compared");
         }
     }

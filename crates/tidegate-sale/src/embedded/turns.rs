@@ -1,10 +1,12 @@
 //! What becomes of placed orders: paid, given up, not paid in time. Each is a compare-and-set
 //! in the file; what it gives back is back in the same transaction, and then in memory.
 
+use super::desk::{Desk, Tx};
 use super::fault::WriteFault;
 use super::read;
-use super::writer::{Desk, Tx, Writer};
+use super::writer::Writer;
 use crate::engine::{Turn, Turned};
+use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
 use rusqlite::params;
 
@@ -38,13 +40,13 @@ pub(super) async fn turn(writer: &Writer, sn: OrderSn, turn: Turn) -> Result<Tur
 }
 
 /// Ends what was not paid in time, some at a time. True if there may be more.
-pub(super) async fn expire(writer: &Writer) -> Result<bool, WriteFault> {
-    let work = |tx: &Tx<'_>| -> Result<Vec<Order>, WriteFault> {
+pub(super) async fn expire(writer: &Writer, goods: GoodsId) -> Result<bool, WriteFault> {
+    let work = move |tx: &Tx<'_>| -> Result<Vec<Order>, WriteFault> {
         let mut due = tx.conn.prepare_cached(
             "SELECT order_sn, user, quantity, state, reason, created_at, updated_at, pay_by FROM sale_orders
-             WHERE state = 1 AND pay_by IS NOT NULL AND pay_by <= ?1 ORDER BY pay_by LIMIT ?2",
+             WHERE goods = ?1 AND state = 1 AND pay_by IS NOT NULL AND pay_by <= ?2 ORDER BY pay_by LIMIT ?3",
         )?;
-        let due = due.query_map(params![tx.now, EXPIRED_MAX], read::order_of)?;
+        let due = due.query_map(params![goods.as_str(), tx.now, EXPIRED_MAX], read::order_of)?;
         let mut due = due.collect::<rusqlite::Result<Vec<Order>>>()?;
         for order in &mut due {
             set(tx, order, OrderState::Expired, Some("not paid in time"))?;

@@ -32,7 +32,7 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    pub(crate) fn new(engine: Arc<dyn Engine>, way: Way) -> Arc<dyn Engine> {
+    pub(crate) fn over(engine: Arc<dyn Engine>, way: Way) -> Arc<dyn Engine> {
         Arc::new(Self { engine, way, first: Mutex::new(None) })
     }
 }

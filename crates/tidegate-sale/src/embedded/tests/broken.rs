@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 async fn broken(way: Way) -> (OnFile, Arc<dyn Engine>) {
     let place = OnFile::start().await;
-    let engine = Broken::new(place.engine(), way);
+    let engine = Broken::over(place.engine(), way);
     open(&*engine, sale(20)).await;
     (place, engine)
 }

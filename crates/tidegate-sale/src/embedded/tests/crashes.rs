@@ -50,6 +50,10 @@ async fn rounds(variant: &str, rounds: u32) -> (usize, Vec<String>) {
             assert!(tokio::time::Instant::now() < deadline, "too few answers within {PATIENCE:?}");
             pause(Duration::from_micros(rng.below(3000)));
         }
+        if round == 1 {
+            let refused = Embedded::open(&file).await.err().expect("the child serves it").to_string();
+            assert!(refused.contains("another process serves this file"), "{refused}");
+        }
         child.kill().unwrap();
         child.wait().unwrap();
     }
