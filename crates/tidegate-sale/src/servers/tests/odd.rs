@@ -44,7 +44,8 @@ async fn put_aside(config: &ServersConfig, messages: u32) {
     let (channel, dead) = (channel(shared()).await, names::dead(&config.prefix));
     until("they are put aside", async || {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let queue = channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
+        let queue =
+            channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
         queue.message_count() == messages
     })
     .await;
