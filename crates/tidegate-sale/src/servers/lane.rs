@@ -91,7 +91,7 @@ async fn call(
     for key in [&keys.meta, &keys.path, &keys.key, &keys.user, &keys.order, &keys.out] {
         call.key(key);
     }
-    call.arg(&live.run);
+    call.arg(&live.run).arg(core.news()).arg(shelf.goods.as_str());
     for Ask { reserve, .. } in asks {
         call.arg(reserve.user.as_str()).arg(reserve.quantity).arg(hex(&reserve.path));
         call.arg(reserve.epoch).arg(u8::from(reserve.is_expired)).arg(reserve.key.as_deref().unwrap_or(""));

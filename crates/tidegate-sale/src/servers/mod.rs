@@ -10,6 +10,17 @@
 //! The database owns what is true: definitions, epochs, orders, dead letters, and what is to
 //! be given back. Redis is a loading of it, and every loading has an epoch of its own. The
 //! process keeps nothing that would be missed.
+//!
+//! | a process or server ends | what finds it |
+//! |---|---|
+//! | after the reserve, before the broker | the outbox entry is published by whoever finds it (`relay`) |
+//! | after the broker, before the outbox forgets | published again; the writer knows the number (`write`) |
+//! | after the commit, before the broker knows | delivered again; likewise |
+//! | after units came back, before Redis has them | `sale_returns` keeps them (`returns`) |
+//! | after Redis has them, before the database knows | Redis remembers the id of each return |
+//! | after a new epoch, before Redis is loaded | the next process begins anew, with another epoch (`rebuild`) |
+//! | Redis forgets, goes back, or another takes over | every script names the run that was loaded (`link`) |
+//! | an answer is lost | the same path is told the same number |
 
 mod config;
 mod points;

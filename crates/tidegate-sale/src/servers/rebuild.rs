@@ -34,6 +34,9 @@ use tokio_postgres::IsolationLevel;
 /// tried again.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
+/// All orders of a sale are read at once.
+const COUNT_MAX: Duration = Duration::from_secs(60);
+
 /// Fields in one call: a script's stack has an end.
 const FIELDS: usize = 1000;
 
@@ -83,7 +86,8 @@ async fn rebuild(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
         relay::drain(core, shelf).await?;
         barrier(core, shelf, DRAIN_MAX).await?;
     }
-    let counted = within(count(core, shelf, &live.run, why)).await?;
+    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &live.run, why)).await;
+    let counted = counted.map_err(|_| fault(format!("not counted within {COUNT_MAX:?}")))??;
     reach(Point::Counted);
     load(core, shelf, &live, &counted).await?;
     tracing::info!(goods = %shelf.goods, epoch = counted.row.epoch, left = counted.left, why, "its stock is loaded");
@@ -170,6 +174,7 @@ async fn count(core: &Core, shelf: &Shelf, run: &str, why: &str) -> Result<Count
     let start = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
     let tx = start.start().await?;
     let goods = shelf.goods.as_str();
+    tx.batch_execute("SET LOCAL statement_timeout = '60s'").await?;
     // One moment for all of it; whoever was writing makes this begin anew.
     tx.execute("SELECT FROM sale_goods WHERE goods = $1 FOR UPDATE", &[&goods]).await?;
     let sql = format!(

@@ -18,7 +18,7 @@ const HEARD: u32 = 3;
 const STUCK: u32 = 5;
 
 /// The sum over all orders is asked for at every so manieth check.
-const SUM: u32 = 10;
+const SUM: u32 = 30;
 
 #[derive(Default)]
 struct Memory {

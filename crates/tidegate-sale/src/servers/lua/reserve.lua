@@ -1,7 +1,7 @@
 -- Buyers of one goods, decided in order. For each of them all checks come before the first
 -- write, and a refusal writes nothing.
 -- KEYS: meta, path, key, user, order, out
--- ARGV: run, then for each buyer: user, quantity, path, epoch, is expired, key
+-- ARGV: run, channel, goods, then for each buyer: user, quantity, path, epoch, is expired, key
 -- Answers: left, tick (which grows with every change of it), now in ms, the outbox entry, then one text a buyer; or nothing but `stale`.
 local meta = redis.call('HMGET', KEYS[1],
   'ready', 'run', 'epoch', 'state', 'opens', 'closes', 'quota', 'single', 'left', 'nth', 'tick')
@@ -61,7 +61,7 @@ local function decide(user, quantity, path, of_epoch, is_expired, key)
   return 'new:' .. sn
 end
 
-for at = 2, #ARGV, 6 do
+for at = 4, #ARGV, 6 do
   answers[#answers + 1] =
     decide(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
 end
@@ -77,6 +77,8 @@ if taken > 0 then
     'tick', string.format('%d', tick))
   redis.call('HINCRBY', KEYS[1], 'reserved', taken)
   answers[4] = entry
+  -- The last one is gone: everybody is to know.
+  if left <= 0 then redis.call('PUBLISH', ARGV[2], ARGV[3]) end
 end
 answers[1], answers[2], answers[3] = string.format('%d', left), string.format('%d', tick), at
 return answers

@@ -5,6 +5,7 @@ mod flow;
 mod network;
 mod odd;
 mod rig;
+mod rollback;
 mod speed;
 mod suite;
 mod windows;
