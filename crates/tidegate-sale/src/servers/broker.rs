@@ -14,6 +14,7 @@ use lapin::options::{
     BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
+use lapin::uri::AMQPUri;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,6 +26,10 @@ use tokio::task::JoinSet;
 /// What a broker that is well never needs.
 const BROKER_MAX: Duration = Duration::from_secs(5);
 
+/// A process that hangs keeps a queue to itself for twice this time, unless the address
+/// says otherwise (`?heartbeat=`).
+const HEARTBEAT_S: u16 = 10;
+
 /// One message on its way.
 pub(super) struct Parcel {
     shard: u16,
@@ -35,14 +40,20 @@ pub(super) struct Parcel {
 
 /// Where parcels are handed in.
 pub(super) struct Broker {
+    uri: AMQPUri,
     parcels: mpsc::Sender<Parcel>,
     is_up: AtomicBool,
 }
 
 impl Broker {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Parcel>) {
+    pub(super) fn new(url: &str) -> Result<(Self, mpsc::Receiver<Parcel>), Fault> {
+        // Its own error may show the password.
+        let uri: Result<AMQPUri, _> = url.parse();
+        let mut uri =
+            uri.map_err(|_| fault("`amqp` is no address: write amqp://user:password@host:5672/%2f"))?;
+        uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let (parcels, receiver) = mpsc::channel(1024);
-        (Self { parcels, is_up: AtomicBool::new(false) }, receiver)
+        Ok((Self { uri, parcels, is_up: AtomicBool::new(false) }, receiver))
     }
 
     /// True if a message would be sent now.
@@ -107,7 +118,7 @@ impl Session {
     async fn open(core: &Arc<Core>) -> Result<Self, Fault> {
         let opened = async {
             let options = ConnectionProperties::default().with_connection_name("tidegate-sale".into());
-            let connection = Connection::connect(&core.config.amqp, options).await?;
+            let connection = Connection::connect_uri(core.broker.uri.clone(), options).await?;
             declare(&connection, &core.config.prefix, core.shards).await?;
             let publisher = connection.create_channel().await?;
             publisher.confirm_select(ConfirmSelectOptions::default()).await?;

@@ -102,7 +102,7 @@ impl ServersEngine {
             tracing::warn!(shards, "the first process decided how many shards there are");
         }
         let link = Link::new(&config.redis, config.answer_after)?;
-        let (broker, parcels) = Broker::new();
+        let (broker, parcels) = Broker::new(&config.amqp)?;
         let core = Arc::new(Core::new(config, db, link, broker, shards));
         for row in shelf::Row::all(&core.db).await? {
             core.learn(&row);

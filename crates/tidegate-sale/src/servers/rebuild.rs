@@ -34,6 +34,9 @@ use tokio_postgres::IsolationLevel;
 /// tried again.
 const DRAIN_MAX: Duration = Duration::from_secs(30);
 
+/// Whoever holds the lock and says nothing for so long has lost it.
+const ALIVE: Duration = Duration::from_secs(15);
+
 /// All orders of a sale are read at once.
 const COUNT_MAX: Duration = Duration::from_secs(60);
 
@@ -75,7 +78,23 @@ pub(super) async fn ensure(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), F
 
 /// Does nothing if Redis holds what it should, or if another is at it.
 async fn rebuild(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
-    let Some(_lock) = lock(core, shelf).await? else { return Ok(()) };
+    let Some(lock) = lock(core, shelf).await? else { return Ok(()) };
+    // One that hangs does not say so any more, and others may begin.
+    let alive = async {
+        loop {
+            tokio::time::sleep(ALIVE / 5).await;
+            if let Err(error) = lock.simple_query("SELECT 1").await {
+                return DbError::from(error);
+            }
+        }
+    };
+    tokio::select! {
+        done = locked(core, shelf) => done,
+        error = alive => Err(error.into()),
+    }
+}
+
+async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     let live = core.link.live()?;
     let Some(row) = Row::find(&core.db, &shelf.goods).await? else { return Ok(()) };
     let look = Look::take(core, shelf, &[]).await?;
@@ -99,6 +118,9 @@ async fn rebuild(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
 async fn lock(core: &Core, shelf: &Shelf) -> Result<Option<deadpool_postgres::ClientWrapper>, DbError> {
     within(async {
         let client = Object::take(core.db.client().await?);
+        // From PostgreSQL 14 on.
+        let sql = "SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'idle_session_timeout'";
+        client.query(sql, &[&ALIVE.as_millis().to_string()]).await?;
         let sql = "SELECT pg_try_advisory_lock(hashtextextended('tidegate-sale ' || $1, 0))";
         let row = client.query_one(sql, &[&shelf.goods.as_str()]).await?;
         Ok(row.get::<_, bool>(0).then_some(client))

@@ -1,9 +1,11 @@
 //! The way of an order, and what its repeats find.
 
 use super::rig::{at_rest, buy, buyer, check_books, engine, on_sale, phone, shared, until};
-use crate::engine::{Engine as _, Turn, Turned};
+use crate::engine::{Engine as _, Reserve, Turn, Turned};
+use crate::goods::GoodsId;
 use crate::order::{OrderSn, OrderState};
 use crate::refusal::Refusal;
+use crate::sale::Sale;
 use crate::servers::{ServersConfig, ServersEngine};
 use std::sync::Arc;
 
@@ -113,9 +115,49 @@ async fn what_cannot_be_an_address_is_named_without_its_password() {
     for (what, name) in [
         (wrong(|config| config.redis = "redis//:sesame@x".into()).await, "`redis`"),
         (wrong(|config| config.postgres = "postgres:/sesame@:x".into()).await, "`postgres`"),
+        (wrong(|config| config.amqp = "amqp//:sesame@x".into()).await, "`amqp`"),
         (wrong(|config| config.prefix = "a b".into()).await, "`prefix`"),
         (wrong(|config| config.shards = 0).await, "`shards`"),
     ] {
         assert!(what.contains(name) && !what.contains("sesame"), "{what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn goods_that_share_a_queue_are_counted_apart() {
+    let mut config = shared().config();
+    config.shards = 1;
+    let engines = [engine(&config).await, engine(&config).await];
+    let goods: Vec<GoodsId> = (0..4).map(|nth| format!("goods-{nth}").parse().unwrap()).collect();
+    for goods in &goods {
+        let sale = Sale { per_user: 100, ..Sale::new(goods.clone(), 30) };
+        crate::suite::open(&*engines[0], sale).await;
+    }
+    until("both know them", async || {
+        goods.iter().all(|goods| engines[1].known(goods).is_some_and(|known| known.left == Some(30)))
+    })
+    .await;
+    let buyers = (0..200).map(|nth: usize| {
+        let (engine, goods) = (Arc::clone(&engines[nth % 2]), goods[nth % 4].clone());
+        tokio::spawn(async move {
+            let reserve = Reserve { goods, ..buyer(&engine, "ann") };
+            engine.reserve(Reserve { epoch: 1, ..reserve }).await
+        })
+    });
+    let mut bought = 0;
+    for buyer in buyers.collect::<Vec<_>>() {
+        match buyer.await.unwrap() {
+            Ok(_) => bought += 1,
+            Err(refusal) => assert_eq!(refusal, Refusal::SoldOut),
+        }
+    }
+    assert_eq!(bought, 4 * 30);
+    for goods in &goods {
+        until("all are written", async || {
+            let books = engines[1].books(goods).await.unwrap().unwrap();
+            assert!(books.is_balanced(), "{books:?}");
+            (books.placed, books.orders, books.left, books.in_flight) == (30, 30, 0, 0)
+        })
+        .await;
     }
 }

@@ -7,7 +7,8 @@ use crate::engine::{Engine as _, Turn};
 use crate::order::{OrderSn, OrderState};
 use crate::refusal::Refusal;
 use crate::servers::ServersConfig;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 const TOTAL: u64 = 60;
@@ -48,13 +49,17 @@ async fn child() {
 const GRACE: std::time::Duration = std::time::Duration::from_millis(300);
 const REFRESH: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// Runs a child to its end at this place. What it was told, if it ended there.
-fn run_child(config: &ServersConfig, end_at: &str) -> Vec<OrderSn> {
+fn child_of(config: &ServersConfig, end_at: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["servers::tests::windows::child", "--exact", "--ignored", "--nocapture"]);
     let place = [&config.redis, &config.amqp, &config.postgres, &config.prefix].map(String::as_str).join(" ");
     command.env(CHILD, place).env("TIDEGATE_END_AT", end_at);
-    let output = command.output().unwrap();
+    command
+}
+
+/// Runs a child to its end at this place. What it was told.
+fn run_child(config: &ServersConfig, end_at: &str) -> Vec<OrderSn> {
+    let output = child_of(config, end_at).output().unwrap();
     let signal = std::os::unix::process::ExitStatusExt::signal(&output.status);
     assert_eq!(signal, Some(6), "it should have ended at `{end_at}`: {output:?}");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -153,4 +158,33 @@ async fn without_a_relay_what_was_reserved_stays_on_its_way() {
     crate::servers::rebuild::barrier(&survivor.core, &shelf, super::rig::PATIENCE).await.unwrap();
     let books = survivor.books(&phone()).await.unwrap().unwrap();
     assert!(books.in_flight > 0 && books.is_balanced(), "{books:?}");
+}
+
+/// It is not dead, it does nothing any more: whatever it held goes to another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_hangs_holds_nobody_up() {
+    let mut config = shared().config();
+    config.amqp += "?heartbeat=2";
+    let first = engine(&config).await;
+    on_sale(&first, TOTAL, 1).await;
+    first.stop().await;
+    drop(first);
+    let inner = config.clone();
+    let (mut child, mut answered) = tokio::task::spawn_blocking(move || {
+        let mut child = child_of(&inner, "").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let numbers = lines.filter_map(|line| line.strip_prefix("ANSWERED ").map(|sn| sn.parse().unwrap()));
+        let answered: Vec<OrderSn> = numbers.take(10).collect();
+        let stopped = Command::new("kill").args(["-STOP", &child.id().to_string()]).status().unwrap();
+        assert!(stopped.success());
+        (child, answered)
+    })
+    .await
+    .unwrap();
+    let survivor = engine(&config).await;
+    answered.push(insist(&survivor, "late").await.unwrap());
+    let books = at_rest(&survivor).await;
+    check_books(shared(), &config, &books, &answered).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
