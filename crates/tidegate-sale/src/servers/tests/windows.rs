@@ -6,6 +6,7 @@ use super::rig::{at_rest, buyer, check_books, engine, insist, on_sale, phone, sh
 use crate::engine::{Engine as _, Turn};
 use crate::order::{OrderSn, OrderState};
 use crate::refusal::Refusal;
+use crate::sale::SaleState;
 use crate::servers::ServersConfig;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -187,4 +188,26 @@ async fn a_process_that_hangs_holds_nobody_up() {
     check_books(shared(), &config, &books, &answered).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+/// The broken variant: Redis forgets which returns it has had, and gives them twice. The books
+/// show it, and hold the sale.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_memory_of_returns_they_come_back_twice() {
+    let config = shared().config();
+    let first = engine(&config).await;
+    on_sale(&first, TOTAL, 1).await;
+    first.stop().await;
+    let back = first.core.shelf(&phone()).unwrap().keys.back.clone();
+    let inner = config.clone();
+    tokio::task::spawn_blocking(move || run_child(&inner, "Given 0")).await.unwrap();
+    shared().redis.cmd(&["DEL", &back]).accepted();
+    let survivor = engine(&config).await;
+    until("the sale is held", async || {
+        let known = survivor.known(&phone()).unwrap();
+        matches!(&known.state, SaleState::Paused { reason } if reason.contains("do not balance"))
+    })
+    .await;
+    let books = survivor.books(&phone()).await.unwrap().unwrap();
+    assert!(!books.is_balanced(), "{books:?}");
 }
