@@ -12,12 +12,16 @@ use crate::path::Path;
 use crate::refusal::Refusal;
 use crate::sale::{Change, Phase, STOCK_MAX, Sale, SaleState};
 use crate::secret::Secret;
+#[cfg(feature = "servers")]
+use crate::servers::{ServersConfig, ServersEngine};
 use crate::shown::Shown;
 use crate::time::now_ms;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(feature = "servers")]
+use tidegate::Redis;
 use tidegate::{GateError, Limit, LimitError, Limiter};
 use tokio::sync::watch;
 
@@ -26,7 +30,7 @@ const USER_LIMIT: &str = "5/s burst 10";
 /// What an address may ask for in a second, unless said: an office behind one router.
 const IP_LIMIT: &str = "50/s burst 100";
 /// Buyers that wait for their start at the same time, unless said.
-const WAITERS: usize = 10_000;
+const WAITERS: usize = 256;
 /// Characters of an idempotency key, and of a reason.
 const TEXT_MAX: usize = 200;
 /// Lines of the audit that are told at once.
@@ -63,6 +67,10 @@ pub enum StartError {
     /// The file cannot be served.
     #[error(transparent)]
     Embedded(#[from] SaleOpenError),
+    /// A server cannot be reached, or is told something that cannot be.
+    #[cfg(feature = "servers")]
+    #[error("{0}")]
+    Servers(String),
 }
 
 impl SaleBuilder {
@@ -93,7 +101,7 @@ impl SaleBuilder {
         self
     }
 
-    /// How many buyers of this process may wait for their start at the same time; 10,000
+    /// How many buyers of this process may wait for their start at the same time; 256
     /// unless said. Beyond it whoever would have to wait is refused.
     pub fn waiters(mut self, waiters: usize) -> Self {
         self.limits.waiters = waiters;
@@ -113,6 +121,24 @@ impl SaleBuilder {
     /// If a limit cannot be in force, or the file cannot be served.
     pub async fn embedded(self, path: impl AsRef<std::path::Path>) -> Result<SaleService, StartError> {
         let engine = Embedded::open(path.as_ref()).await?;
+        let kept = engine.secret().clone();
+        self.on(Arc::new(engine), kept)
+    }
+
+    /// Redis, RabbitMQ and PostgreSQL, for any number of processes. Limits are counted in the
+    /// same Redis, unless another [`limiter`](Self::limiter) is given.
+    ///
+    /// # Errors
+    /// If a limit cannot be in force, an address is none, or PostgreSQL does not answer. The
+    /// other two may come later.
+    #[cfg(feature = "servers")]
+    pub async fn servers(mut self, config: ServersConfig) -> Result<SaleService, StartError> {
+        if self.limiter.is_none() {
+            let redis = Redis::at(&config.redis).map_err(|error| StartError::Servers(error.to_string()))?;
+            self.limiter = Some(Limiter::builder().redis(redis).build());
+        }
+        let opened = ServersEngine::open(config).await;
+        let engine = opened.map_err(|fault| StartError::Servers(fault.to_string()))?;
         let kept = engine.secret().clone();
         self.on(Arc::new(engine), kept)
     }

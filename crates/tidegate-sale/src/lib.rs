@@ -25,6 +25,8 @@ mod secret;
 mod shown;
 mod time;
 
+#[cfg(feature = "servers")]
+mod servers;
 #[cfg(test)]
 mod suite;
 
@@ -38,6 +40,8 @@ pub use order::{Order, OrderSn, OrderSnError, OrderState};
 pub use refusal::{Refusal, Text};
 pub use sale::{Change, Sale, SaleError, SaleState};
 pub use secret::{Secret, SignedTokens};
+#[cfg(feature = "servers")]
+pub use servers::{AnswerAfter, ServersConfig};
 pub use shown::Shown;
 
 /// The guide is tried out with the other examples.

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use tidegate::guard::{ClientIp, Listener};
 use tidegate::{Limit, Limiter};
-use tidegate_sale::{AdminToken, GoodsId, Http, SaleService, SignedTokens, serve};
+use tidegate_sale::{AdminToken, GoodsId, Http, SaleService, ServersConfig, SignedTokens, serve};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Connections at the same time. Each takes some kilobytes, and a file of the system's.
@@ -62,6 +62,23 @@ pub(crate) struct Args {
     /// `loopback` or `private`. May be given several times.
     #[arg(long, value_name = "NETWORK")]
     trusted_proxy: Vec<String>,
+    /// Redis, for any number of processes: `redis://user:password@host:6379`. Goes with `--amqp`
+    /// and `--postgres`; without the three, one file in the folder does it all.
+    #[arg(long, value_name = "URL", env = "TIDEGATE_REDIS", hide_env_values = true, requires_all = ["amqp", "postgres"])]
+    redis: Option<String>,
+    /// RabbitMQ: `amqp://user:password@host:5672/%2f`.
+    #[arg(long, value_name = "URL", env = "TIDEGATE_AMQP", hide_env_values = true, requires_all = ["redis", "postgres"])]
+    amqp: Option<String>,
+    /// PostgreSQL: `postgres://user:password@host:5432/database`.
+    #[arg(long, value_name = "URL", env = "TIDEGATE_POSTGRES", hide_env_values = true, requires_all = ["redis", "amqp"])]
+    postgres: Option<String>,
+}
+
+impl Args {
+    /// The servers, if the sale is to run on them.
+    fn servers(&self) -> Option<ServersConfig> {
+        Some(ServersConfig::new(self.redis.as_ref()?, self.amqp.as_ref()?, self.postgres.as_ref()?))
+    }
 }
 
 /// A limit, or none.
@@ -115,7 +132,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     })
     .await;
     service.stop().await;
-    writeln!(out, "stopped; every order that was given a number is in {}", folder.database().display())?;
+    match args.servers() {
+        None => writeln!(
+            out,
+            "stopped; every order that was given a number is in {}",
+            folder.database().display()
+        )?,
+        Some(_) => writeln!(out, "stopped; other processes go on with what is on its way")?,
+    }
     Ok(Ended::Done)
 }
 
@@ -125,7 +149,10 @@ async fn start(args: &Args, folder: &Folder) -> anyhow::Result<SaleService> {
         Some(MaybeLimit(limit)) => builder.ip_limit(limit.clone()),
         None => builder.spare_loopback(true),
     };
-    Ok(builder.embedded(folder.database()).await?)
+    Ok(match args.servers() {
+        None => builder.embedded(folder.database()).await?,
+        Some(servers) => builder.servers(servers).await?,
+    })
 }
 
 async fn listen(at: SocketAddr) -> anyhow::Result<Listener> {

@@ -1,0 +1,262 @@
+//! RabbitMQ: the queues, and publishing with confirms, many in flight.
+//!
+//! A message counts as sent once the broker has confirmed it and has not returned it. The
+//! client hands a returned message out with whichever confirm comes next, so returned ones
+//! are matched here, by their id.
+
+use super::core::Core;
+use super::db::fault;
+use super::{names, writer};
+use crate::engine::Fault;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use futures_util::{FutureExt as _, future::BoxFuture};
+use lapin::options::{
+    BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::uri::AMQPUri;
+use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+
+/// What a broker that is well never needs.
+const BROKER_MAX: Duration = Duration::from_secs(5);
+
+/// A process that hangs keeps a queue to itself for twice this time, unless the address
+/// says otherwise (`?heartbeat=`).
+const HEARTBEAT_S: u16 = 10;
+
+/// One message on its way.
+pub(super) struct Parcel {
+    shard: u16,
+    id: String,
+    body: Vec<u8>,
+    reply: oneshot::Sender<Result<(), Fault>>,
+}
+
+/// Where parcels are handed in.
+pub(super) struct Broker {
+    uri: AMQPUri,
+    parcels: mpsc::Sender<Parcel>,
+    is_up: AtomicBool,
+}
+
+impl Broker {
+    pub(super) fn new(url: &str) -> Result<(Self, mpsc::Receiver<Parcel>), Fault> {
+        // Its own error may show the password.
+        let uri: Result<AMQPUri, _> = url.parse();
+        let mut uri =
+            uri.map_err(|_| fault("`amqp` is no address: write amqp://user:password@host:5672/%2f"))?;
+        uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
+        let (parcels, receiver) = mpsc::channel(1024);
+        Ok((Self { uri, parcels, is_up: AtomicBool::new(false) }, receiver))
+    }
+
+    /// True if a message would be sent now.
+    pub(super) fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::Relaxed)
+    }
+
+    /// Ends once it is confirmed. An error says that nobody knows.
+    pub(super) async fn publish(&self, shard: u16, id: String, body: Vec<u8>) -> Result<(), Fault> {
+        let gone = || fault("RabbitMQ is not there");
+        let (reply, answer) = oneshot::channel();
+        self.parcels.send(Parcel { shard, id, body, reply }).await.map_err(|_| gone())?;
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+}
+
+/// Keeps one connection up, with its queues, its publisher and the writers. Ends with its task.
+pub(super) async fn maintain(core: Arc<Core>, mut parcels: mpsc::Receiver<Parcel>) {
+    let mut wait = Duration::from_millis(50);
+    loop {
+        let why = match Session::open(&core).await {
+            Ok(session) => {
+                tracing::info!("RabbitMQ answers");
+                wait = Duration::from_millis(50);
+                core.broker.is_up.store(true, Ordering::Relaxed);
+                let why = session.serve(&mut parcels).await;
+                core.broker.is_up.store(false, Ordering::Relaxed);
+                why
+            }
+            Err(why) => why,
+        };
+        tracing::warn!(error = why.what, "RabbitMQ is not there");
+        let pause = tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64()));
+        tokio::pin!(pause);
+        loop {
+            // Nobody waits for a broker that is not there: the outbox keeps it.
+            tokio::select! {
+                () = &mut pause => break,
+                parcel = parcels.recv() => match parcel {
+                    Some(parcel) => drop(parcel.reply.send(Err(fault("RabbitMQ is not there")))),
+                    None => return,
+                },
+            }
+        }
+        wait = (wait * 2).min(Duration::from_secs(1));
+    }
+}
+
+type Confirmed = (Parcel, Result<Confirmation, String>);
+
+struct Session {
+    connection: Connection,
+    publisher: Channel,
+    writers: JoinSet<Fault>,
+    exchange: String,
+    confirms: FuturesUnordered<BoxFuture<'static, Confirmed>>,
+    /// Ids of messages that came back before their confirm.
+    returned: HashSet<String>,
+}
+
+impl Session {
+    async fn open(core: &Arc<Core>) -> Result<Self, Fault> {
+        let opened = async {
+            let options = ConnectionProperties::default().with_connection_name("tidegate-sale".into());
+            let connection = Connection::connect_uri(core.broker.uri.clone(), options).await?;
+            declare(&connection, &core.config.prefix, core.shards).await?;
+            let publisher = connection.create_channel().await?;
+            publisher.confirm_select(ConfirmSelectOptions::default()).await?;
+            let mut writers = JoinSet::new();
+            for shard in 0..core.shards {
+                let (channel, core) = (connection.create_channel().await?, Arc::clone(core));
+                writers.spawn(async move { writer::consume(&core, &channel, shard).await });
+            }
+            let exchange = names::exchange(&core.config.prefix);
+            let (confirms, returned) = (FuturesUnordered::new(), HashSet::new());
+            Ok(Self { connection, publisher, writers, exchange, confirms, returned })
+        };
+        match tokio::time::timeout(BROKER_MAX, opened).await {
+            Ok(opened) => opened.map_err(|error: lapin::Error| told(&error)),
+            Err(_) => Err(fault(format!("no answer within {BROKER_MAX:?}"))),
+        }
+    }
+
+    /// Until something breaks; says what.
+    async fn serve(mut self, parcels: &mut mpsc::Receiver<Parcel>) -> Fault {
+        let mut look = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            tokio::select! {
+                parcel = parcels.recv() => match parcel {
+                    Some(parcel) => if let Err(why) = self.send(parcel).await { return why },
+                    None => return fault("the sale has ended"),
+                },
+                Some(first) = self.confirms.next(), if !self.confirms.is_empty() => {
+                    if let Err(why) = self.judge(first) { return why }
+                }
+                Some(ended) = self.writers.join_next() => {
+                    return ended.unwrap_or_else(|error| fault(error.to_string()));
+                }
+                _ = look.tick() => if !self.connection.status().connected() {
+                    return fault("the connection broke");
+                },
+            }
+        }
+    }
+
+    async fn send(&mut self, parcel: Parcel) -> Result<(), Fault> {
+        let properties = BasicProperties::default()
+            .with_delivery_mode(2)
+            .with_content_type("application/cloudevents+json".into())
+            .with_message_id(parcel.id.as_str().into());
+        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let (exchange, key) = (self.exchange.as_str().into(), parcel.shard.to_string().into());
+        let sent = self.publisher.basic_publish(exchange, key, options, &parcel.body, properties);
+        let confirm = match tokio::time::timeout(BROKER_MAX, sent).await {
+            Ok(Ok(confirm)) => confirm,
+            Ok(Err(error)) => return Err(told(&error)),
+            Err(_) => return Err(fault("it takes no messages")),
+        };
+        self.confirms.push(Box::pin(async move {
+            let confirmed = match tokio::time::timeout(BROKER_MAX, confirm).await {
+                Ok(confirmed) => confirmed.map_err(|error| error.to_string()),
+                Err(_) => Err("no confirm in time".to_owned()),
+            };
+            (parcel, confirmed)
+        }));
+        Ok(())
+    }
+
+    /// All that are confirmed by now, because a message that came back is told with any one
+    /// of those that were confirmed no later than itself.
+    fn judge(&mut self, first: Confirmed) -> Result<(), Fault> {
+        let mut all = vec![first];
+        while let Some(Some(next)) = self.confirms.next().now_or_never() {
+            all.push(next);
+        }
+        let mut why = None;
+        let mut judged = Vec::with_capacity(all.len());
+        for (parcel, confirmed) in all {
+            let is_taken = matches!(confirmed, Ok(Confirmation::Ack(_)));
+            match confirmed {
+                Ok(confirmation) => {
+                    let id = confirmation.take_message().and_then(|back| id_of(&back.properties));
+                    self.returned.extend(id);
+                }
+                Err(error) => why = Some(fault(error)),
+            }
+            judged.push((parcel, is_taken));
+        }
+        for (parcel, is_taken) in judged {
+            let is_back = self.returned.remove(&parcel.id);
+            let answer = match (is_back, is_taken) {
+                (true, _) => Err(fault("no queue takes it")),
+                (_, false) => Err(fault("the broker did not take it")),
+                (false, true) => Ok(()),
+            };
+            if is_back {
+                why = Some(fault("a queue is missing"));
+            }
+            // Whoever asked may have gone away.
+            let _ = parcel.reply.send(answer);
+        }
+        why.map_or(Ok(()), Err)
+    }
+}
+
+fn id_of(properties: &BasicProperties) -> Option<String> {
+    properties.message_id().as_ref().map(ToString::to_string)
+}
+
+pub(super) fn told(error: &lapin::Error) -> Fault {
+    fault(format!("RabbitMQ: {error}"))
+}
+
+/// Exchanges and queues, safe to repeat. Quorum queues, one active consumer each; what cannot
+/// be read goes to a queue of its own, and is not lost on the way there.
+async fn declare(connection: &Connection, prefix: &str, shards: u16) -> lapin::Result<()> {
+    let channel = connection.create_channel().await?;
+    let text = |text: &str| AMQPValue::LongString(text.into());
+    let dead = names::dead(prefix);
+    for (name, kind) in
+        [(names::exchange(prefix), ExchangeKind::Direct), (dead.clone(), ExchangeKind::Fanout)]
+    {
+        let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+        channel.exchange_declare(name.as_str().into(), kind, options, FieldTable::default()).await?;
+    }
+    let mut quorum = FieldTable::default();
+    quorum.insert("x-queue-type".into(), text("quorum"));
+    let mut orders = quorum.clone();
+    orders.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+    orders.insert("x-dead-letter-exchange".into(), text(&dead));
+    orders.insert("x-dead-letter-strategy".into(), text("at-least-once"));
+    orders.insert("x-overflow".into(), text("reject-publish"));
+    // From RabbitMQ 4 on, 20 broken connections would put an order aside.
+    orders.insert("x-delivery-limit".into(), AMQPValue::LongInt(1_000_000));
+    let queues = (0..shards).map(|shard| {
+        (names::queue(prefix, shard), names::exchange(prefix), shard.to_string(), orders.clone())
+    });
+    for (queue, exchange, key, arguments) in queues.chain([(dead.clone(), dead, String::new(), quorum)]) {
+        let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+        channel.queue_declare(queue.as_str().into(), options, arguments).await?;
+        let options = QueueBindOptions::default();
+        let (queue, exchange) = (queue.as_str().into(), exchange.as_str().into());
+        channel.queue_bind(queue, exchange, key.as_str().into(), options, FieldTable::default()).await?;
+    }
+    channel.close(200, "done".into()).await
+}

@@ -1,0 +1,63 @@
+//! Where the servers are, and how patient one is with them.
+
+use std::time::Duration;
+
+/// When an order number may be told to its buyer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AnswerAfter {
+    /// After Redis, if it writes every command to its disk before it answers
+    /// (`appendfsync always`) and has no replica that could take over without it; after the
+    /// broker's confirm otherwise.
+    #[default]
+    Auto,
+    /// After Redis: the operator knows that it forgets nothing.
+    Redis,
+    /// After the broker's confirm.
+    Confirm,
+}
+
+/// A sale on Redis, RabbitMQ and PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct ServersConfig {
+    /// `redis://user:password@host:6379`.
+    pub redis: String,
+    /// `amqp://user:password@host:5672/%2f`.
+    pub amqp: String,
+    /// `postgres://user:password@host:5432/database`.
+    pub postgres: String,
+    /// What names in Redis and in the broker begin with. One database has one prefix.
+    pub prefix: String,
+    /// Queues, and so writers at work at the same time. The first process decides for all.
+    pub shards: u16,
+    /// When a number is told.
+    pub answer_after: AnswerAfter,
+    /// How long a buyer waits at most.
+    pub deadline: Duration,
+    /// An outbox entry that is older than this is published by whoever finds it.
+    pub grace: Duration,
+    /// Orders that share one transaction.
+    pub batch_max: usize,
+    /// Every so often a process asks what has changed, whatever it was told.
+    pub refresh: Duration,
+    /// Every so often the books are checked.
+    pub reconcile: Duration,
+}
+
+impl ServersConfig {
+    /// These servers, with the defaults.
+    pub fn new(redis: &str, amqp: &str, postgres: &str) -> Self {
+        Self {
+            redis: redis.into(),
+            amqp: amqp.into(),
+            postgres: postgres.into(),
+            prefix: "tidegate-sale".into(),
+            shards: 4,
+            answer_after: AnswerAfter::Auto,
+            deadline: Duration::from_secs(3),
+            grace: Duration::from_secs(2),
+            batch_max: 500,
+            refresh: Duration::from_millis(500),
+            reconcile: Duration::from_secs(1),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What the parts of the engine share.
+
+use super::broker::Broker;
+use super::config::ServersConfig;
+use super::db::Db;
+use super::link::Link;
+use super::shelf::{Row, Shelf};
+use super::watch::Watchers;
+use super::{lane, names};
+use crate::engine::Known;
+use crate::goods::GoodsId;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+
+/// Outbox entries that this process is publishing at once.
+pub(super) const FLIGHTS: u32 = 1024;
+
+pub(super) struct Core {
+    pub(super) config: ServersConfig,
+    pub(super) db: Db,
+    pub(super) link: Link,
+    pub(super) broker: Broker,
+    pub(super) shards: u16,
+    /// Who this process is, to others.
+    pub(super) owner: String,
+    pub(super) is_stopping: AtomicBool,
+    pub(super) flights: Arc<Semaphore>,
+    /// Something is to be given back to Redis.
+    pub(super) returned: Notify,
+    /// What is known here may be wrong.
+    pub(super) doubted: Notify,
+    pub(super) watchers: Watchers,
+    shelves: RwLock<BTreeMap<GoodsId, Arc<Shelf>>>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Core {
+    pub(super) fn new(config: ServersConfig, db: Db, link: Link, broker: Broker, shards: u16) -> Self {
+        Self {
+            config,
+            db,
+            link,
+            broker,
+            shards,
+            owner: format!("{:016x}", fastrand::u64(..)),
+            is_stopping: AtomicBool::new(false),
+            flights: Arc::new(Semaphore::new(FLIGHTS as usize)),
+            returned: Notify::new(),
+            doubted: Notify::new(),
+            watchers: Watchers::default(),
+            shelves: RwLock::default(),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// Ends with the engine.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    /// Ends all of them where they are.
+    pub(super) fn abort(&self) {
+        self.tasks().abort_all();
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn shelf(&self, goods: &GoodsId) -> Option<Arc<Shelf>> {
+        self.shelves.read().unwrap_or_else(PoisonError::into_inner).get(goods).cloned()
+    }
+
+    pub(super) fn shelves(&self) -> Vec<Arc<Shelf>> {
+        self.shelves.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// What the database says of a sale is known here from now on.
+    pub(super) fn learn(self: &Arc<Self>, row: &Row) -> Arc<Shelf> {
+        let goods = &row.sale.goods;
+        if let Some(shelf) = self.shelf(goods) {
+            shelf.learn(row);
+            return shelf;
+        }
+        let mut shelves = self.shelves.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shelf) = shelves.get(goods) {
+            return Arc::clone(shelf);
+        }
+        let keys = names::Keys::new(&self.config.prefix, goods);
+        let (shelf, asks) = Shelf::new(row, keys, names::shard(goods, self.shards));
+        let shelf = Arc::new(shelf);
+        shelves.insert(goods.clone(), Arc::clone(&shelf));
+        drop(shelves);
+        self.spawn(lane::serve(Arc::clone(self), Arc::clone(&shelf), asks));
+        shelf
+    }
+
+    pub(super) fn known(&self, goods: &GoodsId) -> Option<Arc<Known>> {
+        self.shelf(goods).map(|shelf| shelf.known())
+    }
+
+    pub(super) fn news(&self) -> String {
+        names::news(&self.config.prefix)
+    }
+}

@@ -1,0 +1,71 @@
+//! What Redis holds of a goods, and whether it is what the database thinks.
+
+use super::core::Core;
+use super::shelf::{Row, Shelf};
+use crate::engine::Fault;
+use crate::sale::SaleState;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Look {
+    pub(super) is_ready: bool,
+    /// The run that was loaded, and the one that answers.
+    pub(super) loaded_run: String,
+    pub(super) run: String,
+    pub(super) epoch: u32,
+    pub(super) rev: i64,
+    pub(super) left: i64,
+    pub(super) loaded: i64,
+    pub(super) reserved: i64,
+    pub(super) returned: i64,
+    /// Grows with every change of what is left.
+    pub(super) tick: i64,
+    /// Entries in the outbox.
+    pub(super) waiting: u64,
+    /// Which of the returns that were asked about have been applied.
+    pub(super) is_applied: Vec<bool>,
+}
+
+impl Look {
+    pub(super) async fn take(core: &Core, shelf: &Shelf, returns: &[i64]) -> Result<Self, Fault> {
+        let live = core.link.live()?;
+        let mut call = core.link.scripts.look.prepare_invoke();
+        call.key(&shelf.keys.meta).key(&shelf.keys.out).key(&shelf.keys.back);
+        returns.iter().for_each(|id| {
+            call.arg(id);
+        });
+        let found: Vec<String> = core.link.run(&live, &call).await?;
+        let text = |nth: usize| found.get(nth).map_or("", String::as_str);
+        let number = |nth: usize| text(nth).parse::<i64>().unwrap_or(0);
+        Ok(Self {
+            is_ready: text(0) == "1",
+            loaded_run: text(1).to_owned(),
+            run: live.run.clone(),
+            epoch: u32::try_from(number(2)).unwrap_or(0),
+            rev: number(3),
+            left: number(4),
+            loaded: number(5),
+            reserved: number(6),
+            returned: number(7),
+            tick: number(8),
+            waiting: u64::try_from(number(9)).unwrap_or(0),
+            is_applied: found.iter().skip(10).map(|flag| flag == "1").collect(),
+        })
+    }
+
+    /// Why it has to be loaded again; none if it is what the database thinks.
+    pub(super) fn why_rebuild(&self, row: &Row) -> Option<&'static str> {
+        if row.epoch == 0 {
+            Some("its stock is loaded")
+        } else if self.epoch == 0 {
+            Some("Redis has lost its stock; it is counted again")
+        } else if self.epoch != row.epoch || !self.is_ready {
+            Some("Redis holds another epoch; its stock is counted again")
+        } else if self.loaded_run != self.run || row.run != self.run {
+            Some("Redis was restarted or taken over; its stock is counted again")
+        } else if row.is_doubted && !matches!(row.state, SaleState::Paused { .. }) {
+            Some("the books did not balance; its stock is counted again")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,84 @@
+-- Buyers of one goods, decided in order. For each of them all checks come before the first
+-- write, and a refusal writes nothing.
+-- KEYS: meta, path, key, user, order, out
+-- ARGV: run, channel, goods, then for each buyer: user, quantity, path, epoch, is expired, key
+-- Answers: left, tick (which grows with every change of it), now in ms, the outbox entry, then one text a buyer; or nothing but `stale`.
+local meta = redis.call('HMGET', KEYS[1],
+  'ready', 'run', 'epoch', 'state', 'opens', 'closes', 'quota', 'single', 'left', 'nth', 'tick')
+-- Another run of the server than the one that was loaded: it may have forgotten.
+if meta[1] ~= '1' or meta[2] ~= ARGV[1] then return { 'stale' } end
+local epoch, state, opens, closes = meta[3], meta[4], tonumber(meta[5]), tonumber(meta[6])
+local quota, is_single = tonumber(meta[7]), meta[8] == '1'
+local left, nth, tick = tonumber(meta[9]), tonumber(meta[10]), tonumber(meta[11])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+local phase = 'open'
+if state == 'closed' or (closes and now >= closes) then
+  phase = 'closed'
+elseif state == 'paused' then
+  phase = 'paused'
+elseif state == 'warm' and not (opens and now >= opens) then
+  phase = 'early'
+end
+
+local answers, granted, records, taken = { '', '', '', '' }, {}, {}, 0
+
+-- The order of one who came before, with its entry while that is still in the outbox.
+local function again(sn)
+  local order = redis.call('HGET', KEYS[5], sn)
+  if not order then return 'again:' .. sn .. ':' .. (granted[sn] and '*' or '') end
+  local entry = string.match(order, '^[^:]*')
+  local waits = #redis.call('XRANGE', KEYS[6], entry, entry) > 0
+  return 'again:' .. sn .. ':' .. (waits and entry or '')
+end
+
+local function decide(user, quantity, path, of_epoch, is_expired, key)
+  local used = redis.call('HGET', KEYS[2], path)
+  if used then
+    local sn, by = string.match(used, '^([^:]*):(.*)$')
+    return by == user and again(sn) or 'path'
+  end
+  local name = user .. ':' .. key
+  local sn = key ~= '' and redis.call('HGET', KEYS[3], name)
+  if sn then return again(sn) end
+  if phase ~= 'open' then return phase end
+  if of_epoch ~= epoch or is_expired == '1' then return 'path' end
+  if quantity < 1 or quantity > quota then return 'much' end
+  local units = tonumber(redis.call('HGET', KEYS[4], user) or 0)
+  if units + quantity > quota or (is_single and units > 0) then return 'quota' end
+  if quantity > left then return 'sold' end
+  nth = nth + 1
+  left = left - quantity
+  taken = taken + quantity
+  sn = epoch .. '-' .. string.format('%d', nth)
+  redis.call('HSET', KEYS[2], path, sn .. ':' .. user)
+  if key ~= '' then redis.call('HSET', KEYS[3], name, sn) end
+  redis.call('HINCRBY', KEYS[4], user, quantity)
+  granted[sn] = quantity .. ':' .. user
+  records[#records + 1] = 'o'
+  records[#records + 1] = string.format('%d', nth) .. ':' .. quantity .. ':' .. path .. ':' .. name
+  return 'new:' .. sn
+end
+
+for at = 4, #ARGV, 6 do
+  answers[#answers + 1] =
+    decide(ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+end
+
+local at = string.format('%d', now)
+if taken > 0 then
+  local entry = redis.call('XADD', KEYS[6], '*', 'e', epoch, 't', at, unpack(records))
+  for sn, order in pairs(granted) do
+    redis.call('HSET', KEYS[5], sn, entry .. ':' .. at .. ':' .. order)
+  end
+  tick = tick + 1
+  redis.call('HSET', KEYS[1], 'left', string.format('%d', left), 'nth', string.format('%d', nth),
+    'tick', string.format('%d', tick))
+  redis.call('HINCRBY', KEYS[1], 'reserved', taken)
+  answers[4] = entry
+  -- The last one is gone: everybody is to know.
+  if left <= 0 then redis.call('PUBLISH', ARGV[2], ARGV[3]) end
+end
+answers[1], answers[2], answers[3] = string.format('%d', left), string.format('%d', tick), at
+return answers

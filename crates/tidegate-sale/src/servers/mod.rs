@@ -1,0 +1,238 @@
+//! The engine for any number of processes: Redis decides, RabbitMQ carries, PostgreSQL keeps.
+//!
+//! ```text
+//!   reserve ─▶ Redis: one script takes stock, gives a number, writes the outbox
+//!                │ at once, by the process that reserved; else by whoever finds it
+//!                ▼
+//!             RabbitMQ: quorum queue, confirmed ─▶ writer ─▶ PostgreSQL: order + stock
+//! ```
+//!
+//! The database owns what is true: definitions, epochs, orders, dead letters, and what is to
+//! be given back. Redis is a loading of it, and every loading has an epoch of its own. The
+//! process keeps nothing that would be missed.
+//!
+//! | a process or server ends | what finds it |
+//! |---|---|
+//! | after the reserve, before the broker | the outbox entry is published by whoever finds it (`relay`) |
+//! | after the broker, before the outbox forgets | published again; the writer knows the number (`write`) |
+//! | after the commit, before the broker knows | delivered again; likewise |
+//! | after units came back, before Redis has them | `sale_returns` keeps them (`returns`) |
+//! | after Redis has them, before the database knows | Redis remembers the id of each return |
+//! | after a new epoch, before Redis is loaded | the next process begins anew, with another epoch (`rebuild`) |
+//! | Redis forgets, goes back, or another takes over | every script names the run that was loaded (`link`) |
+//! | an answer is lost | the same path is told the same number |
+
+mod config;
+mod points;
+
+mod core;
+mod db;
+mod link;
+mod migrate;
+mod names;
+mod shelf;
+
+mod broker;
+mod lane;
+mod letter;
+mod relay;
+mod write;
+mod writer;
+
+mod admin;
+mod cut;
+mod dead;
+mod look;
+mod orders;
+mod rebuild;
+mod reconcile;
+mod refresh;
+mod returns;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+pub use config::{AnswerAfter, ServersConfig};
+
+use self::broker::Broker;
+use self::core::{Core, FLIGHTS};
+use self::db::{Db, fault};
+use self::lane::Ask;
+use self::link::Link;
+use crate::books::{Audit, Books, DeadLetter};
+use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
+use crate::goods::GoodsId;
+use crate::order::{Order, OrderSn, OrderState};
+use crate::refusal::Refusal;
+use crate::sale::{Change, Sale, SaleState};
+use crate::secret::Secret;
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Longer keys are refused: they are kept for as long as the sale lasts.
+const KEY_MAX: usize = 200;
+
+/// A sale on Redis, RabbitMQ and PostgreSQL.
+pub(crate) struct ServersEngine {
+    core: Arc<Core>,
+    secret: Secret,
+}
+
+impl ServersEngine {
+    /// Makes the tables, learns the sales, and begins to work. The database has to be there;
+    /// Redis and RabbitMQ are connected to as soon as they are.
+    pub(crate) async fn open(config: ServersConfig) -> Result<Self, Fault> {
+        if config.shards == 0 {
+            return Err(fault("`shards`: at least 1"));
+        }
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if config.prefix.is_empty() || config.prefix.len() > 64 || !config.prefix.bytes().all(is_plain) {
+            return Err(fault("`prefix`: 1 to 64 letters, digits or any of `._-`"));
+        }
+        let db = Db::new(&config.postgres)?;
+        migrate::migrate(&db).await?;
+        let secret = migrate::secret(&db).await?;
+        let kept = migrate::setting(&db, "shards", &config.shards.to_string()).await?;
+        let shards = kept.parse().map_err(|_| fault("`shards` in sale_settings is no number"))?;
+        if shards != config.shards {
+            tracing::warn!(shards, "the first process decided how many shards there are");
+        }
+        let link = Link::new(&config.redis, config.answer_after)?;
+        let (broker, parcels) = Broker::new(&config.amqp)?;
+        let core = Arc::new(Core::new(config, db, link, broker, shards));
+        for row in shelf::Row::all(&core.db).await? {
+            core.learn(&row);
+        }
+        let task = || Arc::clone(&core);
+        let linked = task();
+        core.spawn(async move { linked.link.maintain().await });
+        core.spawn(broker::maintain(task(), parcels));
+        core.spawn(refresh::keep_fresh(task()));
+        core.spawn(refresh::listen(task()));
+        core.spawn(relay::sweep(task()));
+        core.spawn(watch::look(task()));
+        core.spawn(returns::give_back(task()));
+        core.spawn(returns::expire(task()));
+        core.spawn(reconcile::keep_checking(task()));
+        Ok(Self { core, secret })
+    }
+
+    /// What all processes sign with.
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.secret
+    }
+}
+
+impl Drop for ServersEngine {
+    fn drop(&mut self) {
+        self.core.abort();
+    }
+}
+
+impl Engine for ServersEngine {
+    fn known(&self, goods: &GoodsId) -> Option<Arc<Known>> {
+        self.core.known(goods)
+    }
+
+    fn all(&self) -> Vec<Arc<Known>> {
+        self.core.shelves().iter().map(|shelf| shelf.known()).collect()
+    }
+
+    fn reserve(&self, reserve: Reserve) -> BoxFuture<'_, Result<OrderSn, Refusal>> {
+        Box::pin(async move {
+            let core = &self.core;
+            let shelf = core.shelf(&reserve.goods).ok_or(Refusal::UnknownGoods)?;
+            let known = shelf.known();
+            if known.state == SaleState::Draft {
+                return Err(Refusal::NotOpenYet { opens_at: known.sale.opens_at });
+            }
+            if reserve.key.as_ref().is_some_and(|key| key.len() > KEY_MAX || key.contains('\0')) {
+                return Err(Refusal::BadRequest(
+                    "`Idempotency-Key`: at most 200 bytes, none of them 0".into(),
+                ));
+            }
+            // What could not be told is not taken.
+            let can_answer = core.link.live().is_ok_and(|live| live.is_durable || core.broker.is_up());
+            if core.is_stopping.load(Ordering::SeqCst) || !can_answer {
+                return Err(Refusal::Busy);
+            }
+            let (told, answer) = oneshot::channel();
+            shelf.asks.try_send(Ask { reserve, told }).map_err(|_| Refusal::Busy)?;
+            match tokio::time::timeout(core.config.deadline, answer).await {
+                Ok(Ok(answer)) => answer,
+                _ => Err(Refusal::Busy),
+            }
+        })
+    }
+
+    fn order<'a>(&'a self, sn: &'a OrderSn) -> BoxFuture<'a, Result<Option<Order>, Fault>> {
+        Box::pin(orders::find(&self.core, sn))
+    }
+
+    fn changed<'a>(
+        &'a self,
+        sn: &'a OrderSn,
+        seen: OrderState,
+        at_most: Duration,
+    ) -> BoxFuture<'a, Result<Option<Order>, Fault>> {
+        Box::pin(orders::changed(&self.core, sn, seen, at_most))
+    }
+
+    fn turn<'a>(&'a self, sn: &'a OrderSn, turn: Turn) -> BoxFuture<'a, Result<Turned, Fault>> {
+        Box::pin(orders::turn(&self.core, sn, turn))
+    }
+
+    fn create<'a>(&'a self, sale: Sale, by: &'a str) -> BoxFuture<'a, Result<Arc<Known>, AdminError>> {
+        Box::pin(admin::create(&self.core, sale, by))
+    }
+
+    fn change<'a>(
+        &'a self,
+        goods: &'a GoodsId,
+        change: Change,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<Arc<Known>, AdminError>> {
+        Box::pin(admin::change(&self.core, goods, change, by))
+    }
+
+    fn books<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Books>, Fault>> {
+        Box::pin(async move {
+            match self.core.shelf(goods) {
+                Some(shelf) => cut::books(&self.core, &shelf).await,
+                None => Ok(None),
+            }
+        })
+    }
+
+    fn audit<'a>(&'a self, goods: &'a GoodsId, at_most: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {
+        Box::pin(admin::audit(&self.core, goods, at_most))
+    }
+
+    fn dead<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Vec<DeadLetter>, Fault>> {
+        Box::pin(dead::list(&self.core, goods))
+    }
+
+    fn bury<'a>(
+        &'a self,
+        sn: &'a OrderSn,
+        again: bool,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<Turned, AdminError>> {
+        Box::pin(dead::bury(&self.core, sn, again, by))
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.core.is_stopping.store(true, Ordering::SeqCst);
+            // Whatever is on its way has landed, or its entry stays for others to publish.
+            let landed = self.core.flights.acquire_many(FLIGHTS);
+            let _ = tokio::time::timeout(self.core.config.deadline, landed).await;
+            self.core.abort();
+            self.core.db.close();
+        })
+    }
+}

@@ -1,0 +1,290 @@
+//! Loads Redis from the database under a new epoch: at the beginning, and whenever Redis may
+//! have forgotten something.
+//!
+//! 1. held: it is written down why, and every process shows it;
+//! 2. fenced: the script sells nothing any more;
+//! 3. drained: what is in the outbox is published, then a barrier, and once the barrier has
+//!    come through the queue, everything before it is in the database;
+//! 4. counted: a new epoch, left = stock − what dead letters hold;
+//! 5. loaded: what is left, the used paths and keys, and what each buyer has.
+//!
+//! One process does it, under a lock of the database that ends with its connection. One that
+//! dies on the way leaves an epoch that was never loaded, and the next begins anew. What comes
+//! later than the barrier is of an old epoch: it is written if stock remains, and Redis is
+//! told to take those units too.
+
+use super::core::Core;
+use super::db::{DbError, fault, within};
+use super::letter::{Body, Letter, hex};
+use super::link::Live;
+use super::look::Look;
+use super::points::{Point, reach};
+use super::relay;
+use super::shelf::{Left, ROW, Row, Shelf};
+use crate::engine::Fault;
+use crate::order::OrderState;
+use deadpool_postgres::Object;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio_postgres::IsolationLevel;
+
+/// How long the queue may take to be written. The sale stays held until then, and it is
+/// tried again.
+const DRAIN_MAX: Duration = Duration::from_secs(30);
+
+/// Whoever holds the lock and says nothing for so long has lost it.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// All orders of a sale are read at once.
+const COUNT_MAX: Duration = Duration::from_secs(60);
+
+/// Fields in one call: a script's stack has an end.
+const FIELDS: usize = 1000;
+
+/// In the background, unless this process is at it already.
+pub(super) fn begin(core: &Arc<Core>, shelf: &Arc<Shelf>) {
+    if core.is_stopping.load(Ordering::SeqCst) || shelf.is_rebuilding.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let (task, shelf) = (Arc::clone(core), Arc::clone(shelf));
+    core.spawn(async move {
+        if let Err(fault) = rebuild(&task, &shelf).await {
+            tracing::warn!(error = fault.what, goods = %shelf.goods, "its stock is not loaded yet");
+            // The next look begins again, after a moment.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        shelf.is_rebuilding.store(false, Ordering::SeqCst);
+        task.doubted.notify_one();
+    });
+}
+
+/// Ends once Redis holds what the database says, whoever loads it.
+pub(super) async fn ensure(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+    let until = tokio::time::Instant::now() + DRAIN_MAX;
+    loop {
+        rebuild(core, shelf).await?;
+        let Some(row) = Row::find(&core.db, &shelf.goods).await? else { return Ok(()) };
+        if Look::take(core, shelf, &[]).await?.why_rebuild(&row).is_none() {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() >= until {
+            return Err(fault("another process is loading it"));
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Does nothing if Redis holds what it should, or if another is at it.
+async fn rebuild(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+    let Some(lock) = lock(core, shelf).await? else { return Ok(()) };
+    // One that hangs does not say so any more, and others may begin.
+    let alive = async {
+        loop {
+            tokio::time::sleep(ALIVE / 5).await;
+            if let Err(error) = lock.simple_query("SELECT 1").await {
+                return DbError::from(error);
+            }
+        }
+    };
+    tokio::select! {
+        done = locked(core, shelf) => done,
+        error = alive => Err(error.into()),
+    }
+}
+
+async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+    let live = core.link.live()?;
+    let Some(row) = Row::find(&core.db, &shelf.goods).await? else { return Ok(()) };
+    let look = Look::take(core, shelf, &[]).await?;
+    let Some(why) = look.why_rebuild(&row) else { return Ok(()) };
+    hold(core, shelf, why).await?;
+    if row.epoch > 0 {
+        step(core, shelf, &live, &["fence", "0"], None).await?;
+        relay::drain(core, shelf).await?;
+        barrier(core, shelf, DRAIN_MAX).await?;
+    }
+    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &live.run, why)).await;
+    let counted = counted.map_err(|_| fault(format!("not counted within {COUNT_MAX:?}")))??;
+    reach(Point::Counted);
+    load(core, shelf, &live, &counted).await?;
+    tracing::info!(goods = %shelf.goods, epoch = counted.row.epoch, left = counted.left, why, "its stock is loaded");
+    release(core, shelf, counted.row.epoch).await;
+    Ok(())
+}
+
+/// A connection of its own: the lock ends with it, whatever happens.
+async fn lock(core: &Core, shelf: &Shelf) -> Result<Option<deadpool_postgres::ClientWrapper>, DbError> {
+    within(async {
+        let client = Object::take(core.db.client().await?);
+        // From PostgreSQL 14 on.
+        let sql = "SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'idle_session_timeout'";
+        client.query(sql, &[&ALIVE.as_millis().to_string()]).await?;
+        let sql = "SELECT pg_try_advisory_lock(hashtextextended('tidegate-sale ' || $1, 0))";
+        let row = client.query_one(sql, &[&shelf.goods.as_str()]).await?;
+        Ok(row.get::<_, bool>(0).then_some(client))
+    })
+    .await
+}
+
+async fn hold(core: &Core, shelf: &Shelf, why: &str) -> Result<(), DbError> {
+    let sql =
+        format!("UPDATE sale_goods SET held = $2, version = version + 1 WHERE goods = $1 RETURNING {ROW}");
+    let rows = core.db.ask(&sql, &[&shelf.goods.as_str(), &why]).await?;
+    if let Some(row) = rows.first() {
+        shelf.learn(&Row::read(row)?);
+    }
+    Ok(())
+}
+
+/// It goes on, in this epoch. If this fails, the next look does it.
+pub(super) async fn release(core: &Core, shelf: &Shelf, epoch: u32) {
+    let sql = format!(
+        "UPDATE sale_goods SET held = NULL, version = version + 1
+         WHERE goods = $1 AND epoch = $2 RETURNING {ROW}"
+    );
+    let epoch = i32::try_from(epoch).unwrap_or(i32::MAX);
+    match core.db.ask(&sql, &[&shelf.goods.as_str(), &epoch]).await {
+        Ok(rows) => {
+            if let Some(Ok(row)) = rows.first().map(Row::read) {
+                shelf.learn(&row);
+            }
+        }
+        Err(error) => tracing::warn!(%error, goods = %shelf.goods, "it is held a moment longer"),
+    }
+}
+
+/// Ends once everything that was sent before has been written.
+pub(super) async fn barrier(core: &Core, shelf: &Shelf, at_most: Duration) -> Result<(), Fault> {
+    let token = format!("{:032x}", fastrand::u128(..));
+    let body = Body::Barrier { barrier: token.clone() };
+    let letter = Letter { goods: shelf.goods.clone(), body };
+    let id = format!("{}:{token}", shelf.goods);
+    let bytes = letter.encode(&id)?;
+    core.broker.publish(shelf.shard, id, bytes).await?;
+    let passed = async {
+        let sql = "SELECT barrier = $2 FROM sale_goods WHERE goods = $1";
+        loop {
+            let rows = core.db.ask(sql, &[&shelf.goods.as_str(), &token]).await?;
+            if rows.first().is_none_or(|row| row.get(0)) {
+                return Ok::<_, DbError>(());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    match tokio::time::timeout(at_most, passed).await {
+        Ok(passed) => Ok(passed?),
+        Err(_) => Err(fault(format!("the queue was not written within {at_most:?}"))),
+    }
+}
+
+/// What is to be loaded, as of one moment.
+struct Counted {
+    row: Row,
+    left: i64,
+    /// Paths and keys, with the number of their order.
+    paths: Vec<(String, String)>,
+    keys: Vec<(String, String)>,
+    /// What each buyer has.
+    units: HashMap<String, i64>,
+}
+
+/// A new epoch. What was on its way back to Redis is in its stock from now on.
+async fn count(core: &Core, shelf: &Shelf, run: &str, why: &str) -> Result<Counted, DbError> {
+    let mut client = core.db.client().await?;
+    let start = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+    let tx = start.start().await?;
+    let goods = shelf.goods.as_str();
+    tx.batch_execute("SET LOCAL statement_timeout = '60s'").await?;
+    // One moment for all of it; whoever was writing makes this begin anew.
+    tx.execute("SELECT FROM sale_goods WHERE goods = $1 FOR UPDATE", &[&goods]).await?;
+    let sql = format!(
+        "UPDATE sale_goods g SET epoch = epoch + 1, redis_run = $2, arrived = 0, version = version + 1,
+                is_doubted = false
+         WHERE goods = $1
+         RETURNING {ROW}, stock - (SELECT coalesce(sum(quantity), 0)::int8 FROM sale_dead d
+                                   WHERE d.goods = g.goods AND d.is_held) AS left"
+    );
+    let found = tx.query_one(&sql, &[&goods, &run]).await?;
+    let (row, left) = (Row::read(&found)?, found.get("left"));
+    tx.execute("DELETE FROM sale_returns WHERE goods = $1", &[&goods]).await?;
+    let sql = "SELECT order_sn, buyer, quantity, path, key, state FROM sale_orders WHERE goods = $1
+               UNION ALL
+               SELECT order_sn, buyer, CASE WHEN is_held THEN quantity ELSE 0 END, path, key, 1::int2
+               FROM sale_dead WHERE goods = $1";
+    let mut counted = Counted { row, left, paths: Vec::new(), keys: Vec::new(), units: HashMap::new() };
+    for order in tx.query(sql, &[&goods]).await? {
+        counted.add(&order, goods);
+    }
+    let sql = "INSERT INTO sale_loads (goods, epoch, at, redis_run, units, why)
+               SELECT goods, epoch, $2, redis_run, $3, $4 FROM sale_goods WHERE goods = $1";
+    tx.execute(sql, &[&goods, &super::orders::now(), &left, &why]).await?;
+    tx.commit().await?;
+    Ok(counted)
+}
+
+impl Counted {
+    fn add(&mut self, order: &tokio_postgres::Row, goods: &str) {
+        let (sn, user, units): (&str, &str, i64) = (order.get(0), order.get(1), order.get(2));
+        // As the scripts know it: epoch and counter.
+        let sn = sn.strip_prefix(goods).and_then(|sn| sn.strip_prefix('-')).unwrap_or(sn).to_owned();
+        if let Some(key) = order.get::<_, Option<&str>>(4) {
+            self.keys.push((format!("{user}:{key}"), sn.clone()));
+        }
+        self.paths.push((hex(order.get(3)), format!("{sn}:{user}")));
+        if OrderState::of_code(order.get(5)).is_some_and(OrderState::is_live) {
+            *self.units.entry(user.to_owned()).or_default() += units;
+        }
+    }
+}
+
+async fn load(core: &Core, shelf: &Shelf, live: &Arc<Live>, counted: &Counted) -> Result<(), Fault> {
+    let keys = &shelf.keys;
+    let epoch = counted.row.epoch.to_string();
+    step(core, shelf, live, &["begin", &epoch], None).await?;
+    let units: Vec<_> = counted.units.iter().map(|(user, units)| (user.clone(), units.to_string())).collect();
+    for (key, pairs) in [(&keys.path, &counted.paths), (&keys.key, &counted.keys), (&keys.user, &units)] {
+        for some in pairs.chunks(FIELDS) {
+            let mut args = vec!["fill", epoch.as_str()];
+            args.extend(some.iter().flat_map(|(field, value)| [field.as_str(), value.as_str()]));
+            step(core, shelf, live, &args, Some(key)).await?;
+        }
+    }
+    let (left, rev, news) = (counted.left.to_string(), counted.row.rev.to_string(), core.news());
+    let fields = counted.row.fields();
+    let mut args = vec!["end", &epoch, &news, shelf.goods.as_str()];
+    args.extend(["run", &live.run, "rev", &rev, "left", &left, "loaded", &left]);
+    args.extend(fields.iter().flat_map(|(field, value)| [*field, value.as_str()]));
+    step(core, shelf, live, &args, None).await?;
+    shelf.learn(&counted.row);
+    shelf.learn_left(Some(Left { epoch: counted.row.epoch, tick: 0, units: counted.left }));
+    Ok(())
+}
+
+async fn step(
+    core: &Core,
+    shelf: &Shelf,
+    live: &Arc<Live>,
+    args: &[&str],
+    fill: Option<&String>,
+) -> Result<(), Fault> {
+    let keys = &shelf.keys;
+    let mut call = core.link.scripts.load.prepare_invoke();
+    call.key(&keys.meta).key(&keys.out);
+    match fill {
+        Some(key) => drop(call.key(key)),
+        None => [&keys.path, &keys.key, &keys.user, &keys.order, &keys.back].into_iter().for_each(|key| {
+            call.key(key);
+        }),
+    }
+    args.iter().for_each(|arg| {
+        call.arg(*arg);
+    });
+    let done: String = core.link.run(live, &call).await?;
+    if done == "done" {
+        Ok(())
+    } else {
+        Err(fault(format!("Redis refuses `{}`: another was quicker", args[0])))
+    }
+}

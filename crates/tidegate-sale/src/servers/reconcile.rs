@@ -1,0 +1,96 @@
+//! Checks the books, again and again. What stays wrong holds the sale, with the reason.
+
+use super::core::Core;
+use super::cut::Cut;
+use super::shelf::Shelf;
+use super::{admin, rebuild};
+use crate::engine::Fault;
+use crate::goods::GoodsId;
+use crate::sale::SaleState;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A complaint that is heard so often in a row is true.
+const HEARD: u32 = 3;
+
+/// Orders that are on their way and do not move for so many checks: the queue is asked.
+const STUCK: u32 = 5;
+
+/// The sum over all orders is asked for at every so manieth check.
+const SUM: u32 = 30;
+
+#[derive(Default)]
+struct Memory {
+    complaints: u32,
+    stuck: u32,
+    checks: u32,
+    /// What was reserved and what has arrived, when it was looked at last.
+    seen: (i64, i64),
+}
+
+/// Ends with its task.
+pub(super) async fn keep_checking(core: Arc<Core>) {
+    let mut memories: HashMap<GoodsId, Memory> = HashMap::new();
+    loop {
+        tokio::time::sleep(core.config.reconcile).await;
+        for shelf in core.shelves() {
+            let memory = memories.entry(shelf.goods.clone()).or_default();
+            if let Err(fault) = check(&core, &shelf, memory).await {
+                tracing::debug!(error = fault.what, goods = %shelf.goods, "the books cannot be checked now");
+            }
+        }
+    }
+}
+
+async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Result<(), Fault> {
+    let Some(cut) = Cut::take(core, shelf).await? else { return Ok(()) };
+    if !matches!(cut.row.state, SaleState::Warm | SaleState::Open) || cut.row.held.is_some() {
+        *memory = Memory::default();
+        return Ok(());
+    }
+    memory.checks += 1;
+    let mut complaint = cut.complaint();
+    memory.complaints = if complaint.is_some() { memory.complaints + 1 } else { 0 };
+    if complaint.is_none() && memory.checks.is_multiple_of(SUM) {
+        complaint = sums(core, shelf).await?;
+        memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
+    }
+    let is_moving = cut.flying() == 0 || memory.seen != (cut.look.reserved, cut.arrived);
+    memory.seen = (cut.look.reserved, cut.arrived);
+    memory.stuck = if is_moving || cut.look.waiting > 0 { 0 } else { memory.stuck + 1 };
+    if memory.stuck >= STUCK {
+        memory.stuck = 0;
+        complaint = lost(core, shelf, &cut).await?;
+        memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
+    }
+    if let Some(reason) = complaint.filter(|_| memory.complaints >= HEARD) {
+        tracing::error!(goods = %shelf.goods, reason, "the sale is held");
+        let held = admin::doubt(core, shelf, reason).await;
+        held.map_err(|error| Fault { what: error.to_string() })?;
+        memory.complaints = 0;
+    }
+    Ok(())
+}
+
+/// The database's own identity, in one statement.
+async fn sums(core: &Core, shelf: &Shelf) -> Result<Option<String>, Fault> {
+    let sql = "SELECT g.total - g.stock, g.orders, coalesce(sum(o.quantity), 0)::int8, count(o.order_sn)
+               FROM sale_goods g LEFT JOIN sale_orders o ON o.goods = g.goods AND o.state IN (1, 2)
+               WHERE g.goods = $1 GROUP BY g.goods";
+    let rows = core.db.ask(sql, &[&shelf.goods.as_str()]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let [placed, orders, units, count]: [i64; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
+    Ok(((placed, orders) != (units, count)).then(|| {
+        format!("the database's books do not balance: {placed} units of {orders} orders taken, {units} of {count} found")
+    }))
+}
+
+/// Whether orders that do not move are still in the queue: what comes after them tells.
+async fn lost(core: &Core, shelf: &Shelf, before: &Cut) -> Result<Option<String>, Fault> {
+    rebuild::barrier(core, shelf, Duration::from_secs(10)).await?;
+    let Some(now) = Cut::take(core, shelf).await? else { return Ok(None) };
+    let is_same = now.look.reserved == before.look.reserved && now.arrived == before.arrived;
+    let is_lost = now.is_exact && is_same && now.flying() > 0 && now.look.waiting == 0;
+    Ok(is_lost.then(|| format!("{} units were given out and never arrived", now.flying())))
+}

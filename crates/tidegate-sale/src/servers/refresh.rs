@@ -1,0 +1,114 @@
+//! What this process knows: told by others within a moment, asked for regularly in any case,
+//! and at once after a new connection.
+
+use super::core::Core;
+use super::look::Look;
+use super::rebuild;
+use super::shelf::{Left, Row, Shelf};
+use crate::engine::Fault;
+use crate::sale::SaleState;
+use futures_util::{FutureExt as _, StreamExt as _};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Asks again and again. Ends with its task.
+pub(super) async fn keep_fresh(core: Arc<Core>) {
+    loop {
+        if let Err(fault) = all(&core).await {
+            tracing::warn!(error = fault.what, "what is known here grows old");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(core.config.refresh) => {}
+            () = core.link.connected.notified() => {}
+            // Many may doubt at once.
+            () = core.doubted.notified() => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+pub(super) async fn all(core: &Arc<Core>) -> Result<(), Fault> {
+    for row in Row::all(&core.db).await? {
+        let shelf = core.learn(&row);
+        check(core, &shelf, &row).await;
+    }
+    Ok(())
+}
+
+pub(super) async fn one(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+    if let Some(row) = Row::find(&core.db, &shelf.goods).await? {
+        shelf.learn(&row);
+        check(core, shelf, &row).await;
+    }
+    Ok(())
+}
+
+/// Compares Redis with the database, and brings it up to date.
+async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) {
+    if row.state == SaleState::Draft {
+        return;
+    }
+    let Ok(look) = Look::take(core, shelf, &[]).await else {
+        return shelf.learn_left(None);
+    };
+    if look.why_rebuild(row).is_some() {
+        shelf.learn_left(None);
+        return rebuild::begin(core, shelf);
+    }
+    shelf.learn_left(Some(Left { epoch: look.epoch, tick: look.tick, units: look.left }));
+    if look.rev < row.rev
+        && let Err(fault) = tell(core, shelf, row).await
+    {
+        tracing::warn!(error = fault.what, goods = %shelf.goods, "Redis does not know its state yet");
+    }
+    if row.held.is_some() {
+        rebuild::release(core, shelf, row.epoch).await;
+    }
+}
+
+/// Redis learns what an operator decided.
+pub(super) async fn tell(core: &Core, shelf: &Shelf, row: &Row) -> Result<(), Fault> {
+    let live = core.link.live()?;
+    let mut call = core.link.scripts.tell.prepare_invoke();
+    call.key(&shelf.keys.meta).arg(row.epoch).arg(core.news()).arg(shelf.goods.as_str()).arg(row.rev);
+    for (field, value) in row.fields() {
+        call.arg(field).arg(value);
+    }
+    let told: String = core.link.run(&live, &call).await?;
+    if told != "done" {
+        core.doubted.notify_one();
+    }
+    Ok(())
+}
+
+/// Listens to what others say has changed. Ends with its task.
+pub(super) async fn listen(core: Arc<Core>) {
+    loop {
+        if let Ok(mut news) = core.link.news(&core.news()).await {
+            while let Some(first) = news.next().await {
+                // Whatever was said meanwhile is answered by one look.
+                let mut goods = BTreeSet::from([first.get_payload::<String>().unwrap_or_default()]);
+                while let Some(Some(next)) = news.next().now_or_never() {
+                    goods.insert(next.get_payload().unwrap_or_default());
+                }
+                hear(&core, goods).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn hear(core: &Arc<Core>, goods: BTreeSet<String>) {
+    for goods in goods {
+        let shelf = goods.parse().ok().and_then(|goods| core.shelf(&goods));
+        match shelf {
+            Some(shelf) => {
+                if let Err(fault) = one(core, &shelf).await {
+                    tracing::warn!(error = fault.what, goods = %shelf.goods, "what is known here grows old");
+                }
+            }
+            // A new one, or none of ours.
+            None => core.doubted.notify_one(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The outbox: what Redis has taken, until the broker has confirmed it.
+//!
+//! Whoever reserved publishes its own entry at once. One whose process has died is published
+//! by whoever finds it; twice does no harm, because the writer knows each order's number.
+
+use super::core::Core;
+use super::db::fault;
+use super::letter::{Body, Letter, Orders};
+use super::points::{Point, reach};
+use super::shelf::Shelf;
+use crate::engine::Fault;
+use futures_util::stream::{StreamExt as _, iter};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Entries that are read at once.
+const ENTRIES: usize = 100;
+
+/// One relay has the outbox of a goods for so long.
+const LEASE: Duration = Duration::from_secs(5);
+
+type Entry = (String, Vec<(String, String)>);
+
+/// Publishes a letter under the name of its entry.
+pub(super) async fn send(core: &Core, shelf: &Shelf, entry: &str, letter: &Letter) -> Result<(), Fault> {
+    let id = format!("{}:{entry}", shelf.goods);
+    let body = letter.encode(&id)?;
+    core.broker.publish(shelf.shard, id, body).await?;
+    reach(Point::Published);
+    Ok(())
+}
+
+/// It is confirmed. If this fails it is published again, which does no harm.
+pub(super) async fn forget(core: &Core, shelf: &Shelf, entry: &str) {
+    let mut command = redis::cmd("XDEL");
+    command.arg(&shelf.keys.out).arg(entry);
+    let forgotten: Result<u64, Fault> = core.link.ask(&command).await;
+    if let Err(fault) = forgotten {
+        tracing::warn!(error = fault.what, entry, "it is published again later");
+    }
+}
+
+/// Publishes one entry, if it is still there.
+pub(super) async fn follow(core: &Core, shelf: &Shelf, entry: &str) -> Result<(), Fault> {
+    let mut command = redis::cmd("XRANGE");
+    command.arg(&shelf.keys.out).arg(entry).arg(entry);
+    let entries: Vec<Entry> = core.link.ask(&command).await?;
+    publish(core, shelf, entries).await
+}
+
+/// Publishes everything, until nothing is left.
+pub(super) async fn drain(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
+    loop {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(&shelf.keys.out).arg("-").arg("+").arg("COUNT").arg(ENTRIES);
+        let entries: Vec<Entry> = core.link.ask(&command).await?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        publish(core, shelf, entries).await?;
+    }
+}
+
+async fn publish(core: &Core, shelf: &Shelf, entries: Vec<Entry>) -> Result<(), Fault> {
+    // Each for itself: one that cannot be sent holds no other up.
+    let each = iter(entries).map(|(id, fields)| async move {
+        let orders = Orders::from_entry(&fields)
+            .ok_or_else(|| fault(format!("entry {id} of `{}` is not ours", shelf.keys.out)))?;
+        let letter = Letter { goods: shelf.goods.clone(), body: Body::Orders(orders) };
+        send(core, shelf, &id, &letter).await?;
+        forget(core, shelf, &id).await;
+        Ok(())
+    });
+    each.buffer_unordered(32).collect::<Vec<_>>().await.into_iter().collect()
+}
+
+/// Finds what others have left behind. Ends with its task.
+pub(super) async fn sweep(core: Arc<Core>) {
+    let mut tick = tokio::time::interval(core.config.grace / 2);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        if !core.broker.is_up() {
+            continue;
+        }
+        for shelf in core.shelves() {
+            if let Err(fault) = sweep_one(&core, &shelf).await {
+                tracing::warn!(error = fault.what, goods = %shelf.goods, "the outbox waits");
+            }
+        }
+    }
+}
+
+async fn sweep_one(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
+    let live = core.link.live()?;
+    let mut call = core.link.scripts.sweep.prepare_invoke();
+    call.key(&shelf.keys.out).key(&shelf.keys.lease).arg(&core.owner).arg(millis(LEASE));
+    call.arg(millis(core.config.grace)).arg(ENTRIES);
+    let entries: Vec<Entry> = core.link.run(&live, &call).await?;
+    publish(core, shelf, entries).await
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,221 @@
+//! Messages that should not be, and books that do not balance.
+
+use super::rig::{
+    PATIENCE, Servers, at_rest, buy, check_books, engine, insist, on_sale, phone, shared, until,
+};
+use crate::engine::Engine as _;
+use crate::order::OrderState;
+use crate::refusal::Refusal;
+use crate::sale::{Change, SaleState};
+use crate::servers::letter::{Body, Letter, Orders, Sent, hex};
+use crate::servers::{ServersConfig, ServersEngine, names};
+use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
+
+async fn channel(servers: &Servers) -> Channel {
+    let connection =
+        Connection::connect(&servers.rabbit.url(), ConnectionProperties::default()).await.unwrap();
+    connection.create_channel().await.unwrap()
+}
+
+async fn put(channel: &Channel, config: &ServersConfig, shard: u16, body: &[u8]) {
+    let (exchange, key) = (names::exchange(&config.prefix), shard.to_string());
+    let options = BasicPublishOptions::default();
+    let sent = channel.basic_publish(
+        exchange.as_str().into(),
+        key.as_str().into(),
+        options,
+        body,
+        BasicProperties::default(),
+    );
+    sent.await.unwrap().await.unwrap();
+}
+
+fn order(epoch: u32, nth: u64, quantity: u32) -> Letter {
+    let mut path = [0; 16];
+    getrandom::fill(&mut path).unwrap();
+    let sent = Sent { nth, user: "stray".parse().unwrap(), quantity, path: hex(&path), key: None };
+    Letter { goods: phone(), body: Body::Orders(Orders { epoch, at: 1, orders: vec![sent] }) }
+}
+
+/// Waits until so many messages are in the broker's own dead letters.
+async fn put_aside(config: &ServersConfig, messages: u32) {
+    let (channel, dead) = (channel(shared()).await, names::dead(&config.prefix));
+    until("they are put aside", async || {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue =
+            channel.queue_declare(dead.as_str().into(), options, FieldTable::default()).await.unwrap();
+        queue.message_count() == messages
+    })
+    .await;
+}
+
+async fn deliver(engine: &ServersEngine, letter: &Letter) {
+    let shard = engine.core.shelf(&letter.goods).unwrap().shard;
+    put(&channel(shared()).await, &engine.core.config, shard, &letter.encode("stray").unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_read_is_put_aside_and_holds_nobody_up() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let channel = channel(shared()).await;
+    let shard = engine.core.shelf(&phone()).unwrap().shard;
+    for body in [&b"not json"[..], b"", b"{\"specversion\":\"1.0\"}"] {
+        put(&channel, &config, shard, body).await;
+    }
+    let sn = buy(&engine, "ann").await.unwrap();
+    let order = engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap().unwrap();
+    assert_eq!(order.state, OrderState::Placed);
+    put_aside(&config, 3).await;
+    let books = at_rest(&engine).await;
+    check_books(shared(), &config, &books, &[sn]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_queue_takes_is_not_told_and_not_lost() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let shelf = engine.core.shelf(&phone()).unwrap();
+    let (queue, exchange) = (names::queue(&config.prefix, shelf.shard), names::exchange(&config.prefix));
+    let key = shelf.shard.to_string();
+    let channel = channel(shared()).await;
+    let (queue, exchange) = (queue.as_str().into(), exchange.as_str().into());
+    channel.queue_unbind(queue, exchange, key.as_str().into(), FieldTable::default()).await.unwrap();
+    assert_eq!(buy(&engine, "ann").await, Err(Refusal::Busy), "it was returned, so it is not confirmed");
+    // The topology is made again, and the outbox has it.
+    until("it is written", async || {
+        engine.books(&phone()).await.is_ok_and(|books| books.is_some_and(|books| books.placed == 1))
+    })
+    .await;
+    let sn = insist(&engine, "bob").await.unwrap();
+    let books = at_rest(&engine).await;
+    assert_eq!((books.placed, books.left), (2, 8), "{books:?}");
+    check_books(shared(), &config, &books, &[sn]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_order_of_an_old_epoch_is_written_while_stock_remains() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 3, 5).await;
+    for key in shared().redis.cmd(&["KEYS", &format!("{}:*", config.prefix)]).items() {
+        shared().redis.cmd(&["DEL", &key.text()]);
+    }
+    until("it is loaded again", async || {
+        engine.known(&phone()).is_some_and(|known| known.epoch == 2 && known.left == Some(3))
+    })
+    .await;
+    deliver(&engine, &order(1, 7, 2)).await;
+    until("Redis has taken it, too", async || engine.known(&phone()).unwrap().left == Some(1)).await;
+    // Twice is once.
+    deliver(&engine, &order(1, 7, 2)).await;
+    // No stock remains for this one.
+    deliver(&engine, &order(1, 8, 2)).await;
+    until("it is a dead letter", async || engine.dead(&phone()).await.unwrap().len() == 1).await;
+    let books = at_rest_but_dead(&engine).await;
+    assert_eq!((books.placed, books.left, books.dead, books.in_flight), (2, 1, 1, 0), "{books:?}");
+    let late = ["phone-1-7".parse().unwrap(), "phone-1-8".parse().unwrap()];
+    check_books(shared(), &config, &books, &late).unwrap();
+    engine.bury(&late[1], false, "test").await.unwrap();
+    let books = at_rest(&engine).await;
+    assert_eq!((books.placed, books.left, books.dead), (2, 1, 0), "it held nothing: {books:?}");
+    check_books(shared(), &config, &books, &late).unwrap();
+}
+
+async fn at_rest_but_dead(engine: &ServersEngine) -> crate::books::Books {
+    let mut last = None;
+    until("nothing is on its way", async || {
+        last = engine.books(&phone()).await.unwrap();
+        last.as_ref().is_some_and(|books| books.in_flight == 0)
+    })
+    .await;
+    last.unwrap()
+}
+
+/// Waits until the reconciler holds the sale; tells why.
+async fn held(engine: &ServersEngine) -> String {
+    let mut reason = None;
+    until("the sale is held", async || {
+        if let SaleState::Paused { reason: why } = &engine.known(&phone()).unwrap().state {
+            reason = Some(why.clone());
+        }
+        reason.is_some()
+    })
+    .await;
+    reason.unwrap()
+}
+
+/// It goes on after a new count, and everything fits.
+async fn resumes(engine: &ServersEngine, config: &ServersConfig, placed: u64, total: u64) {
+    engine.change(&phone(), Change::Resume, "test").await.unwrap();
+    let sn = insist(engine, "after").await.unwrap();
+    let books = at_rest(engine).await;
+    assert_eq!((books.placed, books.left), (placed + 1, total - placed - 1), "{books:?}");
+    check_books(shared(), config, &books, &[sn]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stock_that_appears_in_redis_holds_the_sale() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let meta = engine.core.shelf(&phone()).unwrap().keys.meta.clone();
+    shared().redis.cmd(&["HINCRBY", &meta, "left", "1"]);
+    assert!(held(&engine).await.contains("the books of Redis do not balance"));
+    assert!(matches!(buy(&engine, "ann").await, Err(Refusal::Paused { .. })));
+    until("it is written down", async || engine.audit(&phone(), 1).await.unwrap()[0].by == "reconciler")
+        .await;
+    resumes(&engine, &config, 0, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_redis_never_gave_out_holds_the_sale() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    deliver(&engine, &order(1, 99, 1)).await;
+    assert!(held(&engine).await.contains("never gave out"));
+    resumes(&engine, &config, 1, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_the_broker_lost_holds_the_sale() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    // Redis counts an order of which nobody knows any more.
+    let meta = engine.core.shelf(&phone()).unwrap().keys.meta.clone();
+    shared().redis.cmd(&["HINCRBY", &meta, "left", "-1"]);
+    shared().redis.cmd(&["HINCRBY", &meta, "reserved", "1"]);
+    assert!(held(&engine).await.contains("never arrived"));
+    resumes(&engine, &config, 0, 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_does_not_add_up_holds_the_sale() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let sn = buy(&engine, "ann").await.unwrap();
+    engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+    shared().postgres.sql_in(&config.postgres, "UPDATE sale_orders SET quantity = 2");
+    assert!(held(&engine).await.contains("the database's books do not balance"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_was_given_out_twice_is_not_swallowed() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let sn = buy(&engine, "ann").await.unwrap();
+    engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+    // The same number under another path: a Redis that went back would do that.
+    deliver(&engine, &order(1, 1, 1)).await;
+    put_aside(&config, 1).await;
+    let books = at_rest(&engine).await;
+    check_books(shared(), &config, &books, &[sn]).unwrap();
+}
