@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
-use testkit::servers::wait_until;
+use testkit::servers::{PostgresServer, RabbitServer, RedisServer, wait_until};
 
 /// For machines that are busy with other things.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -128,6 +128,30 @@ fn what_is_printed_buys_and_a_restart_keeps_it() {
     shell(&again.lines("Buy from it").join("\n"));
     assert_eq!(again.books()["left"], 9_998);
     again.end(Signal::INT);
+}
+
+/// Two processes on the same servers, as in production: what one sells the other knows.
+#[test]
+fn two_processes_sell_together_on_servers() {
+    let (redis, rabbit, postgres) = (RedisServer::start(), RabbitServer::start(), PostgresServer::start());
+    let urls = [redis.url(), rabbit.url(), postgres.url()];
+    let servers = ["--redis", &urls[0], "--amqp", &urls[1], "--postgres", &urls[2], "--stock", "3"];
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let one = Running::start(here.path(), &servers);
+    let other = Running::start(there.path(), &servers);
+    for process in [&one, &other] {
+        // Until it has found its broker it says that it is busy, and takes nothing.
+        let script = process.lines("Buy from it").join("\n");
+        wait_until("it sells", PATIENCE, || shell(&script).contains("order demo-"));
+    }
+    wait_until("both see both orders placed", PATIENCE, || {
+        [&one, &other].iter().all(|process| {
+            let books = process.books();
+            (&books["placed"], &books["left"]) == (&2.into(), &1.into())
+        })
+    });
+    assert!(one.end(Signal::TERM).contains("stopped"));
+    other.end(Signal::INT);
 }
 
 #[test]
