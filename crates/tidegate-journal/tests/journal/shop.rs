@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tidegate::{Limiter, ManualClock, Refusal, limited};
 use tidegate_journal::{DeferError, Deferred, Guid, JobError, Journal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShopError {
@@ -132,6 +132,20 @@ impl Shop {
         self.open.acquire().await.unwrap().forget();
         self.now.fetch_sub(1, SeqCst);
         Ok(nth)
+    }
+
+    #[limited("1 concurrent", limiter = self.limiter, blocking, otherwise = defer(journal = self.journal))]
+    pub(crate) fn weigh(&self, nth: u32) -> Result<u32, ShopError> {
+        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        while self.open.try_acquire().map(SemaphorePermit::forget).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self.now.fetch_sub(1, SeqCst);
+        Ok(nth)
+    }
+
+    pub(crate) fn weighing(&self) -> usize {
+        self.now.load(SeqCst)
     }
 
     #[limited(
