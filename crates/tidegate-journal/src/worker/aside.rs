@@ -65,7 +65,7 @@ impl Aside {
         self.pause = PAUSE_FIRST;
     }
 
-    /// Those that have to make room, the last first in no hurry; with how long they wait.
+    /// Those that have to make room, from the end of the order; and how long each still waits.
     pub(super) fn surplus(&mut self) -> Vec<(Turn, Duration)> {
         let now = instant();
         if self.all.len() <= self.most || now < self.next_return {
