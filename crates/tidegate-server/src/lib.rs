@@ -8,5 +8,6 @@ mod cli;
 mod exit;
 mod journal;
 mod terminal;
+mod warnings;
 
 pub use cli::main;
