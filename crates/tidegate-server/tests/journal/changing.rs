@@ -3,7 +3,7 @@
 use crate::place::{Place, call};
 use serde_json::json;
 use std::time::Duration;
-use tidegate_journal::Status;
+use tidegate_journal::{Guid, Status};
 
 on_both! {
     retry_makes_pending_what_failed_and_refuses_the_rest,
@@ -71,7 +71,7 @@ fn what_was_asked_for_is_done_also_where_nobody_reads_what_came_of_it(place: &Pl
     let cancel = |more: &[&str]| {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let all: Vec<&str> = guids.iter().map(|guid| guid.as_str()).chain(more.iter().copied()).collect();
+        let all: Vec<&str> = guids.iter().map(Guid::as_str).chain(more.iter().copied()).collect();
         place.command(&[&["cancel"], &all[..]].concat()).stdout(writer).status().unwrap().code()
     };
     assert_eq!(cancel(&[]), Some(0), "all were done");
