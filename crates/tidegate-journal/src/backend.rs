@@ -135,6 +135,10 @@ pub(crate) enum End {
         reason: String,
         after: Duration,
     },
+    /// Pending again after a while, without an attempt: its gate did not let it start.
+    PutOff {
+        after: Duration,
+    },
     /// Pending again at once.
     Returned,
 }
@@ -147,6 +151,7 @@ impl End {
             Self::Failed { reason } => (2, Duration::ZERO, None, Some(reason)),
             Self::Expired { reason } => (3, Duration::ZERO, None, Some(reason)),
             Self::Again { reason, after } => (0, *after, None, Some(reason)),
+            Self::PutOff { after } => (0, *after, None, None),
             Self::Returned => (0, Duration::ZERO, None, None),
         }
     }

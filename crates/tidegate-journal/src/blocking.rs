@@ -13,10 +13,13 @@ impl Wake for Unpark {
 }
 
 /// Waits for a future that others drive on.
+///
+/// Within a task, tokio lets so many things be ready in one turn and then none, until the task
+/// gives way. Nobody gives way here, so that must not count.
 pub(crate) fn wait<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
-    let mut future = std::pin::pin!(future);
+    let mut future = std::pin::pin!(tokio::task::unconstrained(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;

@@ -166,7 +166,7 @@ impl JournalBuilder {
             let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
             let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
             if !begins || name.len() > 40 || !name.bytes().all(is_plain) {
-                return Err(JournalError::Open(format!(
+                return Err(JournalError::Named(format!(
                     "`{name}` is no name for a table or a role: use up to 40 of a-z, 0-9 and _, no digit first"
                 )));
             }

@@ -23,6 +23,12 @@ pub(crate) fn micros(time: Duration) -> Micros {
     Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }
 
+/// The same for a database that has to add it to its own time: a century at most.
+#[cfg(feature = "postgres")]
+pub(crate) fn micros_ahead(time: Duration) -> Micros {
+    micros(time.min(crate::call::FOREVER))
+}
+
 pub(crate) fn to_micros(time: SystemTime) -> Micros {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => micros(since),

@@ -81,6 +81,9 @@ pub enum JournalError {
     /// It cannot be opened as it is.
     #[error("the journal cannot be opened: {0}")]
     Open(String),
+    /// What it was told is no name or no address.
+    #[error("the journal cannot be opened: {0}")]
+    Named(String),
     /// Somebody else holds the file's lock for longer than we wait.
     #[error("the file is locked by another process ({0}); find who holds a transaction open on it")]
     Locked(String),

@@ -114,7 +114,11 @@ impl Journal {
         }
         match blocking::within_runtime(|| blocking::wait(self.defer(call))) {
             Some(deferred) => deferred,
-            None => Err(DeferError::OneThread),
+            None => {
+                let refused = Err(DeferError::OneThread);
+                self.shared.counted.note(&refused);
+                refused.map(|(guid, _)| guid)
+            }
         }
     }
 

@@ -121,9 +121,15 @@ fn does_not_fit(method: &str, what: &dyn Display) -> JobError {
     JobError::Permanent(format!("the parameters do not fit `{method}`: {what}"))
 }
 
-/// Runs a function that is not async where it holds nobody up.
+/// Runs a function that is not async where it holds nobody up. What its replay holds, such as a
+/// place of a limit, is held until it has ended, also where nobody waits for it any more.
 pub async fn on_a_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(body).await {
+    let held = crate::worker::held();
+    let run = move || {
+        let _held = held;
+        body()
+    };
+    match tokio::task::spawn_blocking(run).await {
         Ok(ended) => ended,
         Err(error) => match error.try_into_panic() {
             // It counts as any other panic of a handler.

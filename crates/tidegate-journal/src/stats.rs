@@ -22,7 +22,8 @@ pub struct JournalStats {
     pub repeated: u64,
     /// Calls refused because a bound was reached.
     pub refused: u64,
-    /// Calls that were not recorded, or not surely, because the database failed.
+    /// Calls that were not recorded, or not surely, because the database failed or could not be
+    /// waited for.
     pub failed: u64,
 }
 

@@ -17,6 +17,7 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
                     them: write it on a method of the type itself, and call that one from here";
         return Err(Error::new(deferral.span, what));
     }
+    check_method(rules, block)?;
     let mut beside = Vec::new();
     let mut errors: Option<Error> = None;
     let mut limited = 0;
@@ -55,6 +56,23 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
     }
     block.items.extend(beside.into_iter().map(|function| ImplItem::Verbatim(function.into_token_stream())));
     errors.map_or(Ok(()), Err)
+}
+
+/// Refuses one name in the journal for several methods, which would run each other's calls.
+fn check_method(rules: &Rules, block: &ItemImpl) -> Result<()> {
+    let Some(name) = rules.deferral.as_ref().and_then(|deferral| deferral.method.as_ref()) else {
+        return Ok(());
+    };
+    let is_limited_here = |item: &&ImplItem| match item {
+        ImplItem::Fn(method) => matches!(own(&method.attrs), Ok(Own::None)),
+        _ => false,
+    };
+    if block.items.iter().filter(is_limited_here).count() < 2 {
+        return Ok(());
+    }
+    let what = "several methods would have this one name in the journal, and run each other's calls: leave \
+                `method` out, or write it on each of them";
+    Err(Error::new(name.span(), what))
 }
 
 fn note(errors: &mut Option<Error>, error: Error) {

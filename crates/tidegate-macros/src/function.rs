@@ -9,9 +9,10 @@ use crate::{arguments, attributes, future, replay};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Block, Error, Expr, ExprLit, ImplItemFn, ItemFn, Lit, Local, Pat, Path, Result, ReturnType,
-    Signature, Stmt, Type, Visibility, parse_quote,
+    Attribute, Block, Error, Expr, ExprLit, Ident, ImplItemFn, Item, ItemFn, Lit, Local, Macro, Pat, Path,
+    Result, ReturnType, Signature, Stmt, Type, Visibility, parse_quote,
 };
 
 /// Names in it are its own: they neither see nor are seen by the function's.
@@ -34,7 +35,7 @@ pub(crate) struct Function<'a> {
 impl<'a> Function<'a> {
     pub(crate) fn item(function: &'a mut ItemFn) -> Self {
         let ItemFn { attrs: attributes, vis: visibility, sig: signature, block, .. } = function;
-        let is_method = signature.receiver().is_some() || names_self(signature) || names_self(block);
+        let is_method = signature.receiver().is_some() || names_self(signature, block);
         Self { attributes, visibility, signature, block, is_method }
     }
 
@@ -44,16 +45,34 @@ impl<'a> Function<'a> {
     }
 }
 
-/// True if `Self` stands in it, which no free function can say.
-fn names_self(code: &impl ToTokens) -> bool {
-    fn any(code: TokenStream) -> bool {
-        code.into_iter().any(|token| match token {
-            TokenTree::Ident(word) => word == "Self",
-            TokenTree::Group(group) => any(group.stream()),
-            _ => false,
-        })
+/// True if `Self` stands in it, which no free function can say. Items within have a `Self` of
+/// their own; what a macro is given counts as it stands.
+fn names_self(signature: &Signature, block: &Block) -> bool {
+    struct Named(bool);
+    impl<'a> Visit<'a> for Named {
+        fn visit_ident(&mut self, ident: &'a Ident) {
+            self.0 |= ident == "Self";
+        }
+
+        fn visit_macro(&mut self, called: &'a Macro) {
+            self.0 |= stands_in(called.tokens.clone());
+            visit::visit_macro(self, called);
+        }
+
+        fn visit_item(&mut self, _: &'a Item) {}
     }
-    any(code.to_token_stream())
+    let mut named = Named(false);
+    named.visit_signature(signature);
+    named.visit_block(block);
+    named.0
+}
+
+fn stands_in(code: TokenStream) -> bool {
+    code.into_iter().any(|token| match token {
+        TokenTree::Ident(word) => word == "Self",
+        TokenTree::Group(group) => stands_in(group.stream()),
+        _ => false,
+    })
 }
 
 /// Puts the limits in front of a function's body, and returns what has to stand beside it.

@@ -1,7 +1,7 @@
 //! The command line as a whole, and which module runs which command.
 
 use crate::exit::{self, CODES, Ended};
-use crate::{journal, sale, storm, terminal};
+use crate::{journal, sale, storm, terminal, warnings};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -27,6 +27,8 @@ enum Command {
 
 /// Runs what the command line says, and tells with which code to exit.
 pub fn main() -> ExitCode {
+    // Fails only where somebody else listens already.
+    let _ = tracing::subscriber::set_global_default(warnings::Warnings(terminal::tell));
     match Cli::try_parse() {
         Ok(cli) => exit::code(run(cli.command)),
         Err(error) => refused(&error),

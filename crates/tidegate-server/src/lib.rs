@@ -10,5 +10,6 @@ mod journal;
 mod sale;
 mod storm;
 mod terminal;
+mod warnings;
 
 pub use cli::main;

@@ -29,7 +29,7 @@ pub(super) fn pool(url: &str) -> Result<Pool, JournalError> {
     // Its own error may show the password.
     let config: Result<Config, _> = url.parse();
     let mut config = config.map_err(|_| {
-        JournalError::Open(
+        JournalError::Named(
             "the address is none: write postgres://user:password@host:5432/database".to_owned(),
         )
     })?;

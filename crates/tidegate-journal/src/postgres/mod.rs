@@ -15,7 +15,7 @@ mod sql;
 use self::core::Core;
 use crate::backend::{Answer, Backend, Claim, Claimed, Deferral, Depth, Lease, Settled, orphan_reason};
 use crate::builder::Settings;
-use crate::clock::micros;
+use crate::clock::micros_ahead;
 use crate::record::Status;
 use crate::{Bound, Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried};
 use deadpool_postgres::Pool;
@@ -82,7 +82,7 @@ impl Postgres {
         let guids: Vec<&str> = outcomes.iter().map(|one| one.lease.guid.as_str()).collect();
         let numbers: Vec<i64> = outcomes.iter().map(|one| one.lease.number).collect();
         let statuses: Vec<i16> = columns.iter().map(|one| one.0).collect();
-        let delays: Vec<i64> = columns.iter().map(|one| micros(one.1)).collect();
+        let delays: Vec<i64> = columns.iter().map(|one| micros_ahead(one.1)).collect();
         let results: Vec<Option<&str>> = columns.iter().map(|one| one.2).collect();
         let errors: Vec<Option<&str>> = columns.iter().map(|one| one.3).collect();
         let counted: Vec<i32> = outcomes.iter().map(|one| i32::from(one.is_counted)).collect();
@@ -130,7 +130,7 @@ impl Backend for Postgres {
             let methods: Vec<&str> = ask.wants.iter().map(|(method, _)| method.as_str()).collect();
             let wants: Vec<i64> = ask.wants.iter().map(|(_, want)| i64::from(*want)).collect();
             let params: &[self::core::Param<'_>] =
-                &[&methods, &wants, &ask.owner, &micros(ask.lease), &ask.as_of];
+                &[&methods, &wants, &ask.owner, &micros_ahead(ask.lease), &ask.as_of];
             read(&self.core.ask(&self.core.sql.claim, params).await?, rows::claimed)
         })
     }
@@ -147,7 +147,7 @@ impl Backend for Postgres {
         Box::pin(async move {
             let guids: Vec<&str> = leases.iter().map(|lease| lease.guid.as_str()).collect();
             let numbers: Vec<i64> = leases.iter().map(|lease| lease.number).collect();
-            let rows = self.core.ask(&self.core.sql.beat, &[&guids, &numbers, &micros(length)]).await?;
+            let rows = self.core.ask(&self.core.sql.beat, &[&guids, &numbers, &micros_ahead(length)]).await?;
             read(&rows, |row| rows::guid(row, 0))
         })
     }
@@ -219,19 +219,22 @@ impl Backend for Postgres {
         Box::pin(async move {
             let (sql, batch) = (&self.core.sql, i64::from(batch));
             let nameless = self.count(&sql.fail_nameless, &[&batch]).await?;
-            let missed = self.core.ask(&sql.missed, &[&micros(after)]).await?;
+            let missed = self.core.ask(&sql.missed, &[&micros_ahead(after)]).await?;
             let methods: Vec<String> = missed.iter().filter_map(|row| row.get(0)).collect();
             if methods.is_empty() {
                 return Ok(nameless);
             }
             let reason = orphan_reason(after);
-            let params: &[self::core::Param<'_>] = &[&self.slot, &methods, &micros(after), &batch, &reason];
+            let params: &[self::core::Param<'_>] =
+                &[&self.slot, &methods, &micros_ahead(after), &batch, &reason];
             Ok(nameless + self.count(&sql.fail_orphans, params).await?)
         })
     }
 
     fn purge(&self, keep: Duration, batch: u32) -> Answer<'_, u64> {
-        Box::pin(async move { self.count(&self.core.sql.purge, &[&micros(keep), &i64::from(batch)]).await })
+        Box::pin(
+            async move { self.count(&self.core.sql.purge, &[&micros_ahead(keep), &i64::from(batch)]).await },
+        )
     }
 
     fn recount(&self) -> Answer<'_, ()> {

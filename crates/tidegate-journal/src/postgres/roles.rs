@@ -9,7 +9,8 @@ use crate::builder::Settings;
 
 /// Makes and grants what is missing; answers what could not be done, or is dangerous.
 pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String>, JournalError> {
-    let mut notes = durability(core).await?;
+    // Of no use to who only looks at what others recorded, and were told.
+    let mut notes = if settings.must_exist { Vec::new() } else { durability(core).await? };
     let Some((read_write, read_only)) = &settings.roles else { return Ok(notes) };
     let t = &settings.table;
     let all = format!("{t}, {t}_count, {t}_method");

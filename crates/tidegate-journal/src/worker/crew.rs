@@ -1,5 +1,6 @@
 //! What the tasks of one worker share, and the books of what they did.
 
+use super::drive::Until;
 use super::held::Held;
 use super::{Method, Plan};
 use crate::backend::{Claimed, End, Lease, Settled};
@@ -14,6 +15,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 pub(super) struct Crew {
     pub(super) journal: Journal,
     pub(super) plan: Plan,
+    pub(super) until: Until,
     pub(super) methods: Vec<Arc<Method>>,
     pub(super) held: Held,
     /// Taken before the gate is asked, so that a replay starts when the gate says so. There is
@@ -35,6 +37,7 @@ impl Crew {
     pub(super) fn new(
         journal: &Journal,
         plan: &Plan,
+        until: Until,
         methods: Vec<Arc<Method>>,
         tally: &Arc<Tally>,
         closing: watch::Receiver<bool>,
@@ -47,6 +50,7 @@ impl Crew {
             permits: Arc::new(Semaphore::new(permits)),
             permits_max: u32::try_from(permits).unwrap_or(u32::MAX),
             plan: plan.clone(),
+            until,
             methods,
             held: Held::default(),
             closing,
@@ -183,7 +187,7 @@ impl Tally {
             End::Failed { .. } => pass.failed = 1,
             End::Expired { .. } => pass.expired = 1,
             End::Again { .. } => pass.retried = 1,
-            End::Returned => {}
+            End::PutOff { .. } | End::Returned => {}
         }
         self.add(Some(method), pass);
     }

@@ -44,18 +44,20 @@ impl Engine {
     pub(super) fn start(
         journal: &Journal,
         plan: &Plan,
+        until: Until,
         methods: Vec<Arc<Method>>,
         tally: &Arc<Tally>,
         closing: watch::Receiver<bool>,
     ) -> Self {
         let (crew, outcomes): (_, mpsc::UnboundedReceiver<Outcome>) =
-            Crew::new(journal, plan, methods, tally, closing);
+            Crew::new(journal, plan, until, methods, tally, closing);
         let share = plan.buffer / u32::try_from(crew.methods.len()).unwrap_or(u32::MAX).max(1);
         let lanes = crew.methods.iter().map(|method| {
             // Bounded by what is claimed.
             let (turns, queue) = mpsc::unbounded_channel();
-            tokio::spawn(lane(crew.clone(), method.clone(), queue));
-            Lane { method: method.clone(), turns, most: share.max(1), dry_until: None }
+            let most = share.max(1);
+            tokio::spawn(lane(crew.clone(), method.clone(), queue, most));
+            Lane { method: method.clone(), turns, most, dry_until: None }
         });
         let lanes = lanes.collect();
         let entering = tokio::spawn(enter(crew.clone(), outcomes));
@@ -65,7 +67,8 @@ impl Engine {
     }
 
     /// Claims and deals for as long as asked.
-    pub(super) async fn drive(&mut self, until: Until) -> Result<(), JournalError> {
+    pub(super) async fn drive(&mut self) -> Result<(), JournalError> {
+        let until = self.crew.until;
         let mut wait = Duration::from_millis(100);
         while !self.crew.is_closing() {
             let wants = self.wants();
@@ -241,7 +244,7 @@ async fn hear_cancelled(crew: Arc<Crew>) {
 pub(super) async fn live(mut engine: Engine) {
     let tidying = tokio::spawn(tidy::from_time_to_time(engine.crew.clone()));
     // Only a pass can fail; a worker that lives tries again.
-    let _ = engine.drive(Until::Closed).await;
+    let _ = engine.drive().await;
     tidying.abort();
     engine.close().await;
 }

@@ -27,12 +27,13 @@ impl Go {
         Self::after(Duration::ZERO)
     }
 
-    /// After so much time, without asking again.
+    /// After so much time, without asking again. Those behind it wait as well.
     pub fn after(wait: Duration) -> Self {
         Self { start: Start::After(wait), held: None }
     }
 
-    /// Not yet: ask again after so much time.
+    /// Not yet: ask again after so much time. Meanwhile others of the method are asked, who may
+    /// have another key.
     pub fn ask_again(wait: Duration) -> Self {
         Self { start: Start::AskAgain(wait), held: None }
     }

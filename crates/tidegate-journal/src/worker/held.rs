@@ -45,9 +45,13 @@ impl Stop {
         self.notify.notify_one();
     }
 
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+
     pub(super) async fn heard(&self) -> Why {
         self.notify.notified().await;
-        if self.is_lost.load(Ordering::SeqCst) { Why::Lost } else { Why::Closing }
+        if self.is_lost() { Why::Lost } else { Why::Closing }
     }
 }
 

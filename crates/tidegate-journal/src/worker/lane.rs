@@ -1,10 +1,12 @@
 //! One method's line: its records one after the other through its gate, then side by side.
 //!
 //! A line of its own, so that a method whose gate is shut, or whose records are poison, holds
-//! nobody else up.
+//! nobody else up. Within it, a record that the gate puts off steps aside.
 
 use super::Method;
+use super::aside::Aside;
 use super::crew::{Crew, clean};
+use super::drive::Until;
 use super::gate::{Go, Start};
 use super::handler::{Finished, JobError, Replay};
 use super::held::{Stop, Why};
@@ -13,7 +15,7 @@ use crate::clock::instant;
 use futures_util::FutureExt as _;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -22,7 +24,7 @@ pub(super) struct Turn {
     pub(super) claimed: Claimed,
     pub(super) stop: Arc<Stop>,
     /// By when it has to start, on this process's clock.
-    start_by: Option<Instant>,
+    pub(super) start_by: Option<Instant>,
 }
 
 impl Turn {
@@ -46,10 +48,49 @@ impl Turn {
     }
 }
 
-/// Until the driver lets go of the other end.
-pub(super) async fn lane(crew: Arc<Crew>, method: Arc<Method>, mut turns: mpsc::UnboundedReceiver<Turn>) {
-    while let Some(turn) = turns.recv().await {
-        admit(&crew, &method, turn).await;
+/// Shorter waits are not worth stepping aside.
+const IN_LINE: Duration = Duration::from_millis(20);
+
+/// Until the driver lets go of the other end. `most` records of the method are in hand at most.
+pub(super) async fn lane(
+    crew: Arc<Crew>,
+    method: Arc<Method>,
+    mut turns: mpsc::UnboundedReceiver<Turn>,
+    most: u32,
+) {
+    let mut aside = Aside::of(most);
+    loop {
+        // One of those aside and one of the others by turns: neither waits for all of the other.
+        if let Some(turn) = aside.take_due()
+            && let Admitted::Later(turn, wait) = admit(&crew, &method, turn).await
+        {
+            aside.add(turn, wait);
+        }
+        tokio::select! {
+            biased;
+            turn = turns.recv() => match turn {
+                None => break,
+                Some(turn) => match admit(&crew, &method, turn).await {
+                    Admitted::Later(turn, wait) => aside.add(turn, wait),
+                    Admitted::Started => aside.found(),
+                    Admitted::Ended => {}
+                },
+            },
+            () = until(aside.next_look()) => {}
+        }
+        make_room(&crew, &method, &mut aside);
+    }
+    for turn in aside.into_turns() {
+        crew.settle(&method.name, turn.claimed.lease, End::Returned, false);
+    }
+}
+
+/// A pass has to run all that was due when it began, so it gives nothing back.
+fn make_room(crew: &Crew, method: &Method, aside: &mut Aside) {
+    if let Until::Closed = crew.until {
+        for (turn, after) in aside.surplus() {
+            crew.settle(&method.name, turn.claimed.lease, End::PutOff { after }, false);
+        }
     }
 }
 
@@ -59,10 +100,32 @@ struct Admission {
     _held: Option<Box<dyn Any + Send>>,
 }
 
-async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) {
+tokio::task_local! {
+    /// Of the replay that this task runs.
+    static ADMISSION: Arc<Mutex<Admission>>;
+}
+
+/// What the replay that this task runs holds, for a thread that may outlive the task.
+pub(crate) fn held() -> Option<Arc<impl Send>> {
+    ADMISSION.try_with(Arc::clone).ok()
+}
+
+/// What became of a turn at the gate.
+enum Admitted {
+    Started,
+    Ended,
+    /// To be asked again after so much time.
+    Later(Turn, Duration),
+}
+
+async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) -> Admitted {
     let lease = turn.claimed.lease.clone();
+    let settle = |end| {
+        crew.settle(&method.name, lease.clone(), end, false);
+        Admitted::Ended
+    };
     if crew.is_closing() {
-        return crew.settle(&method.name, lease, End::Returned, false);
+        return settle(End::Returned);
     }
     let most = turn.claimed.max_attempts.unwrap_or(crew.plan.max_attempts);
     if turn.claimed.attempts >= u32::from(most) {
@@ -70,37 +133,46 @@ async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) {
         // outlives their leases.
         let last = turn.claimed.last_error.as_deref().unwrap_or("none of them told how it ended");
         let reason = clean(&format!("gave up after {most} attempts: {last}"));
-        return crew.settle(&method.name, lease, End::Failed { reason }, false);
+        return settle(End::Failed { reason });
     }
     let replay = Replay::new(&turn.claimed);
-    let expired = || End::Expired { reason: EXPIRED.to_owned() };
-    let end = tokio::select! {
+    let passed = tokio::select! {
         biased;
         why = turn.stop.heard() => match why {
-            Why::Lost => return crew.lost(&lease),
-            Why::Closing => End::Returned,
-        },
-        () = crew.closed() => End::Returned,
-        () = until(turn.start_by) => expired(),
-        passed = pass(crew, method, &replay, turn.places(crew)) => match passed {
-            Ok(admission) => {
-                tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
-                return;
+            Why::Lost => {
+                crew.lost(&lease);
+                return Admitted::Ended;
             }
-            Err(reason) => End::Failed { reason: clean(&reason) },
+            Why::Closing => return settle(End::Returned),
         },
+        () = crew.closed() => return settle(End::Returned),
+        () = until(turn.start_by) => return settle(End::Expired { reason: EXPIRED.to_owned() }),
+        passed = pass(crew, method, &replay, turn.places(crew)) => passed,
     };
-    crew.settle(&method.name, lease, end, false);
+    match passed {
+        Passed::Yes(admission) => {
+            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
+            Admitted::Started
+        }
+        Passed::NotYet(wait) => Admitted::Later(turn, wait),
+        Passed::Never(reason) => settle(End::Failed { reason: clean(&reason) }),
+    }
 }
 
-/// Waits for a place and for the gate, which may say why it never opens for this one.
-async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Result<Admission, String> {
+enum Passed {
+    Yes(Admission),
+    NotYet(Duration),
+    Never(String),
+}
+
+/// Waits for a place and for the gate, which may say that it opens later, or never for this one.
+async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Passed {
     let permits = crew.permits.clone();
     let permit = permits.acquire_many_owned(places).await.expect("the semaphore is never closed");
-    let Some(gate) = &method.gate else { return Ok(Admission { _permit: permit, _held: None }) };
+    let Some(gate) = &method.gate else { return Passed::Yes(Admission { _permit: permit, _held: None }) };
     loop {
-        // A gate that panics must not end the line.
-        let asked = AssertUnwindSafe(gate(replay.clone())).catch_unwind().await;
+        // A gate that panics must not end the line, be it before or while it is awaited.
+        let asked = AssertUnwindSafe(async { gate(replay.clone()).await }).catch_unwind().await;
         let go = asked.unwrap_or_else(|_| {
             tracing::error!("the gate of `{}` panicked; it is asked again in a second", method.name);
             Go::ask_again(Duration::from_secs(1))
@@ -110,9 +182,10 @@ async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Res
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                return Ok(Admission { _permit: permit, _held: go.held });
+                return Passed::Yes(Admission { _permit: permit, _held: go.held });
             }
-            Start::Never(reason) => return Err(reason),
+            Start::Never(reason) => return Passed::Never(reason),
+            Start::AskAgain(wait) if wait >= IN_LINE => return Passed::NotYet(wait),
             // Never in a circle without a pause.
             Start::AskAgain(wait) => tokio::time::sleep(wait.max(Duration::from_millis(1))).await,
         }
@@ -124,7 +197,8 @@ async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, a
     if is_suspect && !has_begun(&crew, &turn).await {
         return crew.lost(&turn.claimed.lease);
     }
-    let work = (method.handler)(replay);
+    let admission = Arc::new(Mutex::new(admission));
+    let work = ADMISSION.scope(admission.clone(), (method.handler)(replay));
     let end = tokio::select! {
         biased;
         result = within(crew.plan.replay_max, work) => end_of(&crew, &turn.claimed, result),

@@ -5,6 +5,7 @@
 //!   keep_leases, hear_cancelled, tidy: beside it
 //! ```
 
+mod aside;
 mod backoff;
 mod crew;
 mod drive;
@@ -18,6 +19,8 @@ mod tidy;
 pub use gate::Go;
 pub use handler::{JobError, Replay};
 pub use method::Method;
+
+pub(crate) use lane::held;
 
 use crate::schedule::Schedule;
 use crate::stats::{Pass, WorkerStats};
@@ -109,6 +112,9 @@ impl Worker {
     /// as an error that may pass. What it returns is kept as JSON, up to 64 KiB.
     ///
     /// A replay may happen more than once, after a crash: what it does should bear that.
+    ///
+    /// # Panics
+    /// Where it is known already, as [`with`](Self::with).
     #[must_use]
     pub fn on<P, T, F, Fut>(self, method: &str, handler: F) -> Self
     where
@@ -121,6 +127,9 @@ impl Worker {
     }
 
     /// The same for a handler that wants to know the record's guid, attempt and lease.
+    ///
+    /// # Panics
+    /// Where it is known already, as [`with`](Self::with).
     #[must_use]
     pub fn on_replay<P, T, F, Fut>(self, method: &str, handler: F) -> Self
     where
@@ -134,9 +143,14 @@ impl Worker {
 
     /// Replays what a function under `#[limited(..., otherwise = defer)]` recorded, behind that
     /// function's own limits: `worker.with(ship_deferred())`.
+    ///
+    /// # Panics
+    /// Where a method of that name is known already: one of the two would run the other's calls.
     #[must_use]
     pub fn with(mut self, method: Method) -> Self {
-        self.methods.insert(method.name.clone(), method);
+        let name = method.name.clone();
+        let before = self.methods.insert(name.clone(), method);
+        assert!(before.is_none(), "two handlers for `{name}`: give each method a name of its own");
         self
     }
 
@@ -262,7 +276,8 @@ impl Worker {
     /// Works until told to stop. Needs a runtime of tokio.
     pub fn start(self) -> Running {
         let (stop, closing) = watch::channel(false);
-        let engine = Engine::start(&self.journal, &self.plan, self.known(), &self.tally, closing);
+        let engine =
+            Engine::start(&self.journal, &self.plan, Until::Closed, self.known(), &self.tally, closing);
         let crew = engine.crew.clone();
         Running { stop, crew, tally: self.tally, life: tokio::spawn(live(engine)) }
     }
@@ -277,18 +292,29 @@ impl Worker {
     }
 
     /// The same, cut short when `stop` is ready: takes up nothing more, gives back what has not
-    /// started, and lets the rest run for its grace time.
+    /// started, and lets the rest run for its grace time. While it still tidies, it ends at once,
+    /// and does not count what that had ended or removed.
     ///
     /// # Errors
     /// As [`run_once`](Self::run_once).
     pub async fn run_once_until(&self, stop: impl Future<Output = ()>) -> Result<Pass, JournalError> {
         let tally = Arc::<Tally>::default();
         let names: Vec<String> = self.methods.keys().map(ToString::to_string).collect();
-        self.journal.backend().recount().await?;
-        tally.tidied(tidy::tidy(self.journal.backend(), &self.plan, &names, true).await?);
-        let as_of = self.journal.backend().now().await?;
+        let backend = self.journal.backend();
+        let tidied = async {
+            backend.recount().await?;
+            tally.tidied(tidy::tidy(backend, &self.plan, &names, true).await?);
+            backend.now().await
+        };
+        let mut stop = std::pin::pin!(stop);
+        let as_of = tokio::select! {
+            biased;
+            () = &mut stop => return Ok(Pass::default()),
+            tidied = tidied => tidied?,
+        };
         let (close, closing) = watch::channel(false);
-        let mut engine = Engine::start(&self.journal, &self.plan, self.known(), &tally, closing);
+        let mut engine =
+            Engine::start(&self.journal, &self.plan, Until::Done { as_of }, self.known(), &tally, closing);
         // The driver is told, not dropped: it may be in the middle of a claim.
         let told = async {
             stop.await;
@@ -296,7 +322,7 @@ impl Worker {
             std::future::pending::<()>().await;
         };
         let driven = tokio::select! {
-            driven = engine.drive(Until::Done { as_of }) => driven,
+            driven = engine.drive() => driven,
             () = told => Ok(()),
         };
         close.send_replace(true);

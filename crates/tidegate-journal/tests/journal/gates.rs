@@ -1,13 +1,13 @@
 //! Replay holds the limit: catching up cannot flood the service behind.
 
-use crate::place::{Crowd, PATIENCE, Place, call, end, status, worker};
+use crate::place::{Crowd, PATIENCE, Place, call, end, seen, status, worker};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use testkit::windows::{Edge, busiest};
 use tidegate::{Limit, Limiter, ManualClock};
-use tidegate_journal::{Go, JobError, Replay, Status};
+use tidegate_journal::{Go, JobError, Journal, Replay, Status, Worker};
 use tokio::sync::Semaphore;
 
 on_both! {
@@ -15,6 +15,10 @@ on_both! {
     a_shut_gate_holds_up_its_own_method_only,
     what_a_gate_gives_is_held_until_the_replay_has_ended,
     a_gate_that_panics_is_asked_again,
+    one_key_that_has_to_wait_holds_up_no_other,
+    a_key_with_more_records_than_the_worker_holds_holds_up_no_other,
+    what_stands_aside_runs_in_order_and_within_its_pass,
+    what_stands_aside_can_be_cancelled_and_expires,
 }
 
 async fn ten_thousand_pending_reach_the_service_at_the_limit_and_no_faster(place: &Place) {
@@ -143,8 +147,9 @@ async fn a_gate_that_panics_is_asked_again(place: &Place) {
         .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
         .gate(move |_| {
             let nth = asked.fetch_add(1, Ordering::SeqCst);
+            assert!(nth > 0, "on purpose, before there is anything to await");
             async move {
-                assert!(nth > 0, "on purpose");
+                assert!(nth > 1, "on purpose");
                 Go::after(Duration::from_millis(1))
             }
         })
@@ -152,4 +157,101 @@ async fn a_gate_that_panics_is_asked_again(place: &Place) {
         .await
         .unwrap();
     assert_eq!((pass.done, status(&journal, &guid).await), (1, Status::Done));
+}
+
+/// A worker whose gate lets nobody of `alice` through before it is told to.
+fn keyed(journal: &Journal, is_open: &Arc<AtomicBool>) -> Worker {
+    let is_open = is_open.clone();
+    worker(journal).on("ship", |(_, nth): (String, u32)| async move { Ok::<_, JobError>(nth) }).gate(
+        move |replay: Replay| {
+            let goes = !replay.params.contains("alice") || is_open.load(Ordering::SeqCst);
+            async move { if goes { Go::now() } else { Go::ask_again(Duration::from_millis(150)) } }
+        },
+    )
+}
+
+async fn one_key_that_has_to_wait_holds_up_no_other(place: &Place) {
+    let journal = place.journal().await;
+    let is_open = Arc::new(AtomicBool::new(false));
+    for nth in 0..50 {
+        journal.defer(call("ship", ("alice", nth))).await.unwrap();
+    }
+    let bob = journal.defer(call("ship", ("bob", 1))).await.unwrap();
+    let running = keyed(&journal, &is_open).concurrency(1).start();
+    assert_eq!(end(&journal, &bob).await.status, Status::Done);
+    assert_eq!(place.count("status = 1"), 1, "nobody of Alice");
+    is_open.store(true, Ordering::SeqCst);
+    seen("Alice's run, too", || running.stats().total.done == 51).await;
+    let pass = running.stop().await;
+    assert_eq!((pass.picked, pass.retried), (51, 0), "they stayed in hand");
+    assert_eq!(place.count("status = 1 AND attempts = 1"), 51);
+}
+
+async fn a_key_with_more_records_than_the_worker_holds_holds_up_no_other(place: &Place) {
+    let journal = place.journal().await;
+    let is_open = Arc::new(AtomicBool::new(false));
+    for nth in 0..50 {
+        journal.defer(call("ship", ("alice", nth))).await.unwrap();
+    }
+    let bob = journal.defer(call("ship", ("bob", 1))).await.unwrap();
+    let running = keyed(&journal, &is_open).buffer(20).start();
+    assert_eq!(end(&journal, &bob).await.status, Status::Done);
+    // Going back is not an attempt, and goes at a measured pace.
+    assert_eq!(place.count("status = 0 AND attempts = 0 AND last_error IS NULL"), 50);
+    assert!(running.stats().total.picked < 500, "{:?}", running.stats());
+    is_open.store(true, Ordering::SeqCst);
+    seen("Alice's run, too", || running.stats().total.done == 51).await;
+    running.stop().await;
+    assert_eq!(place.count("status = 1 AND attempts = 1 AND lapses = 0"), 51);
+}
+
+async fn what_stands_aside_runs_in_order_and_within_its_pass(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..30 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    let gate = Limiter::new().gate("service", "1 per 25ms").unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let ran = order.clone();
+    let pass = worker(&journal)
+        .buffer(10)
+        .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
+        .gate(move |replay: Replay| {
+            let (gate, ran) = (gate.clone(), ran.clone());
+            async move {
+                let decision = gate.check("ship");
+                if decision.is_allowed() {
+                    ran.lock().unwrap().push(replay.params.parse::<u32>().unwrap());
+                    return Go::now();
+                }
+                // Long enough to step aside.
+                Go::ask_again(decision.retry_after().unwrap().max(Duration::from_millis(21)))
+            }
+        })
+        .run_once()
+        .await
+        .unwrap();
+    assert_eq!((pass.picked, pass.done, pass.retried), (30, 30, 0));
+    let order = order.lock().unwrap();
+    // Nobody is passed by more than stand aside at once.
+    for (at, nth) in order.iter().enumerate() {
+        assert!(at.abs_diff(*nth as usize) <= 10, "{order:?}");
+    }
+}
+
+async fn what_stands_aside_can_be_cancelled_and_expires(place: &Place) {
+    let journal = place.journal().await;
+    let shut = Arc::new(AtomicBool::new(false));
+    let cancelled = journal.defer(call("ship", ("alice", 1))).await.unwrap();
+    let late =
+        journal.defer(call("ship", ("alice", 2)).deadline_in(Duration::from_millis(400))).await.unwrap();
+    let left = journal.defer(call("ship", ("alice", 3))).await.unwrap();
+    let running = keyed(&journal, &shut).start();
+    seen("all are in hand", || running.stats().held == 3).await;
+    journal.cancel(&cancelled).await.unwrap();
+    assert_eq!(end(&journal, &late).await.status, Status::Expired);
+    seen("one is left", || running.stats().held == 1).await;
+    running.stop().await;
+    let record = journal.find(&left).await.unwrap().unwrap();
+    assert_eq!((record.status, record.attempts), (Status::Pending, 0), "given back");
 }

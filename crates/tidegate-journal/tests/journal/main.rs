@@ -7,6 +7,7 @@
 #[macro_use]
 mod place;
 
+mod blocking;
 mod bounds;
 mod clocks;
 mod crashes;

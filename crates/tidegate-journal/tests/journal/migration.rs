@@ -40,7 +40,7 @@ async fn another_table_has_another_name_and_shares_nothing(place: &Place) {
 async fn names_that_are_none_are_refused(place: &Place) {
     for name in ["", "1st", "a b", "x; drop table y", "T", &"x".repeat(41)] {
         let error = place.open(Journal::builder().table(name)).await.unwrap_err();
-        assert!(matches!(error, JournalError::Open(_)), "{error}");
+        assert!(matches!(error, JournalError::Named(_)), "{error}");
     }
 }
 

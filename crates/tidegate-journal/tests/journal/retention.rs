@@ -9,6 +9,7 @@ on_both! {
     records_marked_as_deleted_are_not_replayed_and_go_too,
     a_worker_purges_by_its_schedule,
     a_large_purge_does_not_stop_enqueueing,
+    times_without_end_are_as_long_as_can_be,
     a_journal_without_workers_expires_and_purges_and_does_nothing_else,
 }
 
@@ -93,6 +94,20 @@ async fn a_large_purge_does_not_stop_enqueueing(place: &Place) {
     assert_eq!(place.count("status = 1"), 0);
     assert_eq!(place.count("status = 0"), during + 1);
     assert!(during >= 20, "only {during} calls were recorded while {rows} rows went");
+}
+
+async fn times_without_end_are_as_long_as_can_be(place: &Place) {
+    let journal = place.journal().await;
+    journal.defer(call("ship", 1)).await.unwrap();
+    journal.defer(call("other", 1)).await.unwrap();
+    let fails = |_: u32| async { Err::<(), _>(JobError::retry("no")) };
+    let ship = || {
+        worker(&journal).keep(Duration::MAX).orphan_after(Duration::MAX).backoff(Duration::MAX, Duration::MAX)
+    };
+    let pass = ship().on("ship", fails).run_once().await.unwrap();
+    assert_eq!((pass.retried, pass.failed, pass.purged), (1, 0, 0));
+    assert_eq!(ship().on("ship", fails).run_once().await.unwrap().picked, 0, "in a century at most");
+    assert_eq!(journal.purge(Duration::MAX, |_| ()).await.unwrap(), 0);
 }
 
 async fn a_journal_without_workers_expires_and_purges_and_does_nothing_else(place: &Place) {

@@ -1,14 +1,16 @@
 //! A shop whose methods are deferred when they are refused.
 
+use crate::place::PATIENCE;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::error::Error as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use testkit::servers::wait_until;
 use tidegate::{Limiter, ManualClock, Refusal, limited};
 use tidegate_journal::{DeferError, Deferred, Guid, JobError, Journal};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ShopError {
@@ -132,6 +134,18 @@ impl Shop {
         self.open.acquire().await.unwrap().forget();
         self.now.fetch_sub(1, SeqCst);
         Ok(nth)
+    }
+
+    #[limited("1 concurrent", limiter = self.limiter, blocking, otherwise = defer(journal = self.journal))]
+    pub(crate) fn weigh(&self, nth: u32) -> Result<u32, ShopError> {
+        self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
+        wait_until("it is open", PATIENCE, || self.open.try_acquire().map(SemaphorePermit::forget).is_ok());
+        self.now.fetch_sub(1, SeqCst);
+        Ok(nth)
+    }
+
+    pub(crate) fn weighing(&self) -> usize {
+        self.now.load(SeqCst)
     }
 
     #[limited(

@@ -402,3 +402,12 @@ async fn a_pass_takes_each_record_once(place: &Place) {
     assert_eq!(worker.run_once().await.unwrap().picked, 0);
     assert_eq!(worker.stats().total.picked, 40);
 }
+
+#[test]
+#[should_panic(expected = "two handlers for `ship`: give each method a name of its own")]
+fn a_second_handler_of_the_same_name_is_refused() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let ship = |_: u32| async { Ok::<_, JobError>(()) };
+        let _ = worker(&place.journal().await).on("ship", ship).on("ship", ship);
+    });
+}

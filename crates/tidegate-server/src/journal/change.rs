@@ -10,7 +10,7 @@ use tidegate_journal::{Cancelled, Guid, JournalError, Retried};
 pub(super) const RETRY_HELP: &str = "\
 Examples:
   tidegate journal retry 0190f3a2b4c87d1e8f00112233445566
-  tidegate journal list --status failed --json | jq -r .guid | xargs tidegate journal retry
+  tidegate journal list --status failed --limit 100000 --json | jq -r .guid | xargs -r tidegate journal retry
 
 Prints one line a record, in the order given; exits with 1 if one of them was not done.
 --json: one object a line, with guid, done (true or false) and outcome (a sentence).";
@@ -18,7 +18,8 @@ Prints one line a record, in the order given; exits with 1 if one of them was no
 pub(super) const CANCEL_HELP: &str = "\
 Examples:
   tidegate journal cancel 0190f3a2b4c87d1e8f00112233445566
-  tidegate journal list --method ship --status pending --json | jq -r .guid | xargs tidegate journal cancel
+  tidegate journal list --method ship --status pending --limit 100000 --json | jq -r .guid |
+    xargs -r tidegate journal cancel
 
 Prints one line a record, in the order given; exits with 1 if one of them was not done.
 --json: one object a line, with guid, done (true or false) and outcome (a sentence).";
@@ -88,24 +89,30 @@ struct Line<'a> {
     outcome: &'a Outcome,
 }
 
-/// One after the other; a database that fails ends it, because the others would fail too.
+/// One after the other; a database that fails ends it, because the others would fail too. Nobody
+/// who reads what came of them does not: what was asked for is done all the same.
 async fn each(
     args: Args,
     change: impl AsyncFn(&Guid) -> Result<Outcome, JournalError>,
 ) -> anyhow::Result<Ended> {
     let paint = Paint::for_stdout();
     let mut ended = Ended::Done;
+    let mut told = Ok(());
     for guid in &args.guids {
         let outcome = change(guid).await?;
         if !outcome.done {
             ended = Ended::NotAll;
         }
-        if args.json {
-            say(&terminal::json(&Line { guid, outcome: &outcome })?)?;
+        let line = if args.json {
+            terminal::json(&Line { guid, outcome: &outcome })?
         } else {
             let style = if outcome.done { Style::new().green() } else { Style::new().red() };
-            say(&format!("{guid}  {}", paint.text(&outcome.outcome, style)))?;
-        }
+            format!("{guid}  {}", paint.text(&outcome.outcome, style))
+        };
+        told = told.and_then(|()| say(&line));
     }
-    Ok(ended)
+    match ended {
+        Ended::Done => Ok(told.map(|()| ended)?),
+        Ended::NotAll => Ok(ended),
+    }
 }

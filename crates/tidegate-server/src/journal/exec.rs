@@ -91,6 +91,8 @@ impl Exec {
     fn spawn(&self, replay: &Replay) -> Result<Child, JobError> {
         let spawned = Command::new(&self.program)
             .args(&self.args)
+            // It may hold the database's password, which is none of the command's business.
+            .env_remove(super::place::VARIABLE)
             .env("TIDEGATE_GUID", replay.guid.as_str())
             .env("TIDEGATE_METHOD", &*replay.method)
             .env("TIDEGATE_ATTEMPT", replay.attempt.to_string())

@@ -19,6 +19,7 @@ Examples:
 
 Status: pending, running (a worker holds it), done, failed, expired, cancelled.
 NEXT is the next attempt, or for running records the end of the lease.
+Where there are more than --limit, a line on standard error says so and how to go on.
 --json prints one object a line (NDJSON): guid, method, status, attempts, priority, create_time,
 update_time, next_time, deadline, lease_owner, last_error; with --params also key, params, result.";
 
@@ -113,6 +114,9 @@ pub(super) async fn run(place: &place::Which, args: Args) -> anyhow::Result<Ende
     if !args.json {
         sheet.show()?;
     }
+    if let Some(guid) = &sheet.more {
+        terminal::tell(&format!("there are more: --after {}", plain(guid.as_str())));
+    }
     Ok(Ended::Done)
 }
 
@@ -184,9 +188,6 @@ impl Sheet {
         }
         for line in self.table.lines() {
             say(line.trim_end())?;
-        }
-        if let Some(guid) = &self.more {
-            terminal::tell(&format!("there are more: --after {}", plain(guid.as_str())));
         }
         Ok(())
     }

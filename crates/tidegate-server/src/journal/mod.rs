@@ -12,6 +12,7 @@ mod record;
 mod redact;
 mod run_once;
 mod show;
+mod signals;
 
 use crate::exit::{CODES, Ended};
 use clap::Subcommand;
@@ -24,7 +25,7 @@ Examples:
   tidegate journal list --status failed            what failed, the newest first
   tidegate journal show 0190f3a2b4c87d1e8f00112233445566
   tidegate journal retry 0190f3a2b4c87d1e8f00112233445566
-  tidegate journal list --status failed --json | jq -r .guid | xargs tidegate journal retry
+  tidegate journal list --status failed --limit 100000 --json | jq -r .guid | xargs -r tidegate journal retry
   tidegate journal purge --older-than 7d
   tidegate journal run-once --exec 'ship=/usr/local/bin/ship --fast' --limit 100/s
 
@@ -103,4 +104,14 @@ fn guid(text: &str) -> Result<Guid, String> {
 /// An argument that is a length of time: `90s`, `36h`, `1d`, `1h 30m`.
 fn length(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|error| format!("{error}; write 90s, 15m, 36h or 7d"))
+}
+
+/// The same for how long something may take: not no time at all.
+fn some_length(text: &str) -> Result<Duration, String> {
+    match length(text)? {
+        Duration::ZERO => {
+            Err("nothing ends in no time; write 30s, 5m, or 7d for as good as no end".to_owned())
+        }
+        length => Ok(length),
+    }
 }

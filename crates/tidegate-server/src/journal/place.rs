@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tidegate_journal::{Journal, JournalError};
 
-const VARIABLE: &str = "TIDEGATE_JOURNAL";
+pub(super) const VARIABLE: &str = "TIDEGATE_JOURNAL";
 const DEFAULT: &str = "tidegate.db";
 
 #[derive(clap::Args, Debug)]
@@ -43,12 +43,12 @@ impl Which {
             Place::File(path) => builder.sqlite(path).await,
             Place::Server(url) => builder.postgres(url).await,
         };
-        opened.map_err(|error| {
-            let hint = match error {
-                JournalError::Open(_) => format!("; say which with --sqlite, --postgres or {VARIABLE}"),
-                _ => String::new(),
-            };
-            anyhow::anyhow!("{place}: {error}{hint}")
+        opened.map_err(|error| match error {
+            JournalError::Open(_) => {
+                anyhow::anyhow!("{place}: {error}; say which with --sqlite, --postgres or {VARIABLE}")
+            }
+            JournalError::Named(_) => Usage(format!("{place}: {error}")).into(),
+            _ => anyhow::anyhow!("{place}: {error}"),
         })
     }
 
@@ -94,7 +94,11 @@ impl std::fmt::Display for Place {
 /// part of the password.
 fn host(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
-    let (_, host) = rest.rsplit_once('@')?;
+    let (user, host) = rest.rsplit_once('@')?;
+    // Then the `@` is within an option, such as a password.
+    if user.contains('?') {
+        return None;
+    }
     let host = host.split(['?', '#']).next()?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:/,[]".contains(c);
     (!host.is_empty() && host.chars().all(is_plain)).then_some(host)
@@ -133,7 +137,14 @@ mod tests {
     fn an_address_is_shown_without_what_may_be_its_password() {
         assert_eq!(host("postgres://u:p@h:5/d?password=p"), Some("h:5/d"));
         assert_eq!(host("postgres://u:p@ss/w@h/d"), Some("h/d"));
-        for url in ["postgres://h:secret", "host=h password=p", "postgres://u:p@h d", "postgres://u:p@"] {
+        for url in [
+            "postgres://h:secret",
+            "host=h password=p",
+            "postgres://u:p@h d",
+            "postgres://u:p@",
+            "postgres://h/d?password=a@b",
+            "postgres://u@h/d?password=p@ss",
+        ] {
             assert_eq!(host(url), None, "{url}");
         }
     }

@@ -2,6 +2,7 @@
 //! what an error repeats of them ("invalid type: string \"Jane Doe\", expected …").
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// What stands in the place of what was taken out.
 const MASK: &str = "[redacted]";
@@ -9,19 +10,31 @@ const MASK: &str = "[redacted]";
 /// Shorter values are too common to be told from other words.
 const SHORTEST: usize = 3;
 
+/// A part of a value counts only from this length on, for the same reason.
+const WORD_SHORTEST: usize = 6;
+
 /// So many values of one record are looked for. Where there are more, the whole text goes.
 const VALUES_MAX: usize = 1_000;
 
+/// Shorter texts were not cut, at their beginning by `exec` or at their end by the journal.
+const CUT_FROM: usize = 1_000;
+
 /// `text` without what stands in these JSON texts, and without this key.
 pub(super) fn masked(text: &str, secrets: &[&str], key: Option<&str>) -> String {
-    let mut values: Vec<String> = key.map(str::to_owned).into_iter().collect();
+    let mut values = BTreeSet::new();
+    if let Some(key) = key {
+        add_text(key, &mut values);
+    }
     for secret in secrets {
         match serde_json::from_str(secret) {
-            Ok(value) => collect(&value, &mut values),
+            Ok(value) => {
+                collect(&value, &mut values);
+                // As they stand there: a parser may round them.
+                values.extend(numbers(secret));
+            }
             // No JSON, or deeper than the parser goes: the whole, and every word of it.
             Err(_) => {
-                values.push((*secret).to_owned());
-                let is_between = |c: char| c.is_whitespace() || "\"'\\,:;=[]{}()<>".contains(c);
+                values.insert((*secret).to_owned());
                 values.extend(secret.split(is_between).map(str::to_owned));
             }
         }
@@ -30,17 +43,37 @@ pub(super) fn masked(text: &str, secrets: &[&str], key: Option<&str>) -> String 
     if values.len() > VALUES_MAX {
         return MASK.to_owned();
     }
-    // As they are, and as JSON and `Debug` would write them.
-    let spelled = values.iter().flat_map(|value| {
-        let json = Value::from(value.as_str()).to_string();
-        let debug = format!("{value:?}");
-        [value.clone(), inner(&json), inner(&debug)]
-    });
-    let mut all: Vec<String> = spelled.collect();
+    let mut all: Vec<String> =
+        values.iter().flat_map(|value| spellings(value)).collect::<BTreeSet<_>>().into_iter().collect();
     // The longest first: one may be a part of another.
     all.sort_by_key(|value| std::cmp::Reverse(value.len()));
-    all.dedup();
-    all.iter().fold(text.to_owned(), |text, value| text.replace(value.as_str(), MASK))
+    let text = all.iter().fold(text.to_owned(), |text, value| text.replace(value.as_str(), MASK));
+    if text.chars().count() < CUT_FROM { text } else { without_cut_ends(text, &all) }
+}
+
+fn is_between(c: char) -> bool {
+    c.is_whitespace() || "\"'\\,:;=[]{}()<>".contains(c)
+}
+
+/// A text, its lines, and the long ones of its words: an error may repeat a part of it.
+fn add_text(text: &str, values: &mut BTreeSet<String>) {
+    values.insert(text.to_owned());
+    values.extend(text.lines().map(|line| line.trim().to_owned()));
+    let words = text.split(is_between).filter(|word| word.chars().count() >= WORD_SHORTEST);
+    values.extend(words.map(str::to_owned));
+}
+
+/// As it is, and as JSON, JSON in ASCII and `Debug` would write it.
+fn spellings(value: &str) -> [String; 4] {
+    let json = inner(&Value::from(value).to_string());
+    let mut ascii = String::new();
+    for c in json.chars() {
+        match c {
+            c if c.is_ascii() => ascii.push(c),
+            c => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| ascii += &format!("\\u{unit:04x}")),
+        }
+    }
+    [value.to_owned(), json, ascii, inner(&format!("{value:?}"))]
 }
 
 fn inner(quoted: &str) -> String {
@@ -48,14 +81,45 @@ fn inner(quoted: &str) -> String {
 }
 
 /// Strings and numbers, wherever they are. The parser bounds the depth.
-fn collect(value: &Value, values: &mut Vec<String>) {
+fn collect(value: &Value, values: &mut BTreeSet<String>) {
     match value {
         Value::Null | Value::Bool(_) => {}
-        Value::Number(number) => values.push(number.to_string()),
-        Value::String(text) => values.push(text.clone()),
+        Value::Number(number) => drop(values.insert(number.to_string())),
+        Value::String(text) => add_text(text, values),
         Value::Array(all) => all.iter().for_each(|value| collect(value, values)),
         Value::Object(all) => all.values().for_each(|value| collect(value, values)),
     }
+}
+
+/// The numbers of a JSON text. What looks like one within its strings does no harm.
+fn numbers(json: &str) -> impl Iterator<Item = String> {
+    let words = json.split(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c)));
+    words.filter(|word| word.bytes().any(|byte| byte.is_ascii_digit())).map(str::to_owned)
+}
+
+/// Where a text was cut, half a value may be left: its end at the beginning, where only "exit
+/// code 1: " and the like stands before it, or its beginning at the end.
+fn without_cut_ends(mut text: String, values: &[String]) -> String {
+    let is_long = |part: &str| part.chars().count() >= SHORTEST;
+    let fit_at_end = values.iter().filter_map(|value| {
+        let heads = value.char_indices().map(|(at, _)| &value[..at]).rev();
+        heads.take_while(|head| is_long(head)).find(|head| text.ends_with(head)).map(str::len)
+    });
+    if let Some(len) = fit_at_end.max() {
+        text.replace_range(text.len() - len.., MASK);
+    }
+    let head: usize = text.chars().take(100).map(char::len_utf8).sum();
+    let starts = text[..head].match_indices(": ").map(|(at, joint)| at + joint.len());
+    for start in starts.chain([0]).collect::<Vec<_>>().into_iter().rev() {
+        let fit = values.iter().filter_map(|value| {
+            let tails = value.char_indices().skip(1).map(|(at, _)| &value[at..]);
+            tails.take_while(|tail| is_long(tail)).find(|tail| text[start..].starts_with(tail)).map(str::len)
+        });
+        if let Some(len) = fit.max() {
+            text.replace_range(start..start + len, MASK);
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -82,6 +146,30 @@ mod tests {
     fn what_is_nested_too_deep_for_the_parser_and_the_key_go_too() {
         let deep = format!("{}\"Jane\"{}", "[".repeat(500), "]".repeat(500));
         assert_eq!(masked("no Jane, ship-17", &[&deep], Some("ship-17")), "no [redacted], [redacted]");
+    }
+
+    #[test]
+    fn parts_of_a_value_go_too_if_they_are_long() {
+        let params = r#"{"note": "first line\nsee hunter22, ok", "n": 20000000000000000001}"#;
+        let text = "first line: no hunter22 at 20000000000000000001; see ok";
+        assert_eq!(masked(text, &[params], None), "[redacted]: no [redacted] at [redacted]; see ok");
+    }
+
+    #[test]
+    fn letters_that_are_written_as_numbers_go_too() {
+        let text = r"no J\u00fcrgen \ud83d\ude00 here";
+        assert_eq!(masked(text, &["\"Jürgen 😀\""], None), "no [redacted] here");
+    }
+
+    #[test]
+    fn half_a_value_where_the_text_was_cut_goes_too() {
+        let filler = "x ".repeat(CUT_FROM);
+        let text = format!("exit code 1: 1111-1111 {filler} 4111-11");
+        assert_eq!(
+            masked(&text, &[r#"["4111-1111-1111"]"#], None),
+            format!("exit code 1: [redacted] {filler} [redacted]")
+        );
+        assert_eq!(masked("exit code 1: 1111", &[r#"["4111-1111-1111"]"#], None), "exit code 1: 1111");
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! `tidegate journal run-once`: one pass over the journal, for cron.
 
 use super::exec::Exec;
-use super::{length, place, say};
+use super::signals::Signals;
+use super::{length, place, say, some_length};
 use crate::exit::{Ended, Usage};
 use crate::terminal;
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use serde::de::IgnoredAny;
 use serde_json::json;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidegate::{Gate, Limit, Limiter};
 use tidegate_journal::{Go, Journal, Pass, Worker};
-use tokio::signal::unix::{SignalKind, signal};
 
 pub(super) const HELP: &str = "\
 Without --exec it ends records whose deadline has passed, removes those that ended long ago, and
@@ -37,11 +38,13 @@ Examples:
   tidegate journal run-once --exec 'mail=sh -c \"jq -r .to | xargs notify\"' --concurrency 2 --json
 
 Crontab:
-  */5 * * * *  TIDEGATE_JOURNAL=/var/lib/app/calls.db tidegate journal run-once --exec ship=/usr/local/bin/ship
+  */5 * * * *  TIDEGATE_JOURNAL=/var/lib/app/calls.db flock -n /var/lib/app/calls.lock tidegate journal run-once --exec ship=/usr/local/bin/ship
+--limit holds within one pass; flock keeps a second from running beside one that takes longer.
 
 Prints picked, done, failed, retried, expired and purged; exits with 0 once the pass has ended,
-whatever came of its records. SIGINT and SIGTERM end it in order: nothing more is taken up, what has
-not started is given back, what runs has 10 s; it exits with 1. A second one ends it at once.";
+whatever came of its records. SIGINT, SIGTERM, SIGHUP and SIGQUIT end it in order: nothing more is
+taken up, what has not started is given back, what runs has 10 s; it exits with 1. A second one ends
+it at once.";
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -56,7 +59,7 @@ pub(super) struct Args {
           value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: u16,
     /// How long a command may run.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = length, requires = "exec")]
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = some_length, requires = "exec")]
     timeout: Duration,
     /// How often a record is tried that does not say so itself.
     #[arg(long, value_name = "N", default_value_t = 10, requires = "exec",
@@ -78,18 +81,25 @@ pub(super) async fn run(place: &place::Which, args: Args) -> anyhow::Result<Ende
     if let Some(twice) = args.exec.iter().find(|exec| !methods.insert(&exec.method)) {
         return Err(Usage(format!("--exec names `{}` twice: say which command", twice.method)).into());
     }
-    let journal = place.open().await?;
+    let mut signals = Signals::listen()?;
+    let journal = tokio::select! {
+        journal = place.open() => journal?,
+        () = signals.heard() => {
+            terminal::tell("interrupted: the journal was not open yet, and nothing was done");
+            return Ok(Ended::NotAll);
+        }
+    };
     let bar = terminal::spinner("replayed");
     let outcome = if args.exec.is_empty() {
-        tidy(&journal, args.older_than, &bar).await
+        tidy(&journal, args.older_than, &bar, signals).await
     } else {
-        replay(&journal, &args, &bar).await
+        replay(&journal, &args, &bar, signals).await
     };
     bar.finish_and_clear();
     let (pass, ended) = outcome?;
     say(&if args.json { figures(&pass) } else { pass.to_string() })?;
     if ended == Ended::NotAll {
-        terminal::tell("interrupted: what had not started was given back");
+        terminal::tell("interrupted: the next pass takes up what this one left");
     }
     Ok(ended)
 }
@@ -101,21 +111,39 @@ fn figures(pass: &Pass) -> String {
 }
 
 /// What needs no handler.
-async fn tidy(journal: &Journal, older_than: Duration, bar: &ProgressBar) -> anyhow::Result<(Pass, Ended)> {
+async fn tidy(
+    journal: &Journal,
+    older_than: Duration,
+    bar: &ProgressBar,
+    mut signals: Signals,
+) -> anyhow::Result<(Pass, Ended)> {
     bar.set_message("removed");
+    let (expired, purged) = (Cell::new(0), Cell::new(0));
+    let tidied = async {
+        expired.set(journal.expire().await?);
+        let told = |so_far| {
+            purged.set(so_far);
+            bar.set_position(so_far);
+        };
+        journal.purge(older_than, told).await
+    };
+    let ended = tokio::select! {
+        tidied = tidied => tidied.map(|_| Ended::Done)?,
+        () = signals.heard() => Ended::NotAll,
+    };
     let mut pass = Pass::default();
-    pass.expired = journal.expire().await?;
-    pass.purged = journal.purge(older_than, |so_far| bar.set_position(so_far)).await?;
-    Ok((pass, Ended::Done))
+    (pass.expired, pass.purged) = (expired.get(), purged.get());
+    Ok((pass, ended))
 }
 
 /// A pass of a worker whose handlers are commands, until it is done or interrupted.
-async fn replay(journal: &Journal, args: &Args, bar: &ProgressBar) -> anyhow::Result<(Pass, Ended)> {
+async fn replay(
+    journal: &Journal,
+    args: &Args,
+    bar: &ProgressBar,
+    mut signals: Signals,
+) -> anyhow::Result<(Pass, Ended)> {
     let worker = worker(journal, args, bar)?;
-    let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let mut signalled = async || {
-        tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
-    };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let pass = worker.run_once_until(async {
         let _ = stopped.await;
@@ -123,12 +151,12 @@ async fn replay(journal: &Journal, args: &Args, bar: &ProgressBar) -> anyhow::Re
     tokio::pin!(pass);
     tokio::select! {
         pass = &mut pass => return Ok((pass?, Ended::Done)),
-        () = signalled() => {}
+        () = signals.heard() => {}
     }
     drop(stop);
     tokio::select! {
         pass = &mut pass => Ok((pass?, Ended::NotAll)),
-        () = signalled() => anyhow::bail!("interrupted twice: commands were killed, and their leases lapse"),
+        () = signals.heard() => anyhow::bail!("interrupted twice: commands were killed, and their leases lapse"),
     }
 }
 

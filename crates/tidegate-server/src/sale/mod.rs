@@ -101,9 +101,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let given =
         args.admin_token.as_deref().map(AdminToken::new).transpose().map_err(|error| usage(&error))?;
     more_files();
-    // Standard output is for what people paste.
-    let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false);
-    let _ = log.with_max_level(tracing_subscriber::filter::LevelFilter::WARN).try_init();
     let listener = listen(args.listen).await?;
     let at = listener.local_addr()?;
     let folder = Folder::open(&args.data)?;

@@ -3,12 +3,13 @@
 use crate::place::{Place, call};
 use serde_json::json;
 use std::time::Duration;
-use tidegate_journal::Status;
+use tidegate_journal::{Guid, Status};
 
 on_both! {
     retry_makes_pending_what_failed_and_refuses_the_rest,
     cancel_ends_what_is_pending_and_refuses_the_rest,
     purge_removes_what_ended_long_ago_and_nothing_else,
+    what_was_asked_for_is_done_also_where_nobody_reads_what_came_of_it,
 }
 
 fn retry_makes_pending_what_failed_and_refuses_the_rest(place: &Place) {
@@ -63,4 +64,17 @@ fn purge_removes_what_ended_long_ago_and_nothing_else(place: &Place) {
         let told = place.run(&["purge", "--older-than", wrong]);
         assert!(told.code == 2 && told.err.contains("--older-than"), "{told:?}");
     }
+}
+
+fn what_was_asked_for_is_done_also_where_nobody_reads_what_came_of_it(place: &Place) {
+    let guids: Vec<_> = (0..3).map(|nth| place.defer(call("ship", nth))).collect();
+    let cancel = |more: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let all: Vec<&str> = guids.iter().map(Guid::as_str).chain(more.iter().copied()).collect();
+        place.command(&[&["cancel"], &all[..]].concat()).stdout(writer).status().unwrap().code()
+    };
+    assert_eq!(cancel(&[]), Some(0), "all were done");
+    assert!(guids.iter().all(|guid| place.find(guid).status == Status::Cancelled));
+    assert_eq!(cancel(&["nobody"]), Some(1), "none was");
 }

@@ -170,3 +170,14 @@ fn a_slow_command_keeps_its_lease_and_no_other_pass_takes_it() {
     let told = crate::place::end(slow, PATIENCE + Duration::from_secs(5));
     assert!(told.code == 0 && told.out.starts_with("picked 1, done 1"), "{told:?}");
 }
+
+/// It may hold a password.
+#[test]
+fn a_command_does_not_learn_where_the_journal_is() {
+    let place = Place::sqlite();
+    let guid = place.defer(call("m", 1));
+    let exec = r#"m=sh -c 'echo "${TIDEGATE_JOURNAL-nothing}"'"#;
+    let mut command = place.command(&["run-once", "--exec", exec]);
+    assert!(command.env("TIDEGATE_JOURNAL", "postgres://app:hunter2@h/d").status().unwrap().success());
+    assert_eq!(place.find(&guid).result.as_deref(), Some(r#""nothing""#));
+}

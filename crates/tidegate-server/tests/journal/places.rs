@@ -80,7 +80,7 @@ fn the_variable_and_the_default_name_a_journal_too() {
     let told = file.run(&["list", "--postgres", &remote.option[1]]);
     assert!(told.code == 2 && told.err.contains("say which"), "{told:?}");
     let told = file.run(&["list", "--table", "drop table"]);
-    assert!(told.code == 1 && told.err.contains("is no name for a table"), "{told:?}");
+    assert!(told.code == 2 && told.err.contains("is no name for a table"), "{told:?}");
 }
 
 /// The journal waits for 5 s for a server; the rest is for a busy machine.
@@ -102,7 +102,7 @@ fn a_server_that_does_not_answer_is_told_in_time_and_without_its_password() {
     }
     for url in ["postgres://app:hunter2@127.0.0.1:x/calls", "postgres://app:hunter2", "app:hunter2"] {
         let told = Told::of(tidegate(&["list", "--postgres", url]).output().unwrap());
-        assert!(told.code == 1 && told.err.contains("write postgres://"), "{told:?}");
+        assert!(told.code == 2 && told.err.contains("write postgres://"), "{told:?}");
         assert!(!told.err.contains("hunter2"), "{told:?}");
     }
 }

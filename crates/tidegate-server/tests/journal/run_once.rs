@@ -47,6 +47,8 @@ fn with_commands_it_replays_their_methods_and_counts_all_it_did(place: &Place) {
     }
     let told = place.run(&["run-once", "--exec", "ship=true", "--exec", "ship=false"]);
     assert!(told.code == 2 && told.err.contains("`ship` twice"), "{told:?}");
+    let told = place.run(&["run-once", "--exec", "ship=true", "--timeout", "0s"]);
+    assert!(told.code == 2 && told.err.contains("write 30s, 5m"), "{told:?}");
     // The last attempt of one that has no more.
     let last = place.defer(call("flop", 1).max_attempts(1));
     assert_eq!(place.json(&["run-once", "--exec", "flop=false"])[0]["failed"], 1);

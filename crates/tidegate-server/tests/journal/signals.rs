@@ -54,3 +54,35 @@ fn interrupted_twice_it_kills_what_runs_and_ends() {
     wait_until("the command is gone", PATIENCE, || test_kill_process(pid).is_err());
     assert_eq!(place.find(&guid).status, Status::Running, "until its lease lapses");
 }
+
+/// Somebody else's transaction keeps it from ending anything, and from opening the journal.
+#[test]
+fn a_pass_that_does_not_come_to_its_work_can_be_interrupted_too() {
+    for (signal, args) in [
+        (Signal::TERM, &["run-once"][..]),
+        (Signal::HUP, &["run-once", "--exec", "ship=true"]),
+        (Signal::QUIT, &["run-once"]),
+        (Signal::INT, &["run-once", "--exec", "ship=true"]),
+    ] {
+        let place = Place::sqlite();
+        let guid = place.defer(call("ship", 1).deadline_in(std::time::Duration::ZERO));
+        let other = rusqlite::Connection::open(&place.option[1]).unwrap();
+        other.busy_timeout(PATIENCE).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let child = place.start(args);
+        wait_until("it listens", PATIENCE, || catches(&child, signal));
+        send(&child, signal);
+        let told = end(child, PATIENCE);
+        assert_eq!(told.code, 1, "{signal:?} {args:?}: {told:?}");
+        assert!(told.err.contains("interrupted"), "{signal:?} {args:?}: {told:?}");
+        other.execute_batch("ROLLBACK").unwrap();
+        assert_eq!(place.find(&guid).status, Status::Pending);
+    }
+}
+
+/// By what the system knows of it.
+fn catches(child: &Child, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+    u64::from_str_radix(mask, 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+}

@@ -123,4 +123,20 @@ impl Ships for Shop {
     }
 }
 
+struct Desk;
+
+#[limited("5/s", otherwise = defer(method = "desk"))]
+impl Desk {
+    async fn sell(&self, id: u64) -> Result<(), Answer> {
+        todo!()
+    }
+
+    async fn take_back(&self, id: u64) -> Result<(), Answer> {
+        todo!()
+    }
+
+    #[limited(off)]
+    fn look(&self) {}
+}
+
 fn main() {}

@@ -51,6 +51,36 @@ fn blocking(mut id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
+// `Self` of an item within is not its own.
+#[limited("5/s", otherwise = defer(method = "items"))]
+async fn items(id: u64) -> Result<u64, Error> {
+    struct Inner(u64);
+    impl Inner {
+        fn new(id: u64) -> Self {
+            Self(id)
+        }
+    }
+    Ok(Inner::new(id).0)
+}
+
+struct Till;
+
+// One name for the one method that the block limits.
+#[limited("5/s", otherwise = defer(method = "till"))]
+impl Till {
+    async fn sell(&self, id: u64) -> Result<u64, Error> {
+        Ok(id)
+    }
+
+    #[limited("5/s", otherwise = defer(method = "till_back"))]
+    async fn take_back(&self, id: u64) -> Result<u64, Error> {
+        Ok(id)
+    }
+
+    #[limited(off)]
+    fn look(&self) {}
+}
+
 #[limited("5/s", otherwise = defer)]
 #[cfg(any())]
 async fn not_there(id: NoSuchType) -> Result<u64, Error> {
@@ -94,11 +124,14 @@ impl Shop {
         Ok(this + call + u64::from(r#type))
     }
 
-    fn methods(shop: &Arc<Self>) -> [Method; 6] {
+    fn methods(shop: &Arc<Self>) -> [Method; 9] {
         [
             free_deferred(),
             blocking_deferred(),
             made_deferred(),
+            items_deferred(),
+            Till::sell_deferred(Arc::new(Till)),
+            Till::take_back_deferred(Arc::new(Till)),
             Self::ship_deferred(shop.clone()),
             Self::open_deferred(),
             Self::same_names_deferred(shop.clone()),
@@ -113,7 +146,7 @@ impl Shop {
 fn main() {
     assert_eq!(blocking(7).unwrap(), 7);
     assert_eq!(free_deferred().name(), "$CRATE::free".replace("$CRATE", module_path!()));
-    let _ = (Shop::worker, made);
+    let _ = (Shop::worker, made, items, Till::sell, Till::take_back, Till::look);
     let gates = Limiter::global().gates();
     assert_eq!(gates.len(), 1, "nobody was asked but for one call");
 }
