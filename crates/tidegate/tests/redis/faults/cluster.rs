@@ -76,10 +76,11 @@ fn one_dead_master_leaves_the_other_shards_exact() {
     assert!(starts(&one) >= 50, "{}", starts(&one));
     for records in [other, alive] {
         late(&records, DEADLINE).unwrap();
-        exceeded(&records, |window| limit.worst_case(window, 1)).unwrap();
-        // A busy machine may miss a deadline here and there; nothing else does.
-        let degraded = records.iter().filter(|record| record.is_degraded).count();
-        assert!(degraded * 20 <= records.len(), "{degraded} of {}", records.len());
+        // A busy machine may miss a deadline here and there, and is then answered by the share
+        // in memory; nothing else does.
+        let (degraded, exact): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| record.is_degraded);
+        assert!(degraded.len() * 20 <= exact.len(), "{} of {}", degraded.len(), exact.len());
+        exceeded(&exact, |window| limit.worst_case(window, 1)).unwrap();
     }
     odd(&limiter.redis_stats().unwrap()).unwrap();
 }
