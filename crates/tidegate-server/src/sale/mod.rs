@@ -10,9 +10,10 @@ use folder::Folder;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use tidegate::guard::{ClientIp, Listener};
 use tidegate::{Limit, Limiter};
-use tidegate_sale::{AdminToken, GoodsId, Http, SaleService, ServersConfig, SignedTokens, serve};
+use tidegate_sale::{AdminToken, GoodsId, Http, Refusal, SaleService, ServersConfig, SignedTokens, serve};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Connections at the same time. Each takes some kilobytes, and a file of the system's.
@@ -114,7 +115,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let service = start(&args, &folder).await?;
     folder.share_secret(service.secret())?;
     let demo = Demo { args: &args, at, secret: service.secret(), admin: kept.as_deref() };
-    let told = demo.prepare(&service).await?;
+    let told = match tokio::time::timeout(PATIENCE, prepared(&demo, &service)).await {
+        Ok(Ok(told)) => told,
+        failed => {
+            service.stop().await;
+            let failed =
+                failed.with_context(|| format!("the servers did not all answer within {PATIENCE:?}"));
+            failed.and_then(|failed| failed)?
+        }
+    };
     let router = Http::new(service.clone(), SignedTokens::new(service.secret()))
         .admin_token(admin)
         .client_ip(client_ip)
@@ -138,6 +147,21 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
         Some(_) => writeln!(out, "stopped; other processes go on with what is on its way")?,
     }
     Ok(Ended::Done)
+}
+
+/// How long the servers may take to be there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The sale as it was asked for, as soon as what it runs on answers.
+async fn prepared(demo: &Demo<'_>, service: &SaleService) -> anyhow::Result<String> {
+    loop {
+        match demo.prepare(service).await {
+            Err(error) if error.downcast_ref() == Some(&Refusal::Busy) => {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            told => return told,
+        }
+    }
 }
 
 async fn start(args: &Args, folder: &Folder) -> anyhow::Result<SaleService> {
