@@ -3,22 +3,28 @@
 
 use crate::JournalError;
 use crate::backend::Answer;
+use tokio::time::Instant;
 
 pub(crate) const BATCH: u32 = 1_000;
 
 /// Batch after batch, until one is not full; how many in all. `told` hears that after each.
+///
+/// Between two of them it rests as long as the last one took, so that others have the database
+/// for at least half of the time: those who wait for SQLite's one lock only look now and then
+/// whether it is free, and would hardly ever meet a moment without a batch.
 pub(crate) async fn until_few<'a>(
     batch: impl Fn() -> Answer<'a, u64>,
     mut told: impl FnMut(u64),
 ) -> Result<u64, JournalError> {
     let mut all = 0;
     loop {
+        let begun = Instant::now();
         let count = batch().await?;
         all += count;
         told(all);
         if count < u64::from(BATCH) {
             return Ok(all);
         }
-        tokio::task::yield_now().await;
+        tokio::time::sleep(begun.elapsed()).await;
     }
 }
