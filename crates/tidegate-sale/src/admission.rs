@@ -5,12 +5,14 @@
 
 use crate::engine::{Engine, Known};
 use crate::goods::{GoodsId, UserId};
+use crate::line::Line;
 use crate::refusal::Refusal;
+use crate::time::now_ms;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tidegate::{Check, Client, Denial, Gate, GateError, Limit, Limiter, Verdict};
+use tidegate::{Check, Client, Decision, Denial, Gate, GateError, Limit, Limiter};
 use tokio::sync::Semaphore;
 
 /// What somebody is told to wait where nobody knows how long it takes.
@@ -21,10 +23,17 @@ pub(crate) struct Admission {
     by_user: Option<Gate>,
     by_ip: Option<Gate>,
     spares_loopback: bool,
-    /// A gate for each sale, with its rate. Its name is the goods' id.
-    by_goods: RwLock<HashMap<GoodsId, Gate>>,
+    by_goods: RwLock<HashMap<GoodsId, Door>>,
     waiters: Semaphore,
     waiters_max: usize,
+}
+
+/// The way into one sale.
+#[derive(Clone)]
+struct Door {
+    /// With the sale's rate. Its name is the goods' id.
+    gate: Gate,
+    line: Arc<Line>,
 }
 
 /// What admission is made of, beside the sales' own rates.
@@ -66,7 +75,7 @@ impl Admission {
         user: &UserId,
         ip: Option<IpAddr>,
     ) -> Result<(), Refusal> {
-        let gate = self.gate_of(engine, known)?;
+        let door = self.door_of(engine, known)?;
         let ip = ip.filter(|ip| !(self.spares_loopback && ip.is_loopback()));
         let client = ip.map(|ip| Client::new(ip).to_string());
         // Narrow ones first, shared ones last: in a Cluster an earlier charge may stand for a
@@ -74,47 +83,49 @@ impl Admission {
         let mut checks = Vec::with_capacity(3);
         checks.extend(self.by_user.as_ref().map(|gate| Check::new(gate, user.as_str())));
         checks.extend(self.by_ip.as_ref().zip(client.as_deref()).map(|(gate, ip)| Check::new(gate, ip)));
-        checks.push(Check::new(&gate, known.sale.goods.as_str()));
+        checks.push(Check::new(&door.gate, known.sale.goods.as_str()));
         let verdict = match self.waiters.try_acquire() {
             Ok(_waiter) => self.limiter.acquire(&checks).await,
             // As many wait as may: whoever would have to is refused, and spends nothing.
             Err(_) => self.limiter.check_async(&checks).await,
         };
-        refusal(&verdict).map_or(Ok(()), Err)
+        if verdict.is_allowed() {
+            return Ok(());
+        }
+        if let Some(Denial::Unavailable(_)) = verdict.decision().denial() {
+            // A fault of the service, not of the buyer.
+            return Err(Refusal::Busy);
+        }
+        let own = verdict.retry_after().unwrap_or(RETRY_UNKNOWN);
+        // Whoever asks too often stands in line once, not each time.
+        let (shared, narrow) = verdict.decisions().split_last().unzip();
+        let is_for_the_crowd = shared.is_some_and(|decision| !decision.is_allowed())
+            && narrow.is_some_and(|narrow| narrow.iter().all(Decision::is_allowed));
+        let turn = if is_for_the_crowd { door.line.join(now_ms(), &known.sale.rate) } else { Duration::ZERO };
+        Err(Refusal::Limited { retry_after: own.max(turn) })
     }
 
-    /// The gate of a sale, with the rate that is in force now.
-    fn gate_of(&self, engine: &dyn Engine, known: &Known) -> Result<Gate, Refusal> {
+    /// The way into a sale, with the rate that is in force now.
+    fn door_of(&self, engine: &dyn Engine, known: &Known) -> Result<Door, Refusal> {
         let goods = &known.sale.goods;
-        if let Some(gate) = self.by_goods.read().unwrap_or_else(PoisonError::into_inner).get(goods)
-            && gate.limit() == known.sale.rate
+        if let Some(door) = self.by_goods.read().unwrap_or_else(PoisonError::into_inner).get(goods)
+            && door.gate.limit() == known.sale.rate
         {
-            return Ok(gate.clone());
+            return Ok(door.clone());
         }
         let mut by_goods = self.by_goods.write().unwrap_or_else(PoisonError::into_inner);
         // Asked again under the lock: who read an older rate must not bring it back.
         let known: Arc<Known> = engine.known(goods).ok_or(Refusal::UnknownGoods)?;
         let rate = known.sale.rate.clone();
-        let gate = match by_goods.get(goods) {
-            Some(gate) => gate.change(rate).map(|()| gate.clone()),
-            None => self.limiter.gate(goods.as_str(), rate),
+        let door = match by_goods.get(goods) {
+            Some(door) => door.gate.change(rate).map(|()| door.clone()),
+            None => self.limiter.gate(goods.as_str(), rate).map(|gate| Door { gate, line: Arc::default() }),
         };
-        let gate = gate.map_err(|error| {
+        let door = door.map_err(|error| {
             tracing::error!(target: "tidegate::sale", %goods, %error, "the rate cannot be put in force");
             Refusal::Busy
         })?;
-        by_goods.insert(goods.clone(), gate.clone());
-        Ok(gate)
+        by_goods.insert(goods.clone(), door.clone());
+        Ok(door)
     }
-}
-
-fn refusal(verdict: &Verdict) -> Option<Refusal> {
-    if verdict.is_allowed() {
-        return None;
-    }
-    Some(match verdict.decision().denial() {
-        // A fault of the service, not of the buyer.
-        Some(Denial::Unavailable(_)) => Refusal::Busy,
-        _ => Refusal::Limited { retry_after: verdict.retry_after().unwrap_or(RETRY_UNKNOWN) },
-    })
 }

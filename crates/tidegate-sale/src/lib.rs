@@ -20,6 +20,7 @@ mod embedded;
 mod engine;
 mod front;
 mod http;
+mod line;
 mod refusal;
 mod secret;
 mod shown;
