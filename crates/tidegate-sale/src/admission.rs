@@ -5,14 +5,14 @@
 
 use crate::engine::{Engine, Known};
 use crate::goods::{GoodsId, UserId};
-use crate::line::Line;
+use crate::line::{self, Line};
 use crate::refusal::Refusal;
 use crate::time::now_ms;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tidegate::{Check, Client, Decision, Denial, Gate, GateError, Limit, Limiter};
+use tidegate::{Check, Client, Decision, Denial, Gate, GateError, Limit, Limiter, Permit};
 use tokio::sync::Semaphore;
 
 /// What somebody is told to wait where nobody knows how long it takes.
@@ -26,6 +26,8 @@ pub(crate) struct Admission {
     by_goods: RwLock<HashMap<GoodsId, Door>>,
     waiters: Semaphore,
     waiters_max: usize,
+    /// In memory, whatever the others are counted in: it only says when to come back.
+    lines: Limiter,
 }
 
 /// The way into one sale.
@@ -34,6 +36,8 @@ struct Door {
     /// With the sale's rate. Its name is the goods' id.
     gate: Gate,
     line: Arc<Line>,
+    /// Who has joined the line lately, by user.
+    joined: Gate,
 }
 
 /// What admission is made of, beside the sales' own rates.
@@ -58,6 +62,7 @@ impl Admission {
             waiters: Semaphore::new(waiters_max),
             waiters_max,
             limiter,
+            lines: Limiter::new(),
         })
     }
 
@@ -74,7 +79,7 @@ impl Admission {
         known: &Known,
         user: &UserId,
         ip: Option<IpAddr>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Permit, Refusal> {
         let door = self.door_of(engine, known)?;
         let ip = ip.filter(|ip| !(self.spares_loopback && ip.is_loopback()));
         let client = ip.map(|ip| Client::new(ip).to_string());
@@ -89,19 +94,25 @@ impl Admission {
             // As many wait as may: whoever would have to is refused, and spends nothing.
             Err(_) => self.limiter.check_async(&checks).await,
         };
-        if verdict.is_allowed() {
-            return Ok(());
-        }
         if let Some(Denial::Unavailable(_)) = verdict.decision().denial() {
             // A fault of the service, not of the buyer.
             return Err(Refusal::Busy);
         }
+        if verdict.is_allowed() {
+            return verdict.into_permit().map_err(|_| Refusal::Busy);
+        }
         let own = verdict.retry_after().unwrap_or(RETRY_UNKNOWN);
-        // Whoever asks too often stands in line once, not each time.
+        // The line is for those whom the crowd keeps out, not their own haste.
         let (shared, narrow) = verdict.decisions().split_last().unzip();
         let is_for_the_crowd = shared.is_some_and(|decision| !decision.is_allowed())
             && narrow.is_some_and(|narrow| narrow.iter().all(Decision::is_allowed));
-        let turn = if is_for_the_crowd { door.line.join(now_ms(), &known.sale.rate) } else { Duration::ZERO };
+        let turn = if is_for_the_crowd {
+            // Each stands in it once, however often they ask: nobody makes it longer for all.
+            let units = u64::from(door.joined.check(user.as_str()).is_allowed());
+            door.line.join(now_ms(), &known.sale.rate, units)
+        } else {
+            Duration::ZERO
+        };
         Err(Refusal::Limited { retry_after: own.max(turn) })
     }
 
@@ -119,7 +130,7 @@ impl Admission {
         let rate = known.sale.rate.clone();
         let door = match by_goods.get(goods) {
             Some(door) => door.gate.change(rate).map(|()| door.clone()),
-            None => self.limiter.gate(goods.as_str(), rate).map(|gate| Door { gate, line: Arc::default() }),
+            None => self.new_door(goods, rate),
         };
         let door = door.map_err(|error| {
             tracing::error!(target: "tidegate::sale", %goods, %error, "the rate cannot be put in force");
@@ -127,5 +138,13 @@ impl Admission {
         })?;
         by_goods.insert(goods.clone(), door.clone());
         Ok(door)
+    }
+
+    fn new_door(&self, goods: &GoodsId, rate: Limit) -> Result<Door, GateError> {
+        Ok(Door {
+            gate: self.limiter.gate(goods.as_str(), rate)?,
+            joined: self.lines.gate(goods.as_str(), line::EACH)?,
+            line: Arc::default(),
+        })
     }
 }

@@ -44,6 +44,8 @@ pub struct SaleService {
 
 struct Inner {
     engine: Arc<dyn Engine>,
+    /// Rates have to be such that Redis's scripts can count them.
+    counts_in_redis: bool,
     secret: Secret,
     admission: Admission,
     stopped: watch::Sender<bool>,
@@ -55,6 +57,7 @@ pub struct SaleBuilder {
     secret: Option<Secret>,
     limits: Limits,
     limiter: Option<Limiter>,
+    counts_in_redis: bool,
 }
 
 /// Why a sale cannot be started.
@@ -136,6 +139,7 @@ impl SaleBuilder {
         if self.limiter.is_none() {
             let redis = Redis::at(&config.redis).map_err(|error| StartError::Servers(error.to_string()))?;
             self.limiter = Some(Limiter::builder().redis(redis).build());
+            self.counts_in_redis = true;
         }
         let opened = ServersEngine::open(config).await;
         let engine = opened.map_err(|fault| StartError::Servers(fault.to_string()))?;
@@ -147,7 +151,8 @@ impl SaleBuilder {
     pub(crate) fn on(self, engine: Arc<dyn Engine>, kept: Secret) -> Result<SaleService, StartError> {
         let admission = Admission::new(self.limiter.unwrap_or_default(), self.limits)?;
         let secret = self.secret.unwrap_or(kept);
-        let inner = Inner { engine, secret, admission, stopped: watch::Sender::new(false) };
+        let (counts_in_redis, stopped) = (self.counts_in_redis, watch::Sender::new(false));
+        let inner = Inner { engine, counts_in_redis, secret, admission, stopped };
         Ok(SaleService { inner: Arc::new(inner) })
     }
 }
@@ -167,7 +172,7 @@ impl SaleService {
             spares_loopback: false,
             waiters: WAITERS,
         };
-        SaleBuilder { secret: None, limits, limiter: None }
+        SaleBuilder { secret: None, limits, limiter: None, counts_in_redis: false }
     }
 
     /// What paths are signed with, and [`SignedTokens`](crate::SignedTokens) can be.
@@ -188,9 +193,15 @@ impl SaleService {
     ) -> Result<String, Refusal> {
         let engine = &*self.inner.engine;
         let known = self.open_and_left(goods)?;
-        self.inner.admission.admit(engine, &known, user, client).await?;
-        // Much can happen while one waits.
-        let known = self.open_and_left(goods)?;
+        let permit = self.inner.admission.admit(engine, &known, user, client).await?;
+        // Much can happen while one waits; whoever gets nothing for it has spent nothing.
+        let known = match self.open_and_left(goods) {
+            Ok(known) => known,
+            Err(refusal) => {
+                permit.cancel();
+                return Err(refusal);
+            }
+        };
         // Told in whole seconds: at least as long as the sale says, and less than one longer.
         let expires = now_ms().div_ceil(1000) + u64::from(known.sale.path_ttl);
         let path = Path::new(known.epoch, expires).map_err(|error| {
@@ -297,7 +308,9 @@ impl SaleService {
 
     /// All sales, as they were defined and where they stand.
     pub fn sales(&self) -> Vec<(Sale, SaleState)> {
-        self.inner.engine.all().iter().map(|known| (known.sale.clone(), known.state.clone())).collect()
+        let now = now_ms();
+        let told = |known: &Arc<Known>| (known.sale.clone(), known.state.at(now, &known.sale));
+        self.inner.engine.all().iter().map(told).collect()
     }
 
     /// Where every unit is.
@@ -314,6 +327,7 @@ impl SaleService {
     /// If a field cannot be, or there is one of these goods.
     pub async fn create(&self, sale: Sale, by: &str) -> Result<(), Refusal> {
         sale.check().map_err(|error| Refusal::BadRequest(error.to_string().into()))?;
+        self.check_rate(&sale.rate)?;
         self.inner.engine.create(sale, by).await.map(drop).map_err(refused)
     }
 
@@ -323,8 +337,18 @@ impl SaleService {
     /// If it is unknown, or the change does not fit where it stands.
     pub async fn change(&self, goods: &GoodsId, change: Change, by: &str) -> Result<SaleState, Refusal> {
         check_change(&change)?;
+        if let Change::Rate { limit } = &change {
+            self.check_rate(limit)?;
+        }
         let known = self.inner.engine.change(goods, change, by).await.map_err(refused)?;
         Ok(known.state.clone())
+    }
+
+    fn check_rate(&self, rate: &Limit) -> Result<(), Refusal> {
+        if !self.inner.counts_in_redis {
+            return Ok(());
+        }
+        rate.exact_in_doubles().map_err(|error| Refusal::BadRequest(format!("`rate`: {error}").into()))
     }
 
     /// What operators did, the newest first.

@@ -39,7 +39,7 @@ pub use goods::{GoodsId, IdError, UserId};
 pub use http::{Http, serve};
 pub use order::{Order, OrderSn, OrderSnError, OrderState};
 pub use refusal::{Refusal, Text};
-pub use sale::{Change, Sale, SaleError, SaleState};
+pub use sale::{Change, PausedFrom, Sale, SaleError, SaleState};
 pub use secret::{Secret, SignedTokens};
 #[cfg(feature = "servers")]
 pub use servers::{AnswerAfter, ServersConfig};

@@ -14,6 +14,8 @@ use tidegate::Limit;
 
 /// The longest that anybody is told: until then most things have changed.
 const LONGEST: Duration = Duration::from_secs(30);
+/// How often one user may join.
+pub(crate) const EACH: &str = "1/30s";
 
 #[derive(Debug, Default)]
 pub(crate) struct Line {
@@ -22,10 +24,10 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// One more; how long until their turn.
-    pub(crate) fn join(&self, now_ms: u64, rate: &Limit) -> Duration {
+    /// So many more; how long until the turn of the last.
+    pub(crate) fn join(&self, now_ms: u64, rate: &Limit, units: u64) -> Duration {
         let now_us = now_ms.saturating_mul(1_000);
-        let each_us = rate.period_us().div_ceil(rate.amount().max(1));
+        let each_us = rate.period_us().div_ceil(rate.amount().max(1)).saturating_mul(units);
         // Also where the clock was set back.
         let latest = now_us.saturating_add(u64::try_from(LONGEST.as_micros()).unwrap_or(u64::MAX));
         let turn = |end: u64| end.max(now_us).saturating_add(each_us).min(latest);
@@ -47,24 +49,26 @@ mod tests {
     #[test]
     fn those_who_are_turned_away_come_back_one_after_the_other() {
         let line = Line::default();
-        let turns: Vec<_> = (0..5_000).map(|_| line.join(NOW, &rate())).collect();
+        let turns: Vec<_> = (0..5_000).map(|_| line.join(NOW, &rate(), 1)).collect();
         let expected: Vec<_> = (1..=5_000).map(Duration::from_millis).collect();
         assert_eq!(turns, expected);
         // It moves on by itself, and nobody has to leave it.
-        assert_eq!(line.join(NOW + 2_000, &rate()), Duration::from_millis(3_001));
-        assert_eq!(line.join(NOW + 60_000, &rate()), Duration::from_millis(1));
+        assert_eq!(line.join(NOW + 2_000, &rate(), 1), Duration::from_millis(3_001));
+        // Who stands in it already is told its end, and makes it no longer.
+        assert_eq!(line.join(NOW + 2_000, &rate(), 0), Duration::from_millis(3_001));
+        assert_eq!(line.join(NOW + 60_000, &rate(), 1), Duration::from_millis(1));
     }
 
     #[test]
     fn nobody_is_told_to_wait_longer_than_the_longest() {
         let line = Line::default();
-        let last = (0..100_000).map(|_| line.join(NOW, &rate())).last().unwrap();
+        let last = (0..100_000).map(|_| line.join(NOW, &rate(), 1)).last().unwrap();
         assert_eq!(last, LONGEST);
         // Those beyond it do not make it longer.
-        assert_eq!(line.join(NOW + 1_000, &rate()), Duration::from_millis(29_001));
+        assert_eq!(line.join(NOW + 1_000, &rate(), 1), Duration::from_millis(29_001));
         let slow: Limit = "1/h".parse().unwrap();
-        assert_eq!(Line::default().join(NOW, &slow), LONGEST);
+        assert_eq!(Line::default().join(NOW, &slow, 1), LONGEST);
         // The clock was set back by an hour.
-        assert_eq!(line.join(NOW - 3_600_000, &rate()), LONGEST);
+        assert_eq!(line.join(NOW - 3_600_000, &rate(), 1), LONGEST);
     }
 }

@@ -137,9 +137,57 @@ pub enum SaleState {
     Paused {
         /// Why, for operators and buyers.
         reason: String,
+        /// Where it goes on.
+        #[serde(default)]
+        from: PausedFrom,
     },
     /// Over.
     Closed,
+}
+
+/// Where a sale stood when it was paused: going on must not open one before its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PausedFrom {
+    /// Its stock was not loaded.
+    Draft,
+    /// It had not been opened by hand.
+    Warm,
+    /// It was open.
+    #[default]
+    Open,
+}
+
+impl SaleState {
+    /// The same sale, held.
+    pub(crate) fn paused(&self, reason: String) -> Self {
+        let from = match self {
+            Self::Draft => PausedFrom::Draft,
+            Self::Warm => PausedFrom::Warm,
+            Self::Open | Self::Closed => PausedFrom::Open,
+            Self::Paused { from, .. } => *from,
+        };
+        Self::Paused { reason, from }
+    }
+
+    /// With what its times have made of it by now.
+    pub(crate) fn at(&self, now: u64, sale: &Sale) -> Self {
+        match Phase::at(now, sale, self) {
+            Phase::Open => Self::Open,
+            Phase::Closed => Self::Closed,
+            Phase::NotOpenYet(_) | Phase::Paused(_) => self.clone(),
+        }
+    }
+}
+
+impl PausedFrom {
+    fn resumed(self) -> SaleState {
+        match self {
+            Self::Draft => SaleState::Draft,
+            Self::Warm => SaleState::Warm,
+            Self::Open => SaleState::Open,
+        }
+    }
 }
 
 impl fmt::Display for SaleState {
@@ -148,7 +196,7 @@ impl fmt::Display for SaleState {
             Self::Draft => f.write_str("draft"),
             Self::Warm => f.write_str("warm"),
             Self::Open => f.write_str("open"),
-            Self::Paused { reason } => write!(f, "paused: {reason}"),
+            Self::Paused { reason, .. } => write!(f, "paused: {reason}"),
             Self::Closed => f.write_str("closed"),
         }
     }
@@ -167,7 +215,7 @@ pub enum Change {
         /// Why.
         reason: String,
     },
-    /// Goes on after a pause.
+    /// Goes on after a pause, where it stood.
     Resume,
     /// Ends it for good. Orders that are on their way are still written.
     Close,
@@ -205,8 +253,8 @@ impl Change {
             (Self::Open, Draft) => return Err("its stock is not loaded; `warm` it first".into()),
             (Self::Open, Paused { .. }) => return Err("it is paused; `resume` it".into()),
             (Self::Pause { .. }, Draft) => return Err("it has not begun; there is nothing to pause".into()),
-            (Self::Pause { reason }, _) => Some(Paused { reason: reason.clone() }),
-            (Self::Resume, Paused { .. }) => Some(Open),
+            (Self::Pause { reason }, state) => Some(state.paused(reason.clone())),
+            (Self::Resume, Paused { from, .. }) => Some(from.resumed()),
             (Self::Resume, _) => return Err(format!("it is not paused: the sale is {state}")),
             (Self::Close, _) => Some(Closed),
             (Self::AddStock { .. } | Self::Rate { .. } | Self::Schedule { .. }, _) => None,
@@ -252,7 +300,7 @@ impl Phase {
                 opens => Self::NotOpenYet(opens),
             },
             SaleState::Open => Self::Open,
-            SaleState::Paused { reason } => Self::Paused(reason.clone()),
+            SaleState::Paused { reason, .. } => Self::Paused(reason.clone()),
             SaleState::Closed => Self::Closed,
         }
     }
@@ -330,6 +378,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_opens_nothing_before_its_time() {
+        let (mut sale, mut state) = (sale(), SaleState::Warm);
+        sale.opens_at = Some(10);
+        // Paused twice: the second must not forget what the first found.
+        for reason in ["a look", "another"] {
+            Change::Pause { reason: reason.into() }.apply(&mut sale, &mut state).unwrap();
+        }
+        assert_eq!(Phase::at(15, &sale, &state), Phase::Paused("another".into()));
+        Change::Resume.apply(&mut sale, &mut state).unwrap();
+        assert_eq!((Phase::at(9, &sale, &state), state), (Phase::NotOpenYet(Some(10)), SaleState::Warm));
+        // As it was stored before it was remembered.
+        let stored: SaleState = serde_json::from_str(r#"{"state":"paused","reason":"a look"}"#).unwrap();
+        assert_eq!(stored, SaleState::Open.paused("a look".into()));
+        // The books may pause what an operator may not.
+        let mut state = SaleState::Draft.paused("the books".into());
+        Change::Resume.apply(&mut sale, &mut state).unwrap();
+        assert_eq!(state, SaleState::Draft);
+    }
+
+    #[test]
     fn a_warm_sale_opens_and_closes_by_itself() {
         let mut sale = sale();
         (sale.opens_at, sale.closes_at) = (Some(10), Some(20));
@@ -338,5 +406,8 @@ mod tests {
         assert_eq!(at(10), Phase::Open);
         assert_eq!(at(20), Phase::Closed);
         assert_eq!(Phase::at(15, &sale, &SaleState::Draft), Phase::NotOpenYet(Some(10)));
+        let told = |now, state: SaleState| state.at(now, &sale).to_string();
+        assert_eq!([9, 10, 20].map(|now| told(now, SaleState::Warm)), ["warm", "open", "closed"]);
+        assert_eq!(told(15, SaleState::Open.paused("a look".into())), "paused: a look");
     }
 }

@@ -96,8 +96,10 @@ fn apply(
     let doubt = shelf.with(|ledger| ledger.is_in_doubt.then(|| ledger.state.clone()));
     // That it is paused may not have gone into the file.
     state = doubt.clone().unwrap_or(state);
-    let is_reload = doubt.is_some() && *change == Change::Resume;
-    if let Err(why) = change.apply(&mut sale, &mut state) {
+    let is_reload = doubt.is_some() && matches!(change, Change::Resume | Change::Close);
+    // A closed sale stays closed, but what became of its orders can be found out.
+    let is_only_read = is_reload && state == SaleState::Closed;
+    if !is_only_read && let Err(why) = change.apply(&mut sale, &mut state) {
         return Ok(Err(why));
     }
     if doubt.is_some() && matches!(change, Change::AddStock { .. }) {
@@ -132,6 +134,9 @@ fn landed(desk: &Desk, shelf: &Shelf, change: &Change, changed: &mut Changed) {
             ledger.state = changed.state.clone();
             if let Change::AddStock { units } = change {
                 ledger.left += units;
+            }
+            if ledger.state == SaleState::Closed {
+                ledger.forget();
             }
         });
     }

@@ -169,19 +169,16 @@ impl Desk {
             return;
         }
         tracing::error!(%goods, reason, "the sale is paused");
-        let state = SaleState::Paused { reason: reason.to_owned() };
-        let is_over = shelf.with(|ledger| {
+        let state = shelf.with(|ledger| {
             ledger.is_in_doubt = true;
-            let is_over = ledger.state == SaleState::Closed;
-            if !is_over {
-                ledger.state = state.clone();
+            if ledger.state == SaleState::Closed {
+                return None;
             }
-            is_over
+            ledger.state = ledger.state.paused(reason.to_owned());
+            Some(ledger.state.clone())
         });
         shelf.publish();
-        if is_over {
-            return;
-        }
+        let Some(state) = state else { return };
         let change = Change::Pause { reason: reason.to_owned() };
         let write = || -> Result<(), WriteFault> {
             self.conn.execute_batch("BEGIN IMMEDIATE")?;

@@ -103,6 +103,16 @@ impl Ledger {
         })
     }
 
+    /// The sale is over: who bought is in the file, and asked for there.
+    pub(super) fn forget(&mut self) {
+        self.users = HashMap::new();
+        self.paths.retain(|_, used| used.waiting.is_some());
+        let Self { keys, paths, .. } = self;
+        keys.retain(|_, path| paths.contains_key(path));
+        paths.shrink_to_fit();
+        keys.shrink_to_fit();
+    }
+
     /// The number that a path has, in the file or not.
     #[cfg(test)]
     pub(super) fn number(&self, path: &PathId) -> Option<OrderSn> {

@@ -145,6 +145,17 @@ impl Embedded {
         self.parts.shelves.load().get(goods).cloned()
     }
 
+    /// The order that a path or a key has, of a sale that is over.
+    async fn had(&self, ask: Reserve) -> Result<OrderSn, Refusal> {
+        match self.parts.reader.look(move |conn| read::had(conn, &ask)).await {
+            Ok(had) => had.unwrap_or(Err(Refusal::Closed)),
+            Err(fault) => {
+                tracing::warn!(%fault, "an order of a closed sale could not be looked up");
+                Err(Refusal::Busy)
+            }
+        }
+    }
+
     async fn find(&self, sn: &OrderSn) -> Result<Option<Order>, Fault> {
         let sn = sn.clone();
         self.parts.reader.look(move |conn| read::order(conn, &sn)).await
@@ -185,7 +196,11 @@ impl Engine for Embedded {
             }
             #[cfg(test)]
             let path = reserve.path;
-            match shelf.ask(reserve, &self.parts.writer, now_ms())? {
+            let asked = match shelf.ask(reserve.clone(), &self.parts.writer, now_ms()) {
+                Err(Refusal::Closed) => return self.had(reserve).await,
+                asked => asked?,
+            };
+            match asked {
                 Asked::Told(sn) => Ok(sn),
                 #[cfg(test)]
                 Asked::Waits(_) if self.parts.answers_early.load(Ordering::Relaxed) => {
@@ -246,12 +261,7 @@ impl Engine for Embedded {
     }
 
     fn books<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Books>, Fault>> {
-        Box::pin(async move {
-            match self.shelf(goods) {
-                Some(shelf) => Ok(Some(accounts::books(&self.parts.writer, shelf).await?)),
-                None => Ok(None),
-            }
-        })
+        Box::pin(async move { Ok(self.shelf(goods).map(|shelf| shelf.books())) })
     }
 
     fn audit<'a>(&'a self, goods: &'a GoodsId, at_most: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {

@@ -3,10 +3,11 @@
 
 use super::load::read;
 use crate::books::{Audit, DeadLetter};
-use crate::engine::Fault;
+use crate::engine::{Fault, Reserve};
 use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
-use rusqlite::{Connection, OptionalExtension as _, Row};
+use crate::refusal::Refusal;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use tokio::sync::{mpsc, oneshot};
 
 const QUEUE_MAX: usize = 65_536;
@@ -58,6 +59,25 @@ pub(super) fn order(conn: &Connection, sn: &OrderSn) -> rusqlite::Result<Option<
         Some(order) => Ok(Some(order)),
         None => conn.prepare_cached(DEAD_ORDER)?.query_row([&sn], order_of).optional(),
     }
+}
+
+/// The order of a path, or of a user's key; a path of somebody else's is wrong.
+pub(super) fn had(conn: &Connection, ask: &Reserve) -> rusqlite::Result<Option<Result<OrderSn, Refusal>>> {
+    for table in ["sale_orders", "sale_dead"] {
+        let sql = format!(
+            "SELECT order_sn, user = ?3 FROM {table} WHERE goods = ?1 AND (path = ?2 OR (user = ?3 AND key = ?4))
+             ORDER BY path = ?2 DESC LIMIT 1"
+        );
+        let values = params![ask.goods.as_str(), ask.path, ask.user.as_str(), ask.key];
+        let found = conn.prepare_cached(&sql)?.query_row(values, |row| {
+            let sn = read(row, 0, str::parse)?;
+            Ok(if row.get(1)? { Ok(sn) } else { Err(Refusal::WrongPath) })
+        });
+        if let Some(found) = found.optional()? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// The columns of [`ORDER`].

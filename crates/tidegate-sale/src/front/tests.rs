@@ -95,7 +95,7 @@ async fn a_path_is_handed_out_and_refused_without_asking_anybody() {
     assert!(path("phone").await.is_ok(), "what nobody has told is not sold out");
     turn(SaleState::Open, Some(0));
     assert_eq!(path("phone").await, Err(Refusal::SoldOut));
-    turn(SaleState::Paused { reason: "a look".into() }, Some(0));
+    turn(SaleState::Open.paused("a look".into()), Some(0));
     assert_eq!(path("phone").await, Err(Refusal::Paused { reason: "a look".into() }));
     turn(SaleState::Warm, Some(3));
     assert_eq!(path("phone").await, Err(Refusal::NotOpenYet { opens_at: None }));

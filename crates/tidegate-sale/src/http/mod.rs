@@ -11,6 +11,7 @@ mod lang;
 mod orders;
 mod serve;
 mod stream;
+mod watchers;
 
 pub use serve::serve;
 
@@ -29,7 +30,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tidegate::guard::ClientIp;
-use tokio::sync::Semaphore;
+use watchers::Watchers;
 
 /// Orders that are watched at the same time, unless said.
 const STREAMS: usize = 10_000;
@@ -63,7 +64,7 @@ pub(crate) struct App {
     users: Box<dyn Authenticator>,
     admin: Option<AdminToken>,
     client_ip: ClientIp,
-    streams: Arc<Semaphore>,
+    watchers: Arc<Watchers>,
 }
 
 impl Http {
@@ -75,7 +76,7 @@ impl Http {
                 users: Box::new(users),
                 admin: None,
                 client_ip: ClientIp::peer(),
-                streams: Arc::new(Semaphore::new(STREAMS)),
+                watchers: Watchers::new(STREAMS),
             },
         }
     }
@@ -93,9 +94,9 @@ impl Http {
     }
 
     /// How many orders may be watched at the same time (server-sent events); 10,000 unless
-    /// said. Each holds a connection.
+    /// said, and eight for one user. Each holds a connection.
     pub fn streams(mut self, streams: usize) -> Self {
-        self.app.streams = Arc::new(Semaphore::new(streams.min(Semaphore::MAX_PERMITS)));
+        self.app.watchers = Watchers::new(streams);
         self
     }
 

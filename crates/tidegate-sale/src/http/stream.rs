@@ -3,6 +3,7 @@
 use super::App;
 use super::answer::NO_STORE;
 use super::orders::Shown;
+use super::watchers::Watching;
 use crate::front::SaleService;
 use crate::order::Order;
 use crate::refusal::Refusal;
@@ -12,7 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
 use std::convert::Infallible;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Nothing is said for longer than this: proxies give silent connections up.
@@ -29,19 +30,19 @@ struct Watch {
     last: Order,
     until: Instant,
     stopped: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
+    _watching: Watching,
 }
 
 /// The stream that begins with where the order stands now.
 pub(super) fn of(app: &App, order: Order) -> Result<Response, Refusal> {
-    let place = app.streams.clone().try_acquire_owned().map_err(|_| Refusal::Busy)?;
+    let watching = app.watchers.join(&order.user).ok_or(Refusal::Busy)?;
     let watch = Watch {
         service: app.service.clone(),
         last: order.clone(),
         next: Some(order),
         until: Instant::now() + LIFE,
         stopped: app.service.stopped(),
-        _place: place,
+        _watching: watching,
     };
     let mut answer =
         Sse::new(events(watch)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();

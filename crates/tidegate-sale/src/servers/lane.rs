@@ -127,7 +127,7 @@ fn read<'a>(shelf: &Shelf, answer: &'a str) -> Answer<'a> {
         "early" => Refusal::NotOpenYet { opens_at: known.sale.opens_at },
         "closed" => Refusal::Closed,
         "paused" => match &known.state {
-            SaleState::Paused { reason } => Refusal::Paused { reason: reason.clone().into() },
+            SaleState::Paused { reason, .. } => Refusal::Paused { reason: reason.clone().into() },
             _ => Refusal::Paused { reason: "held by an operator".into() },
         },
         _ => Refusal::Busy,

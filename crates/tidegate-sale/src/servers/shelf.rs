@@ -64,7 +64,7 @@ impl Row {
     /// What buyers meet.
     pub(super) fn shown(&self) -> SaleState {
         match (&self.held, &self.state) {
-            (Some(reason), SaleState::Warm | SaleState::Open) => SaleState::Paused { reason: reason.clone() },
+            (Some(reason), state @ (SaleState::Warm | SaleState::Open)) => state.paused(reason.clone()),
             (_, state) => state.clone(),
         }
     }

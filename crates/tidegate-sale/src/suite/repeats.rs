@@ -86,6 +86,15 @@ pub(crate) async fn a_used_path_tells_its_order_whatever_the_sale_does(place: im
     assert_eq!(engine.order(&sn).await.unwrap().unwrap().state, OrderState::Cancelled);
     change(&*engine, &phone(), Change::Close).await;
     told(&*engine, &used, "closed").await;
+    drop(engine);
+    place.reopen().await;
+    let engine = place.engine();
+    told(&*engine, &used, "closed, and started again").await;
+    let by_key = Reserve { key: used.key.clone(), ..ask(&*engine, "ann", 1) };
+    assert_eq!(engine.reserve(by_key).await, Ok(sn.clone()), "by its key");
+    let of_bob = Reserve { user: "bob".parse().unwrap(), ..used.clone() };
+    assert_eq!(engine.reserve(of_bob).await, Err(Refusal::WrongPath));
+    assert_eq!(engine.reserve(ask(&*engine, "cid", 1)).await, Err(Refusal::Closed));
     assert_eq!(at_rest(&*engine, 0).await.orders, 0);
 }
 

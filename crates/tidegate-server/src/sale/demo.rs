@@ -3,10 +3,13 @@
 use super::Args;
 use crate::terminal::plain;
 use anyhow::Context as _;
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
-use tidegate_sale::{Books, Change, GoodsId, Sale, SaleService, SaleState, Secret, SignedTokens, UserId};
+use tidegate_sale::{
+    Books, Change, GoodsId, Refusal, Sale, SaleService, SaleState, Secret, SignedTokens, UserId,
+};
 
 /// Who does this in the audit.
 const BY: &str = "tidegate sale";
@@ -21,6 +24,8 @@ pub(super) struct Demo<'a> {
     pub(super) secret: &'a Secret,
     /// The admin token, unless the operator knows it already.
     pub(super) admin: Option<&'a str>,
+    /// The sale was not there yet: this start has made it.
+    pub(super) is_made: Cell<bool>,
 }
 
 impl Demo<'_> {
@@ -28,19 +33,27 @@ impl Demo<'_> {
     pub(super) async fn prepare(&self, service: &SaleService) -> anyhow::Result<String> {
         let goods = &self.args.goods;
         let find = || service.sales().into_iter().find(|(sale, _)| sale.goods == *goods);
-        if find().is_none() {
-            service.create(self.sale(), BY).await.with_context(|| format!("the sale of {goods}"))?;
+        if find().is_none() && self.create(service).await? {
+            self.is_made.set(true);
         }
-        for (from, change) in [("draft", Change::Warm), ("warm", Change::Open)] {
-            let is_there =
-                find().is_some_and(|(sale, state)| state.to_string() == from && sale.opens_at.is_none());
-            if is_there {
+        // Only what this start has made is opened by it: another may be a draft for a reason.
+        for (from, change) in [(SaleState::Draft, Change::Warm), (SaleState::Warm, Change::Open)] {
+            if self.is_made.get() && find().is_some_and(|(_, state)| state == from) {
                 service.change(goods, change, BY).await.with_context(|| format!("the sale of {goods}"))?;
             }
         }
         let (sale, state) = find().context("the sale that was just made is gone")?;
         let books = service.books(goods).await?;
         Ok(self.told(&sale, &state, &books)?)
+    }
+
+    /// False if another process was first.
+    async fn create(&self, service: &SaleService) -> anyhow::Result<bool> {
+        match service.create(self.sale(), BY).await {
+            Ok(()) => Ok(true),
+            Err(Refusal::WrongState(_)) => Ok(false),
+            Err(refusal) => Err(refusal).with_context(|| format!("the sale of {}", self.args.goods)),
+        }
     }
 
     fn sale(&self) -> Sale {
@@ -87,6 +100,15 @@ impl Demo<'_> {
             SaleState::Closed => {
                 writeln!(out, "It is closed for good; start another one with --goods or --data.\n")
             }
+            SaleState::Draft => {
+                writeln!(
+                    out,
+                    "It is a draft; load and open it with\n\n{}{}",
+                    post("warm", "{}"),
+                    post("open", "{}")
+                )
+            }
+            SaleState::Warm => writeln!(out, "It is not open yet; open it with\n\n{}", post("open", "{}")),
             SaleState::Paused { .. } => writeln!(out, "It is paused; go on with\n\n{}", post("resume", "{}")),
             _ if books.left == 0 => {
                 writeln!(

@@ -7,6 +7,7 @@ use crate::exit::{CODES, Ended, Usage};
 use anyhow::Context as _;
 use demo::Demo;
 use folder::Folder;
+use std::cell::Cell;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Connections at the same time. Each takes some kilobytes, and a file of the system's.
 const CONNECTIONS: &str = "20000 concurrent";
+/// Of them, for one address (an IPv6 one by its /64): nobody takes all of them alone. Behind a
+/// proxy all come from one.
+const CONNECTIONS_BY_CLIENT: &str = "2000 concurrent";
 
 const HELP: &str = "\
 Limits are written as in `1000/s burst 1s wait 1s`; `off` is none. The sale is made when it is
@@ -102,7 +106,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let given =
         args.admin_token.as_deref().map(AdminToken::new).transpose().map_err(|error| usage(&error))?;
     more_files();
-    let listener = listen(args.listen).await?;
+    let listener = listen(args.listen, args.trusted_proxy.is_empty()).await?;
     let at = listener.local_addr()?;
     let folder = Folder::open(&args.data)?;
     let (admin, kept) = match given {
@@ -114,7 +118,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     };
     let service = start(&args, &folder).await?;
     folder.share_secret(service.secret())?;
-    let demo = Demo { args: &args, at, secret: service.secret(), admin: kept.as_deref() };
+    let demo =
+        Demo { args: &args, at, secret: service.secret(), admin: kept.as_deref(), is_made: Cell::new(false) };
     let told = match tokio::time::timeout(PATIENCE, prepared(&demo, &service)).await {
         Ok(Ok(told)) => told,
         failed => {
@@ -176,11 +181,16 @@ async fn start(args: &Args, folder: &Folder) -> anyhow::Result<SaleService> {
     })
 }
 
-async fn listen(at: SocketAddr) -> anyhow::Result<Listener> {
+async fn listen(at: SocketAddr, is_direct: bool) -> anyhow::Result<Listener> {
     let listener = Listener::bind(at).await;
     let listener =
         listener.with_context(|| format!("cannot listen on {at}; choose another with --listen"))?;
-    Ok(listener.connections(Limiter::new().gate("connections", CONNECTIONS)?)?)
+    let limiter = Limiter::new();
+    let listener = listener.connections(limiter.gate("connections", CONNECTIONS)?)?;
+    if !is_direct {
+        return Ok(listener);
+    }
+    Ok(listener.connections_by_client(limiter.gate("connections.client", CONNECTIONS_BY_CLIENT)?)?)
 }
 
 /// Ends at the first signal to end. A second one ends the program at once.

@@ -68,6 +68,9 @@ pub(super) fn differences(before: &Books, after: &Books, given: &Given, units_ea
     if given.changed > 0 {
         all.push(format!("users who repeated a request and got another number: {}", given.changed));
     }
+    if given.refused > 0 {
+        all.push(format!("users who repeated a request and were refused: {}", given.refused));
+    }
     all.extend(given.examples.iter().map(|example| format!("for example: {example}")));
     all
 }

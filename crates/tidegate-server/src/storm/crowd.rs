@@ -205,6 +205,9 @@ impl Crowd {
         if reply.status != 200 {
             tally.refusals.record(action.due_us, now_us);
             if !matches!(reply.status, 425 | 429 | 503) {
+                if let Step::Again { order, .. } = &action.step {
+                    tally.given.refused(order, (reply.status, answer.code), action.user);
+                }
                 return tally.end(&action);
             }
             let told = reply.retry_after_s.map_or(RETRY_AFTER, Duration::from_secs);

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tidegate::Limit;
 use tokio::time::Instant;
 
 /// How long orders may take to leave the flight after the storm.
@@ -34,6 +35,17 @@ pub(super) async fn books(wire: &mut Wire, requests: &Requests, target: &Target)
         let hint = if reply.status == 404 { "; say which goods with --goods" } else { "" };
         format!("no books at {target}: HTTP {}, {text}{hint}", reply.status)
     })
+}
+
+/// How many the sale says that it lets in; none if it does not say.
+pub(super) async fn rate(wire: &mut Wire, requests: &Requests) -> Option<Limit> {
+    #[derive(Deserialize)]
+    struct Shown {
+        rate: String,
+    }
+    requests.sale(&mut wire.out);
+    let reply = wire.exchange().await.ok().filter(|reply| reply.status == 200)?;
+    Answer::read(wire.body(&reply)).parse::<Shown>()?.rate.parse().ok()
 }
 
 /// The books once nothing is in flight any more, or after a while.

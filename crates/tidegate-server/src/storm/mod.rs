@@ -6,6 +6,7 @@
 
 mod answer;
 mod books;
+mod bound;
 mod crowd;
 mod inspect;
 mod reply;
@@ -48,9 +49,10 @@ Arrivals never wait for answers, and latencies count from the moment that was me
 stalls cannot hide it. \"sent late by\" is the part of it that passed before the request was sent:
 the timer's millisecond, and waiting for a free connection.
 
-In the end the books of the sale (GET /sale/{goods}/books, read before and after) must add up, know of
-every unit that the crowd was given a number for, and no number may have been given twice: otherwise
-it prints what differs, and exits with 1.
+In the end the books of the sale (GET /sale/{goods}/books, read before and after) must add up and know of
+every unit that the crowd was given a number for, no number may have been given twice, up to
+--check-orders of them are looked up one by one, and no window of 100 ms, 1 s, 5 s or 20 s may hold more
+paths than the sale's rate allows: otherwise it prints what differs, and exits with 1.
 
 Examples:
   tidegate sale                                        in one terminal, and in another:
@@ -107,7 +109,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
     timeout: Duration,
     /// Look up to so many of the given orders up in the end.
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 10_000)]
     check_orders: u32,
     /// The same seed has the same arrivals. Chosen at random unless given.
     #[arg(long, value_name = "N")]
@@ -158,6 +160,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let requests = Rc::new(Requests::new(&args.url, &args.goods, args.units, crowd, tokens));
     let mut beside = Wire::new(address, args.timeout);
     let before = inspect::books(&mut beside, &requests, &args.url).await?;
+    let rate = inspect::rate(&mut beside, &requests).await;
     let wires = connect(&args, address).await?;
     let connections = wires.len();
     let (outcome, cpu) = storm(&args, plan.clone(), requests.clone(), wires).await?;
@@ -169,6 +172,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
         Err(error) => vec![format!("the books could not be read in the end: {error:#}")],
     };
     differences.extend(checked.differences.iter().cloned());
+    // One that was changed meanwhile is no measure.
+    let rate = match (rate, inspect::rate(&mut beside, &requests).await) {
+        (Some(before), Some(after)) if before == after => Some(before),
+        _ => None,
+    };
+    if let Some(rate) = &rate {
+        differences.extend(bound::overruns(rate, &outcome.tally));
+    }
     let report = Report {
         target: args.url.to_string(),
         goods: &args.goods,
@@ -177,6 +188,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
         units_each: args.units,
         outcome: &outcome,
         cpu,
+        rate: rate.as_ref(),
         before: &before,
         after: after.as_ref().ok(),
         checked: &checked,

@@ -6,6 +6,7 @@ use super::inspect::Checked;
 use super::tally::{Latencies, a_second};
 use serde_json::{Value, json};
 use std::time::Duration;
+use tidegate::Limit;
 
 /// All that is told.
 pub(super) struct Report<'a> {
@@ -17,6 +18,8 @@ pub(super) struct Report<'a> {
     pub(super) outcome: &'a Outcome,
     /// Of this process, during the storm.
     pub(super) cpu: Duration,
+    /// What the sale lets in, if it says so and it was not changed.
+    pub(super) rate: Option<&'a Limit>,
     pub(super) before: &'a Books,
     pub(super) after: Option<&'a Books>,
     pub(super) checked: &'a Checked,
@@ -88,6 +91,7 @@ impl Report<'_> {
                 "count": tally.admitted_at_us.len(),
                 "most_in_a_second": most,
                 "median_a_second": median,
+                "rate": self.rate.map(ToString::to_string),
             },
             "orders": {
                 "given": tally.given.len(),
@@ -95,6 +99,7 @@ impl Report<'_> {
                 "given_twice": tally.given.twice,
                 "repeated": tally.given.repeated,
                 "changed_on_repeat": tally.given.changed,
+                "refused_on_repeat": tally.given.refused,
                 "in_doubt": tally.in_doubt,
                 "checked": self.checked.by_state,
             },

@@ -54,6 +54,12 @@ impl Requests {
         let _ = write!(out, "GET /sale/{}/books {}\r\n", self.goods, self.host);
     }
 
+    /// `/sale/{goods}`, likewise.
+    pub(super) fn sale(&self, out: &mut Vec<u8>) {
+        out.clear();
+        let _ = write!(out, "GET /sale/{} {}\r\n", self.goods, self.host);
+    }
+
     /// One order, as its owner.
     pub(super) fn order(&self, order: &str, user: u32, out: &mut Vec<u8>) {
         out.clear();

@@ -59,9 +59,13 @@ impl Report<'_> {
             "admitted paths",
             tally.admitted_at_us.len() as u64,
             format!(
-                "at most {} in any second, median {} a second",
+                "at most {} in any second, median {} a second; {}",
                 grouped(most as u64),
-                grouped(median as u64)
+                grouped(median as u64),
+                match self.rate {
+                    Some(rate) => format!("judged by {rate}"),
+                    None => "the rate is not known".to_owned(),
+                }
             ),
         );
         row(

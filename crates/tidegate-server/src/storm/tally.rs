@@ -1,9 +1,11 @@
 //! What the crowd has seen: counts, latencies, and every order number.
 
+use super::bound::most_within;
 use super::reply::Fault;
 use super::schedule::Action;
 use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 /// Longer latencies count as this: one hour.
 const LATENCY_MAX_US: u64 = 3_600_000_000;
@@ -105,7 +107,9 @@ pub(super) struct Given {
     pub(super) twice: u64,
     /// A user who repeated the request, and got another number.
     pub(super) changed: u64,
-    /// Users who repeated it.
+    /// A user who repeated it, and got a refusal.
+    pub(super) refused: u64,
+    /// Users who repeated it, and got a number.
     pub(super) repeated: u64,
     /// Some of the mistakes, in words.
     pub(super) examples: Vec<String>,
@@ -142,6 +146,12 @@ impl Given {
         }
     }
 
+    /// The request was repeated, and the number that came before it was not told again.
+    pub(super) fn refused(&mut self, first: &str, (status, code): Code, user: u32) {
+        self.refused += 1;
+        self.example(|| format!("user {user} got {first}, and {status} ({code}) for the same request again"));
+    }
+
     fn example(&mut self, text: impl FnOnce() -> String) {
         if self.examples.len() < EXAMPLES_MAX {
             self.examples.push(text());
@@ -154,18 +164,11 @@ impl Given {
 pub(super) fn a_second(admitted_at_us: &[u64]) -> (usize, usize) {
     const SECOND_US: u64 = 1_000_000;
     let (Some(first), Some(last)) = (admitted_at_us.first(), admitted_at_us.last()) else { return (0, 0) };
-    let (mut most, mut begin) = (0, 0);
-    for (end, at) in admitted_at_us.iter().enumerate() {
-        while admitted_at_us[begin] + SECOND_US <= *at {
-            begin += 1;
-        }
-        most = most.max(end + 1 - begin);
-    }
     let second = |at: u64| usize::try_from((at - first) / SECOND_US).unwrap_or(usize::MAX);
     let mut counts = vec![0; second(*last) + 1];
     admitted_at_us.iter().for_each(|at| counts[second(*at)] += 1);
     counts.sort_unstable();
-    (most, counts[counts.len() / 2])
+    (most_within(admitted_at_us, Duration::from_micros(SECOND_US)), counts[counts.len() / 2])
 }
 
 #[cfg(test)]
@@ -182,17 +185,17 @@ mod tests {
         given.order("g-1-1", 3);
         given.again("g-1-2", "g-1-3", 2);
         assert_eq!((given.len(), given.twice, given.changed, given.repeated), (3, 1, 1, 2));
-        assert_eq!(given.examples.len(), 2, "{:?}", given.examples);
+        given.refused("g-1-1", (404, 40_402), 1);
+        assert_eq!((given.len(), given.refused, given.repeated), (3, 1, 2));
+        assert_eq!(given.examples.len(), 3, "{:?}", given.examples);
         assert_eq!(given.sample(2).len(), 2);
     }
 
     #[test]
-    fn the_busiest_second_may_begin_anywhere() {
+    fn the_median_second_counts_from_the_first() {
         assert_eq!(a_second(&[]), (0, 0));
         assert_eq!(a_second(&[5]), (1, 1));
-        // Half a second apart, and three at once across a whole second's boundary.
         assert_eq!(a_second(&[0, 500_000, 999_999, 1_000_000, 1_000_001, 2_500_000]), (4, 2));
-        assert_eq!(a_second(&[0, 1_000_000, 2_000_000]), (1, 1), "a second's end is not in it");
     }
 
     #[test]

@@ -6,9 +6,10 @@ const SMALL: &str = "--users 400 --duration 500ms --think 20ms --connections 16"
 
 #[test]
 fn an_honest_sale_balances() {
-    let sale = Sale::start(Ways { stock: 100, ..Ways::default() });
+    let sale = Sale::start(Ways { stock: 100, tells_a_rate: Some("2000/s"), ..Ways::default() });
     let told = sale.storm(&format!("{SMALL} --repeat 100 --check-orders 60"));
     assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(told.json["admissions"]["rate"], "2000/s", "it is judged by it");
     assert!(told.out.contains("\nbalanced: ") && told.err.is_empty(), "{told:?}");
     assert_eq!(told.json["balanced"], true);
     assert_eq!((told.number("/arrivals"), told.number("/unsent"), told.number("/retries")), (400, 0, 0));
@@ -33,6 +34,8 @@ fn each_lie_is_noticed_and_told() {
     let lies = [
         (Ways { gives_a_number_twice: true, ..honest }, "given to more than one user: 1"),
         (Ways { changes_on_repeat: true, ..honest }, "repeated a request and got another number: 100"),
+        (Ways { refuses_on_repeat: true, ..honest }, "repeated a request and were refused: 100"),
+        (Ways { tells_a_rate: Some("10/s burst 1"), ..honest }, "and at 10/s burst 1 at most"),
         (Ways { forgets_an_order: true, ..honest }, "for 100 units, but the books know of 99"),
         (Ways { miscounts: true, ..honest }, "are 101"),
         (Ways { knows_no_order: true, ..honest }, "does not know as such: 7"),

@@ -32,6 +32,10 @@ pub(crate) struct Ways {
     pub(crate) loses_first_answer: bool,
     /// The second order gets the first one's number.
     pub(crate) gives_a_number_twice: bool,
+    /// Paths are given out to everybody, whatever the rate that it tells.
+    pub(crate) tells_a_rate: Option<&'static str>,
+    /// Whoever repeats an order is refused.
+    pub(crate) refuses_on_repeat: bool,
     /// Whoever repeats an order gets another number.
     pub(crate) changes_on_repeat: bool,
     /// The first order is in no book, though the books add up.
@@ -75,6 +79,7 @@ impl Sale {
             .route("/randomPath", get(path))
             .route("/{path}/decrStock", post(order))
             .route("/orders/{number}", get(look_up))
+            .route("/sale/{goods}", get(shown))
             .route("/sale/{goods}/books", get(books))
             .with_state(shared.clone());
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -199,6 +204,7 @@ async fn order(
     let (number, is_new) = {
         let mut books = sale.books.lock().unwrap();
         match books.orders.get(&path).cloned() {
+            Some(_) if sale.ways.refuses_on_repeat => return say(404, 40402, ()),
             Some(number) if sale.ways.changes_on_repeat => (format!("{number}b"), false),
             Some(number) => (number, false),
             None if books.orders.len() as u64 >= sale.ways.stock => return say(410, 41001, ()),
@@ -233,6 +239,13 @@ async fn look_up(
         200,
         json!({ "order_sn": number, "goods_id": GOODS, "quantity": 1, "state": "placed", "reason": null }),
     )
+}
+
+async fn shown(State(sale): State<Arc<Shared>>) -> Response {
+    match sale.ways.tells_a_rate {
+        Some(rate) => say(200, 200, json!({ "goods": GOODS, "rate": rate })),
+        None => say(404, 40401, ()),
+    }
 }
 
 async fn books(State(sale): State<Arc<Shared>>, Path(goods): Path<String>) -> Response {

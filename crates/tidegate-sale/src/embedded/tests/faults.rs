@@ -2,7 +2,7 @@
 
 use super::{Commit, OnFile};
 use crate::books::Books;
-use crate::engine::{AdminError, Engine, Reserve};
+use crate::engine::{AdminError, Engine, Reserve, Turn};
 use crate::goods::GoodsId;
 use crate::refusal::Refusal;
 use crate::sale::{Change, Sale, SaleState};
@@ -68,7 +68,7 @@ async fn unknown(commit: Commit) -> (OnFile, Books) {
     assert_eq!(engine.reserve(lost.clone()).await, Err(Refusal::Busy));
     let paused = engine.known(&phone()).unwrap();
     assert!(
-        matches!(&paused.state, SaleState::Paused { reason } if reason.contains("did not say")),
+        matches!(&paused.state, SaleState::Paused { reason, .. } if reason.contains("did not say")),
         "{paused:?}"
     );
     let other = engine.reserve(ask(&*engine, "cid", 1)).await;
@@ -97,6 +97,33 @@ async fn an_unknown_end_pauses_and_going_on_reads_what_was_not_written() {
     let (place, books) = unknown(Commit::UnknownAndUndone).await;
     assert_eq!((books.orders, books.placed, books.left, books.is_balanced()), (1, 1, 99, true));
     buy(&*place.engine(), "bob", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_is_closed_in_doubt_finds_out_what_was_written() {
+    for closes_first in [false, true] {
+        let place = OnFile::start().await;
+        let engine = place.engine();
+        open(&*engine, sale(100)).await;
+        let ann = buy(&*engine, "ann", 1).await;
+        if closes_first {
+            change(&*engine, &phone(), Change::Close).await;
+        }
+        place.engine.parts.commits.lock().unwrap().push(Commit::UnknownButDone);
+        if closes_first {
+            // Giving an order up moves units of a closed sale, too.
+            assert!(engine.turn(&ann.order_sn, Turn::Cancel).await.is_err());
+            change(&*engine, &phone(), Change::Resume).await;
+        } else {
+            assert_eq!(engine.reserve(ask(&*engine, "bob", 2)).await, Err(Refusal::Busy));
+            change(&*engine, &phone(), Change::Close).await;
+        }
+        let books = at_rest(&*engine, 0).await;
+        let placed = if closes_first { 0 } else { 3 };
+        assert_eq!((books.placed, books.is_balanced()), (placed, true), "{books:?}");
+        assert_eq!(engine.known(&phone()).unwrap().state, SaleState::Closed);
+        assert!(!place.engine.shelf(&phone()).unwrap().with(|ledger| ledger.is_in_doubt));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,7 +197,7 @@ async fn a_lost_row_pauses_the_sale_and_it_stays_so() {
 
 async fn paused(engine: &dyn Engine) -> String {
     until("the sale is paused", async || match &engine.known(&phone()).unwrap().state {
-        SaleState::Paused { reason } => Some(reason.clone()),
+        SaleState::Paused { reason, .. } => Some(reason.clone()),
         _ => None,
     })
     .await

@@ -140,7 +140,7 @@ async fn at_rest_but_dead(engine: &ServersEngine) -> crate::books::Books {
 async fn held(engine: &ServersEngine) -> String {
     let mut reason = None;
     until("the sale is held", async || {
-        if let SaleState::Paused { reason: why } = &engine.known(&phone()).unwrap().state {
+        if let SaleState::Paused { reason: why, .. } = &engine.known(&phone()).unwrap().state {
             reason = Some(why.clone());
         }
         reason.is_some()

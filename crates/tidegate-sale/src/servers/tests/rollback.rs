@@ -70,7 +70,7 @@ async fn without_the_fence_numbers_are_given_twice_and_the_books_show_it() {
     until("it looks well", async || engine.known(&phone()).is_some_and(|known| known.left.is_some())).await;
     // Three more have arrived than this Redis has given out.
     until("it is held", async || {
-        matches!(&engine.known(&phone()).unwrap().state, SaleState::Paused { reason } if reason.contains("never gave out"))
+        matches!(&engine.known(&phone()).unwrap().state, SaleState::Paused { reason, .. } if reason.contains("never gave out"))
     })
     .await;
     let books = engine.books(&phone()).await.unwrap().unwrap();

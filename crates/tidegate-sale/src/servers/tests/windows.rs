@@ -205,7 +205,7 @@ async fn without_a_memory_of_returns_they_come_back_twice() {
     let survivor = engine(&config).await;
     until("the sale is held", async || {
         let known = survivor.known(&phone()).unwrap();
-        matches!(&known.state, SaleState::Paused { reason } if reason.contains("do not balance"))
+        matches!(&known.state, SaleState::Paused { reason, .. } if reason.contains("do not balance"))
     })
     .await;
     let books = survivor.books(&phone()).await.unwrap().unwrap();
