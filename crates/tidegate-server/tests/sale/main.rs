@@ -2,103 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-use rustix::process::{Pid, Signal, kill_process};
+mod faults;
+mod running;
+
+use running::{PATIENCE, Running, shell, tidegate};
+use rustix::process::Signal;
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::Duration;
 use testkit::servers::{PostgresServer, RabbitServer, RedisServer, wait_until};
-
-/// For machines that are busy with other things.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A sale that runs, and what it has printed so far.
-struct Running {
-    child: Child,
-    out: BufReader<ChildStdout>,
-    printed: String,
-}
-
-fn tidegate(folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command
-        .arg("sale")
-        .args(args)
-        .current_dir(folder)
-        .env_remove("TIDEGATE_ADMIN_TOKEN")
-        .stdin(Stdio::null());
-    command
-}
-
-impl Running {
-    /// Starts it on a port that the system chooses, and reads up to the last line.
-    fn start(folder: &Path, args: &[&str]) -> Self {
-        let args = [&["--listen", "127.0.0.1:0"], args].concat();
-        let mut child =
-            tidegate(folder, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut printed = String::new();
-        while !printed.contains("docs/sale.md") {
-            if out.read_line(&mut printed).unwrap() == 0 {
-                let mut error = String::new();
-                child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-                panic!("it ended: {printed}{error}");
-            }
-        }
-        Self { child, out, printed }
-    }
-
-    /// The indented lines below the one that begins so.
-    fn lines(&self, below: &str) -> Vec<&str> {
-        let lines = self.printed.lines().skip_while(|line| !line.starts_with(below));
-        let lines: Vec<&str> =
-            lines.skip(2).take_while(|line| line.starts_with("  ")).map(str::trim_start).collect();
-        assert!(!lines.is_empty(), "{below} in {}", self.printed);
-        lines
-    }
-
-    /// What stands behind this word.
-    fn word(&self, name: &str) -> &str {
-        let line = self.printed.lines().find_map(|line| line.trim_start().strip_prefix(name));
-        line.unwrap_or_else(|| panic!("{name} in {}", self.printed)).trim()
-    }
-
-    fn books(&self) -> Value {
-        let told: Value = serde_json::from_str(&shell(&format!("curl -sS {}", self.word("books")))).unwrap();
-        assert_eq!(told["data"]["balanced"], true, "{told}");
-        told["data"].clone()
-    }
-
-    /// Ends it by this signal, which has to go well; the rest of what it printed.
-    fn end(mut self, signal: Signal) -> String {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-        let mut ended = None;
-        wait_until("it has ended", PATIENCE, || {
-            ended = self.child.try_wait().unwrap();
-            ended.is_some()
-        });
-        let (mut out, mut error) = (String::new(), String::new());
-        self.out.read_to_string(&mut out).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-        assert_eq!(ended.unwrap().code(), Some(0), "{out}{error}");
-        out
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn shell(script: &str) -> String {
-    let Output { status, stdout, stderr } = Command::new("sh").args(["-ec", script]).output().unwrap();
-    let (out, error) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-    assert!(status.success(), "{script}\n{out}{error}");
-    out
-}
 
 #[test]
 fn what_is_printed_buys_and_a_restart_keeps_it() {
@@ -128,6 +38,22 @@ fn what_is_printed_buys_and_a_restart_keeps_it() {
     shell(&again.lines("Buy from it").join("\n"));
     assert_eq!(again.books()["left"], 9_998);
     again.end(Signal::INT);
+}
+
+/// A restart opens nothing that an operator has not opened.
+#[test]
+fn what_was_left_as_a_draft_stays_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Running::start(folder.path(), &[]);
+    first.admin("sales", r#"{"goods":"later","total":5}"#);
+    first.end(Signal::TERM);
+    let again = Running::start(folder.path(), &["--goods", "later"]);
+    assert!(again.printed.starts_with("The sale of later is draft: 5 of 5"), "{}", again.printed);
+    for line in again.lines("It is a draft") {
+        shell(&line.replace("ADMIN-TOKEN", again.word("admin token")));
+    }
+    assert!(shell(&again.lines("Buy from it").join("\n")).contains("order later-"));
+    again.end(Signal::TERM);
 }
 
 /// Two processes on the same servers, as in production: what one sells the other knows.

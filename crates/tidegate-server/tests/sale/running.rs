@@ -1,0 +1,120 @@
+//! The program `tidegate sale`, started as its users do.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+use testkit::servers::wait_until;
+
+/// For machines that are busy with other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A sale that runs, and what it has printed so far.
+pub(crate) struct Running {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    pub(crate) printed: String,
+}
+
+pub(crate) fn tidegate(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command
+        .arg("sale")
+        .args(args)
+        .current_dir(folder)
+        .env_remove("TIDEGATE_ADMIN_TOKEN")
+        .stdin(Stdio::null());
+    command
+}
+
+impl Running {
+    /// Where it answers.
+    pub(crate) fn url(&self) -> &str {
+        self.word("books").trim_end_matches("/sale/demo/books")
+    }
+
+    /// A call of the admin API; what it answers as `data`.
+    pub(crate) fn admin(&self, what: &str, body: &str) -> Value {
+        let (token, url) = (self.word("admin token"), self.url());
+        let script = format!("curl -sS -H 'Authorization: Bearer {token}' -d '{body}' {url}/admin/{what}");
+        let told: Value = serde_json::from_str(&shell(&script)).unwrap();
+        assert_eq!(told["code"], 200, "{what}: {told}");
+        told["data"].clone()
+    }
+
+    /// Starts it on a port that the system chooses, and reads up to the last line.
+    pub(crate) fn start(folder: &Path, args: &[&str]) -> Self {
+        let args = [&["--listen", "127.0.0.1:0"], args].concat();
+        let mut child =
+            tidegate(folder, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut printed = String::new();
+        while !printed.contains("docs/sale.md") {
+            if out.read_line(&mut printed).unwrap() == 0 {
+                let mut error = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+                panic!("it ended: {printed}{error}");
+            }
+        }
+        Self { child, out, printed }
+    }
+
+    /// The indented lines below the one that begins so.
+    pub(crate) fn lines(&self, below: &str) -> Vec<&str> {
+        let lines = self.printed.lines().skip_while(|line| !line.starts_with(below));
+        let lines: Vec<&str> =
+            lines.skip(2).take_while(|line| line.starts_with("  ")).map(str::trim_start).collect();
+        assert!(!lines.is_empty(), "{below} in {}", self.printed);
+        lines
+    }
+
+    /// What stands behind this word.
+    pub(crate) fn word(&self, name: &str) -> &str {
+        let line = self.printed.lines().find_map(|line| line.trim_start().strip_prefix(name));
+        line.unwrap_or_else(|| panic!("{name} in {}", self.printed)).trim()
+    }
+
+    /// The books, if they can be read now.
+    pub(crate) fn books_now(&self) -> Option<Value> {
+        let script = format!("curl -sS --max-time 5 {} || true", self.word("books"));
+        let told: Value = serde_json::from_str(&shell(&script)).ok()?;
+        (told["code"] == 200).then(|| told["data"].clone())
+    }
+
+    pub(crate) fn books(&self) -> Value {
+        let told: Value = serde_json::from_str(&shell(&format!("curl -sS {}", self.word("books")))).unwrap();
+        assert_eq!(told["data"]["balanced"], true, "{told}");
+        told["data"].clone()
+    }
+
+    /// Ends it by this signal, which has to go well; the rest of what it printed.
+    pub(crate) fn end(mut self, signal: Signal) -> String {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let mut ended = None;
+        wait_until("it has ended", PATIENCE, || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        let (mut out, mut error) = (String::new(), String::new());
+        self.out.read_to_string(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        assert_eq!(ended.unwrap().code(), Some(0), "{out}{error}");
+        out
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn shell(script: &str) -> String {
+    let Output { status, stdout, stderr } = Command::new("sh").args(["-ec", script]).output().unwrap();
+    let (out, error) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+    assert!(status.success(), "{script}\n{out}{error}");
+    out
+}
