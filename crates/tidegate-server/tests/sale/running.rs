@@ -46,7 +46,12 @@ impl Running {
 
     /// Starts it on a port that the system chooses, and reads up to the last line.
     pub(crate) fn start(folder: &Path, args: &[&str]) -> Self {
-        let args = [&["--listen", "127.0.0.1:0"], args].concat();
+        Self::start_at("127.0.0.1:0", folder, args)
+    }
+
+    /// The same at this address.
+    pub(crate) fn start_at(address: &str, folder: &Path, args: &[&str]) -> Self {
+        let args = [&["--listen", address], args].concat();
         let mut child =
             tidegate(folder, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
