@@ -106,14 +106,13 @@ impl Admission {
         let (shared, narrow) = verdict.decisions().split_last().unzip();
         let is_for_the_crowd = shared.is_some_and(|decision| !decision.is_allowed())
             && narrow.is_some_and(|narrow| narrow.iter().all(Decision::is_allowed));
-        let turn = if is_for_the_crowd {
-            // Each stands in it once, however often they ask: nobody makes it longer for all.
-            let units = u64::from(door.joined.check(user.as_str()).is_allowed());
-            door.line.join(now_ms(), &known.sale.rate, units)
-        } else {
-            Duration::ZERO
-        };
-        Err(Refusal::Limited { retry_after: own.max(turn) })
+        if !is_for_the_crowd {
+            return Err(Refusal::Limited { retry_after: own, ahead: None });
+        }
+        // Each stands in it once, however often they ask: nobody makes it longer for all.
+        let units = u64::from(door.joined.check(user.as_str()).is_allowed());
+        let turn = door.line.join(now_ms(), &known.sale.rate, units);
+        Err(Refusal::Limited { retry_after: own.max(turn.after), ahead: Some(turn.ahead) })
     }
 
     /// The way into a sale, with the rate that is in force now.

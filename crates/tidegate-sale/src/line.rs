@@ -23,16 +23,26 @@ pub(crate) struct Line {
     end_us: AtomicU64,
 }
 
+/// Where somebody stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) after: Duration,
+    /// So many come before.
+    pub(crate) ahead: u64,
+}
+
 impl Line {
-    /// So many more; how long until the turn of the last.
-    pub(crate) fn join(&self, now_ms: u64, rate: &Limit, units: u64) -> Duration {
+    /// So many more; the turn of the last.
+    pub(crate) fn join(&self, now_ms: u64, rate: &Limit, units: u64) -> Turn {
         let now_us = now_ms.saturating_mul(1_000);
-        let each_us = rate.period_us().div_ceil(rate.amount().max(1)).saturating_mul(units);
+        let each_us = rate.period_us().div_ceil(rate.amount().max(1));
+        let more_us = each_us.saturating_mul(units);
         // Also where the clock was set back.
         let latest = now_us.saturating_add(u64::try_from(LONGEST.as_micros()).unwrap_or(u64::MAX));
-        let turn = |end: u64| end.max(now_us).saturating_add(each_us).min(latest);
+        let turn = |end: u64| end.max(now_us).saturating_add(more_us).min(latest);
         let joined = self.end_us.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |end| Some(turn(end)));
-        Duration::from_micros(joined.map_or(0, turn) - now_us)
+        let after_us = joined.map_or(0, turn) - now_us;
+        Turn { after: Duration::from_micros(after_us), ahead: (after_us / each_us.max(1)).saturating_sub(1) }
     }
 }
 
@@ -46,29 +56,33 @@ mod tests {
         "1000/s burst 1s wait 1s".parse().unwrap()
     }
 
+    fn turn(ms: u64, ahead: u64) -> Turn {
+        Turn { after: Duration::from_millis(ms), ahead }
+    }
+
     #[test]
     fn those_who_are_turned_away_come_back_one_after_the_other() {
         let line = Line::default();
         let turns: Vec<_> = (0..5_000).map(|_| line.join(NOW, &rate(), 1)).collect();
-        let expected: Vec<_> = (1..=5_000).map(Duration::from_millis).collect();
+        let expected: Vec<_> = (0..5_000).map(|ahead| turn(ahead + 1, ahead)).collect();
         assert_eq!(turns, expected);
         // It moves on by itself, and nobody has to leave it.
-        assert_eq!(line.join(NOW + 2_000, &rate(), 1), Duration::from_millis(3_001));
+        assert_eq!(line.join(NOW + 2_000, &rate(), 1), turn(3_001, 3_000));
         // Who stands in it already is told its end, and makes it no longer.
-        assert_eq!(line.join(NOW + 2_000, &rate(), 0), Duration::from_millis(3_001));
-        assert_eq!(line.join(NOW + 60_000, &rate(), 1), Duration::from_millis(1));
+        assert_eq!(line.join(NOW + 2_000, &rate(), 0), turn(3_001, 3_000));
+        assert_eq!(line.join(NOW + 60_000, &rate(), 1), turn(1, 0));
     }
 
     #[test]
     fn nobody_is_told_to_wait_longer_than_the_longest() {
         let line = Line::default();
         let last = (0..100_000).map(|_| line.join(NOW, &rate(), 1)).last().unwrap();
-        assert_eq!(last, LONGEST);
+        assert_eq!(last, turn(30_000, 29_999));
         // Those beyond it do not make it longer.
-        assert_eq!(line.join(NOW + 1_000, &rate(), 1), Duration::from_millis(29_001));
+        assert_eq!(line.join(NOW + 1_000, &rate(), 1), turn(29_001, 29_000));
         let slow: Limit = "1/h".parse().unwrap();
-        assert_eq!(Line::default().join(NOW, &slow, 1), LONGEST);
+        assert_eq!(Line::default().join(NOW, &slow, 1), turn(30_000, 0));
         // The clock was set back by an hour.
-        assert_eq!(line.join(NOW - 3_600_000, &rate(), 1), LONGEST);
+        assert_eq!(line.join(NOW - 3_600_000, &rate(), 1), turn(30_000, 29_999));
     }
 }

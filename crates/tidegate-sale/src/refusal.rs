@@ -57,6 +57,8 @@ pub enum Refusal {
     Limited {
         /// After this.
         retry_after: Duration,
+        /// About so many come before; none if it is this buyer's own limit.
+        ahead: Option<u64>,
     },
     /// Held by an operator, or by the books.
     #[error("paused: {reason}")]
@@ -99,7 +101,7 @@ impl Refusal {
     /// When it makes sense to try again; none if it never does, or nobody knows.
     pub fn retry_after(&self, now_ms: u64) -> Option<Duration> {
         match self {
-            Self::Limited { retry_after } => Some(*retry_after),
+            Self::Limited { retry_after, .. } => Some(*retry_after),
             Self::NotOpenYet { opens_at: Some(opens) } => {
                 Some(Duration::from_millis(opens.saturating_sub(now_ms)))
             }
@@ -150,7 +152,7 @@ mod tests {
             Refusal::SoldOut,
             Refusal::NotOpenYet { opens_at: None },
             Refusal::Closed,
-            Refusal::Limited { retry_after: Duration::from_millis(1) },
+            Refusal::Limited { retry_after: Duration::from_millis(1), ahead: None },
             Refusal::Paused { reason: "x".into() },
             Refusal::Busy,
         ];

@@ -55,14 +55,14 @@ fn refused_body(refusal: &Refusal, lang: Lang, now: u64) -> Bytes {
     #[serde(untagged)]
     enum Data {
         Opens { opens_at: Option<u64>, now: u64 },
-        Limited { retry_after_ms: u64 },
+        Limited { retry_after_ms: u64, ahead: Option<u64> },
         Nothing,
     }
     let data = match refusal {
         Refusal::NotOpenYet { opens_at } => Data::Opens { opens_at: *opens_at, now },
-        Refusal::Limited { retry_after } => {
+        Refusal::Limited { retry_after, ahead } => {
             let ms = retry_after.as_micros().div_ceil(1000);
-            Data::Limited { retry_after_ms: u64::try_from(ms).unwrap_or(u64::MAX) }
+            Data::Limited { retry_after_ms: u64::try_from(ms).unwrap_or(u64::MAX), ahead: *ahead }
         }
         _ => Data::Nothing,
     };
@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn times_to_come_back_are_rounded_up() {
-        let limited = |us| Refusal::Limited { retry_after: Duration::from_micros(us) };
+        let limited = |us| Refusal::Limited { retry_after: Duration::from_micros(us), ahead: Some(7) };
         for (us, seconds, ms) in
             [(1, "1", 1), (1_000, "1", 1), (1_000_000, "1", 1_000), (1_000_001, "2", 1_001)]
         {
             let (answer, told) = told(&limited(us), Lang::En);
             assert_eq!(
                 (answer.headers()["retry-after"].to_str().unwrap(), &told["data"]),
-                (seconds, &serde_json::json!({ "retry_after_ms": ms }))
+                (seconds, &serde_json::json!({ "retry_after_ms": ms, "ahead": 7 }))
             );
         }
     }

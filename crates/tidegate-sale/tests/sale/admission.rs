@@ -41,7 +41,7 @@ async fn no_window_holds_more_paths_than_the_rate_lets_start() {
             asked.push((clock.now().as_micros(), 1));
             match place.service.random_path(&name, None, &goods()).await {
                 Ok(_) => starts.push((clock.now().as_micros(), 1)),
-                Err(Refusal::Limited { retry_after }) => assert!(!retry_after.is_zero()),
+                Err(Refusal::Limited { retry_after, .. }) => assert!(!retry_after.is_zero()),
                 Err(refusal) => panic!("{refusal}"),
             }
             tokio::task::yield_now().await;
@@ -59,6 +59,24 @@ async fn no_window_holds_more_paths_than_the_rate_lets_start() {
     assert!(starts.len() > 200, "the rate is used: {}", starts.len());
     // The same look at what was asked for finds too much: it can fail.
     assert!(overrun(&limit, &asked, slack).is_some());
+    place.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_user_stands_in_line_once_however_often_they_ask() {
+    let place = Place::with(|builder| builder.user_limit(None).ip_limit(None), |http| http).await;
+    place.begin(at("1/10s burst 1")).await;
+    place.path("ann").await.expect(200);
+    let ahead = async |name: &str| {
+        let told = place.path(name).await.expect(42_901);
+        (told.data["ahead"].as_u64().unwrap(), told.data["retry_after_ms"].as_u64().unwrap())
+    };
+    for _ in 0..50 {
+        let (ahead, ms) = ahead("bob").await;
+        assert!(ahead == 0 && ms <= 10_000, "bob makes it no longer: {ahead}, {ms} ms");
+    }
+    let (ahead, ms) = ahead("cem").await;
+    assert!(ahead <= 1 && (10_000..=20_000).contains(&ms), "one more does: {ahead}, {ms} ms");
     place.end().await;
 }
 
