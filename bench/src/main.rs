@@ -10,6 +10,7 @@ mod procfs;
 mod redis;
 mod report;
 mod rounds;
+mod sale;
 
 use clap::{Args, Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ Examples:
   cargo run --release --manifest-path bench/Cargo.toml -- inproc --case hot --rounds 5
   cargo run --release --manifest-path bench/Cargo.toml -- redis
   cargo run --release --manifest-path bench/Cargo.toml -- journal --case enqueue
+  cargo run --release --manifest-path bench/Cargo.toml -- sale --rounds 5
 
 Reading the result: `ratio` is ours against the best peer that answered correctly, or against the
 base that the case names; above 1 is better for us. It is the median of the rounds' ratios, and the
@@ -50,6 +52,9 @@ enum Suite {
     /// Calls kept and replayed on SQLite and PostgreSQL, against a table and a loop; about ten
     /// minutes, needs PostgreSQL
     Journal(RunOptions),
+    /// Orders of a sale, end to end on real servers and on one file, against the seeds' flow; about
+    /// five minutes, needs redis-server, RabbitMQ and PostgreSQL
+    Sale(RunOptions),
     /// One contender's memory, in a process of its own; started by `inproc`
     #[command(hide = true)]
     BytesChild(inproc::bytes::ChildOptions),
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         Suite::Redis(options) => run("redis", &options, redis::run),
         Suite::Guard(options) => run("guard", &options, guard::run),
         Suite::Journal(options) => run("journal", &options, journal::run),
+        Suite::Sale(options) => run("sale", &options, sale::run),
         Suite::BytesChild(options) => inproc::bytes::child(&options),
         Suite::Client(options) => redis::client::child(&options),
     };

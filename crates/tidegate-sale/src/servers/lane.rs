@@ -1,4 +1,4 @@
-//! Buyers of one goods, decided together: whoever comes while a call is under way shares the
+//! Buyers of one goods, decided together: whoever comes while calls are under way shares the
 //! next. A number is told once it is durable.
 
 use super::core::Core;
@@ -11,11 +11,16 @@ use crate::engine::Reserve;
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
 use crate::sale::SaleState;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// Buyers in one call. A script holds Redis up while it runs.
 const TOGETHER_MAX: usize = 256;
+
+/// Calls of one goods that are under way at once: while Redis is at one, those whom the other
+/// answered ask again.
+const CALLS: usize = 2;
 
 pub(super) type Told = oneshot::Sender<Result<OrderSn, Refusal>>;
 
@@ -27,20 +32,27 @@ pub(super) struct Ask {
 
 /// Until the engine ends.
 pub(super) async fn serve(core: Arc<Core>, shelf: Arc<Shelf>, mut asks: mpsc::Receiver<Ask>) {
-    let mut together = Vec::new();
-    while asks.recv_many(&mut together, TOGETHER_MAX).await > 0 {
-        // Nobody buys for one who has gone away.
-        together.retain(|ask| !ask.told.is_closed());
-        if together.is_empty() {
-            continue;
+    let (mut calls, mut together) = (FuturesUnordered::new(), Vec::new());
+    loop {
+        tokio::select! {
+            Some(()) = calls.next() => {}
+            came = asks.recv_many(&mut together, TOGETHER_MAX), if calls.len() < CALLS => {
+                if came == 0 {
+                    return;
+                }
+                // Nobody buys for one who has gone away.
+                together.retain(|ask| !ask.told.is_closed());
+                if !together.is_empty() {
+                    calls.push(decide(&core, &shelf, std::mem::take(&mut together)));
+                }
+            }
         }
-        // Who stops waits for these.
-        let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
-        decide(&core, &shelf, std::mem::take(&mut together), permit).await;
     }
 }
 
-async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>, permit: OwnedSemaphorePermit) {
+async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
+    // Who stops waits for these.
+    let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
     let answers = match core.link.live() {
         Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
         Err(fault) => Err(fault),

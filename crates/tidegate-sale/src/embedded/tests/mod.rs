@@ -4,7 +4,6 @@ mod broken;
 mod crashes;
 mod faults;
 mod files;
-mod speed;
 
 use super::Embedded;
 use super::fault::{Kind, WriteFault};

@@ -6,6 +6,5 @@ mod network;
 mod odd;
 mod rig;
 mod rollback;
-mod speed;
 mod suite;
 mod windows;
