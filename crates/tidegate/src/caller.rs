@@ -249,7 +249,12 @@ impl Drop for Lent<'_> {
 
 #[inline(always)]
 fn change_places(user: &mut Option<User>) {
-    USER.with_borrow_mut(|current| std::mem::swap(current, user));
+    USER.with_borrow_mut(|current| {
+        // Mostly there is neither: what was not written need not be waited for.
+        if current.is_some() || user.is_some() {
+            std::mem::swap(current, user);
+        }
+    });
 }
 
 pin_project_lite::pin_project! {
