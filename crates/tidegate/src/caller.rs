@@ -3,10 +3,10 @@
 //!
 //! Nothing here trusts or parses a header; that is the front end's work.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,9 +24,20 @@ use std::task::{Context, Poll};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// The first address of its network.
-    network: IpAddr,
-    bits: u8,
+    // Whole words throughout: it is copied right after it was made, on the way of every
+    // request, and a processor waits where pieces were written and a word is read.
+    /// The first address of its network, in two halves.
+    network: [u64; 2],
+    /// How many leading bits it has in common.
+    bits: u64,
+    family: Family,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u64)]
+enum Family {
+    V4,
+    V6,
 }
 
 impl Client {
@@ -40,36 +51,57 @@ impl Client {
 
     /// The network that is this client, and how many leading bits it has in common.
     #[cfg(feature = "tower")]
+    #[inline]
     pub(crate) fn network(&self) -> (IpAddr, u8) {
-        (self.network, self.bits)
+        (self.first(), self.bits as u8)
+    }
+
+    #[inline]
+    fn first(&self) -> IpAddr {
+        let [upper, lower] = self.network;
+        match self.family {
+            Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(lower as u32)),
+            Family::V6 => IpAddr::V6(Ipv6Addr::from_bits((u128::from(upper) << 64) | u128::from(lower))),
+        }
     }
 
     /// The client of this address, where all addresses with the same leading bits are one
     /// client. More bits than an address has are all of them.
     pub fn within(ip: IpAddr, ipv4_bits: u8, ipv6_bits: u8) -> Self {
-        match ip.to_canonical() {
-            IpAddr::V4(ip) => {
-                let bits = ipv4_bits.min(32);
-                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
-                Self { network: IpAddr::V4((ip.to_bits() & mask).into()), bits }
-            }
-            IpAddr::V6(ip) => {
-                let bits = ipv6_bits.min(128);
-                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-                Self { network: IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & mask)), bits }
-            }
+        Self::of_mapped(mapped(ip), ipv4_bits, ipv6_bits)
+    }
+
+    /// [`within`](Self::within) for an address that is [`mapped`].
+    #[inline]
+    pub(crate) fn of_mapped(ip: u128, ipv4_bits: u8, ipv6_bits: u8) -> Self {
+        if ip >> 32 == IPV4_MAPPED {
+            let bits = u64::from(ipv4_bits.min(32));
+            let mask = u64::MAX << (32 - bits);
+            return Self { network: [0, u64::from(ip as u32) & mask], bits, family: Family::V4 };
         }
+        let bits = ipv6_bits.min(128);
+        let first = ip & u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+        let network = [(first >> 64) as u64, first as u64];
+        Self { network, bits: u64::from(bits), family: Family::V6 }
+    }
+}
+
+/// The upper 96 bits of an IPv4 address written as IPv6.
+const IPV4_MAPPED: u128 = 0xffff;
+
+/// An address of either family as the number of an IPv6 one.
+#[inline]
+pub(crate) fn mapped(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => (IPV4_MAPPED << 32) | u128::from(ip.to_bits()),
+        IpAddr::V6(ip) => ip.to_bits(),
     }
 }
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = if self.network.is_ipv4() { 32 } else { 128 };
-        if self.bits == whole {
-            write!(f, "{}", self.network)
-        } else {
-            write!(f, "{}/{}", self.network, self.bits)
-        }
+        let (first, whole) = (self.first(), if self.family == Family::V4 { 32 } else { 128 });
+        if self.bits == whole { write!(f, "{first}") } else { write!(f, "{first}/{}", self.bits) }
     }
 }
 
@@ -115,12 +147,15 @@ impl fmt::Display for User {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    client: Option<Client>,
-    user: Option<User>,
+    pub(crate) client: Option<Client>,
+    pub(crate) user: Option<User>,
 }
 
 thread_local! {
-    static CALLER: RefCell<Caller> = RefCell::default();
+    // Who calls here and now. Two, as a client is a plain value that can be put there and
+    // taken away without further ado, and most callers are no more than that.
+    static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
+    static USER: RefCell<Option<User>> = const { RefCell::new(None) };
 }
 
 impl Caller {
@@ -155,35 +190,22 @@ impl Caller {
 
     /// Who calls here and now; nobody known outside a scope.
     pub fn current() -> Self {
-        Self::with_current(Clone::clone)
+        Self { client: Self::current_client(), user: Self::current_user() }
     }
 
-    /// Who calls here and now, without a copy.
-    pub(crate) fn with_current<R>(f: impl FnOnce(&Self) -> R) -> R {
-        CALLER.with_borrow(f)
+    pub(crate) fn current_client() -> Option<Client> {
+        CLIENT.get()
+    }
+
+    pub(crate) fn current_user() -> Option<User> {
+        USER.with_borrow(Clone::clone)
     }
 
     /// Runs `f` as this caller.
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Restore(Option<Caller>);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                if let Some(before) = self.0.take() {
-                    CALLER.replace(before);
-                }
-            }
-        }
-        let _restore = Restore(Some(CALLER.replace(self.clone())));
+        let mut user = self.user.clone();
+        let _lent = Lent::new(self.client, &mut user);
         f()
-    }
-
-    /// [`enter`](Self::enter) without a copy, until what it returns is dropped: meanwhile
-    /// this is who was there before.
-    #[cfg(feature = "tower")]
-    #[inline]
-    pub(crate) fn lend(&mut self) -> Lent<'_> {
-        CALLER.with_borrow_mut(|current| std::mem::swap(current, self));
-        Lent(self)
     }
 
     /// Runs a future as this caller, under any executor. What it spawns starts without:
@@ -193,16 +215,46 @@ impl Caller {
     }
 }
 
-/// See [`Caller::lend`].
-#[cfg(feature = "tower")]
-pub(crate) struct Lent<'a>(&'a mut Caller);
+/// A caller that is the current one until it is given back. Meanwhile, `user` is the one
+/// that was there before.
+pub(crate) struct Lent<'a> {
+    before: Option<Client>,
+    // Apart from the client, which so never has to be in memory.
+    user: &'a mut Option<User>,
+}
 
-#[cfg(feature = "tower")]
-impl Drop for Lent<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        CALLER.with_borrow_mut(|current| std::mem::swap(current, self.0));
+impl<'a> Lent<'a> {
+    /// None if nobody is known: who was there before stays.
+    #[cfg(feature = "tower")]
+    #[inline(always)]
+    pub(crate) fn known(client: Option<Client>, user: &'a mut Option<User>) -> Option<Self> {
+        if client.is_some() || user.is_some() { Some(Self::new(client, user)) } else { None }
     }
+
+    #[inline(always)]
+    fn new(client: Option<Client>, user: &'a mut Option<User>) -> Self {
+        change_places(user);
+        Self { before: CLIENT.replace(client), user }
+    }
+}
+
+/// By a panic, too.
+impl Drop for Lent<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        CLIENT.set(self.before);
+        change_places(self.user);
+    }
+}
+
+#[inline(always)]
+fn change_places(user: &mut Option<User>) {
+    USER.with_borrow_mut(|current| {
+        // Mostly there is neither: what was not written need not be waited for.
+        if current.is_some() || user.is_some() {
+            std::mem::swap(current, user);
+        }
+    });
 }
 
 pin_project_lite::pin_project! {
@@ -221,7 +273,7 @@ pin_project_lite::pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // At the end of a thread there is no caller any more.
-            if CALLER.try_with(|_| ()).is_ok() {
+            if USER.try_with(|_| ()).is_ok() {
                 this.caller.enter(|| this.future.set(None));
             }
         }

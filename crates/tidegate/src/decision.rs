@@ -107,6 +107,7 @@ impl Decision {
     }
 
     /// Units that could still start now.
+    #[inline]
     pub fn remaining(&self) -> u64 {
         self.gauge.remaining(self.limit)
     }
@@ -124,6 +125,7 @@ impl Decision {
 
     /// False if the store was not asked about this check, because another one of the
     /// same request was known to refuse: then nothing is known of it but its limit.
+    #[inline]
     pub fn is_asked(&self) -> bool {
         !matches!(self.gauge, Gauge::Unasked)
     }

@@ -112,6 +112,7 @@ impl Gauge {
         Self::Word { level, cell: word.cell, drain: word.drain }
     }
 
+    #[inline]
     pub(crate) fn remaining(&self, limit: u64) -> u64 {
         match self {
             Self::Plain { remaining, .. } | Self::Degraded { remaining, .. } => *remaining,
@@ -122,6 +123,7 @@ impl Gauge {
         }
     }
 
+    #[inline]
     pub(crate) fn reset_us(&self) -> u64 {
         match self {
             Self::Plain { reset_us, .. } | Self::Degraded { reset_us, .. } => *reset_us,

@@ -27,9 +27,11 @@ pub(crate) fn word_at(now_us: u64) -> u64 {
 }
 
 /// Units in a level that is a word.
+#[inline]
 pub(super) fn units_rounded_up(level: u64, cell: u64, drain: u64) -> u64 {
     let ticks = (level >> FRACTION_BITS) * drain + (level & FRACTION);
-    ticks.div_ceil(cell)
+    // One, for a key that was unused before: no division for most.
+    if (1..=cell).contains(&ticks) { 1 } else { ticks.div_ceil(cell) }
 }
 
 /// What a bucket needs from its unit of account.
@@ -103,6 +105,7 @@ impl Word {
         ((ticks / drain) << FRACTION_BITS) | (ticks % drain)
     }
 
+    #[inline]
     pub(crate) fn us_rounded_up(level: u64) -> u64 {
         (level + FRACTION) >> FRACTION_BITS
     }

@@ -20,7 +20,7 @@ pub(super) struct Asking {
     pub(super) rules: Arc<RuleSet>,
     pub(super) asks: Asks,
     pub(super) protocol: Protocol,
-    pub(super) caller: Option<Caller>,
+    pub(super) caller: Caller,
     pub(super) started: Option<Timestamp>,
 }
 
@@ -29,14 +29,14 @@ impl Asking {
         let judge = Judge { shared: &self.shared, rules: &self.rules, started: self.started };
         let (decisions, wait, permit) = self.decide(&judge).await;
         let mut passage = judge.settle(&self.asks.live, &decisions, wait, || self.protocol)?;
-        let mut permits: Vec<Permit> = permit.into_iter().collect();
+        let mut permits: SmallVec<[Permit; 1]> = permit.into_iter().collect();
         for ask in &self.asks.shadow {
             let asks = std::slice::from_ref(ask);
             let verdict = self.shared.limiter.reserve_async(&checks(&judge, asks)).await;
             judge.watch(ask, verdict.decisions(), verdict.wait());
             permits.extend(place(&judge, asks, verdict.into_permit().ok()));
         }
-        passage.permits = permits.into();
+        passage.places = (!permits.is_empty()).then(|| Box::new(permits));
         passage.caller = self.caller;
         Ok(passage)
     }

@@ -113,11 +113,9 @@ where
         let guard = Guard::from_ref(state);
         // What is known about the request must not be held while somebody waits.
         let rules = guard.shared.rules.load_full();
-        let mut passage = Passage::default();
-        let begun = guard.begin(&rules, &Facets::of_parts(parts, &guard.shared.finder), &mut passage);
+        let begun = guard.begin(&rules, &Facets::of_parts(parts, &guard.shared.finder));
         let judged = match begun {
-            Begun::Passed => Ok(passage),
-            Begun::Refused(answer) => Err(answer),
+            Begun::Judged(judged) => judged,
             Begun::Asking(asking) => asking.await,
         };
         match judged {
@@ -131,7 +129,7 @@ where
 impl IntoResponseParts for Admitted {
     type Error = Infallible;
 
-    fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
+    fn into_response_parts(mut self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
         self.passage.fields.add_to(parts.headers_mut());
         Ok(parts)
     }

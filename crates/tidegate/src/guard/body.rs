@@ -4,8 +4,13 @@ use crate::permit::Permit;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
+use smallvec::SmallVec;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+
+/// Places that are held until the answer's body has ended; a single word where there are
+/// none, as for most.
+pub(super) type Places = Option<Box<SmallVec<[Permit; 1]>>>;
 
 pin_project! {
     /// The body of an answer that went through a guard. The place of a concurrency limit
@@ -14,7 +19,7 @@ pin_project! {
     pub struct Body<B> {
         #[pin]
         inner: Inner<B>,
-        permits: Box<[Permit]>,
+        places: Places,
     }
 }
 
@@ -28,12 +33,12 @@ pin_project! {
 }
 
 impl<B> Body<B> {
-    pub(super) fn of_service(body: B, permits: Box<[Permit]>) -> Self {
-        Self { inner: Inner::Service { body }, permits }
+    pub(super) fn of_service(body: B, places: Places) -> Self {
+        Self { inner: Inner::Service { body }, places }
     }
 
     pub(super) fn of_refusal(bytes: Bytes) -> Self {
-        Self { inner: Inner::Refusal { bytes }, permits: Box::default() }
+        Self { inner: Inner::Refusal { bytes }, places: None }
     }
 }
 
@@ -58,7 +63,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
                     Poll::Ready(None | Some(Err(_))) => true,
                 };
                 if is_over {
-                    *this.permits = Box::default();
+                    *this.places = None;
                 }
                 polled
             }

@@ -7,9 +7,9 @@
 
 use super::network::{NetworkError, Networks};
 use super::{forwarded, node};
-use crate::Client;
+use crate::caller::{Client, mapped};
 use http::header::{FORWARDED, HeaderMap, HeaderName};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 /// Hops that are looked at: more proxies in a row do not exist.
@@ -163,24 +163,37 @@ impl ClientIp {
 
     /// The client, by its network.
     pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<Client> {
-        let ip = self.address(peer, headers)?;
-        Some(Client::within(ip, self.ipv4_bits, self.ipv6_bits))
+        Some(self.find_mapped(mapped(peer?), headers))
+    }
+
+    /// [`find`](Self::find) for a peer that is [`mapped`].
+    #[inline]
+    pub(super) fn find_mapped(&self, peer: u128, headers: &HeaderMap) -> Client {
+        let mut ip = peer;
+        if !self.trusted.is_empty() {
+            ip = mapped(self.named(Ipv6Addr::from_bits(peer).to_canonical(), headers));
+        }
+        Client::of_mapped(ip, self.ipv4_bits, self.ipv6_bits)
     }
 
     /// The client's whole address, canonical.
     pub fn address(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let peer = peer?.to_canonical();
+        Some(self.named(peer?.to_canonical(), headers))
+    }
+
+    /// The peer, or whom it names if it is trusted.
+    fn named(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         if !self.trusted.contain(peer) {
-            return Some(peer);
+            return peer;
         }
         let mut lines = headers.get_all(&self.header).iter().map(http::HeaderValue::as_bytes);
-        Some(match self.form {
+        match self.form {
             Form::One => match (lines.next(), lines.next()) {
                 (Some(line), None) => node::address(line.trim_ascii()).unwrap_or(peer),
                 _ => peer,
             },
             Form::List | Form::Forwarded => self.walk(peer, lines.rev(), &mut Work::default()),
-        })
+        }
     }
 
     /// The client of a trusted peer. `lines` come last first.

@@ -5,6 +5,7 @@
 
 use super::answer::Protocol;
 use super::asking::Asking;
+use super::body::Places;
 use super::facets::Facets;
 use super::fields::{Fields, Shown};
 use super::guarded::Guard;
@@ -16,7 +17,6 @@ use super::rule::Missing;
 use super::rules::{Ready, RuleSet};
 use crate::caller::Caller;
 use crate::decision::Decision;
-use crate::permit::Permit;
 use bytes::Bytes;
 use http::Response;
 use smallvec::SmallVec;
@@ -30,9 +30,8 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub(super) struct Passage {
     pub(super) fields: Fields,
-    /// Places that are held until the answer's body has ended.
-    pub(super) permits: Box<[Permit]>,
-    pub(super) caller: Option<Caller>,
+    pub(super) places: Places,
+    pub(super) caller: Caller,
     pub(super) decided: Option<Box<super::Decided>>,
 }
 
@@ -41,9 +40,7 @@ pub(super) type Judged = Result<Passage, Box<Response<Bytes>>>;
 
 /// What is known at once.
 pub(super) enum Begun {
-    /// It may go on, with what the passage holds now.
-    Passed,
-    Refused(Box<Response<Bytes>>),
+    Judged(Judged),
     Asking(Pin<Box<dyn Future<Output = Judged> + Send>>),
 }
 
@@ -73,44 +70,40 @@ pub(super) struct Stop {
 pub(super) type Decisions = SmallVec<[Decision; 2]>;
 
 impl Guard {
-    /// Judges a request by these rules, at once where that is possible. What a request that
-    /// may go on takes along is written where it stays: it is too large to be handed on.
-    #[inline]
-    pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>, passage: &mut Passage) -> Begun {
-        match self.short_way(rules, facets, passage) {
-            Some(begun) => begun,
-            None => self.long_way(rules, facets, passage),
+    /// Judges a request by these rules, at once where that is possible.
+    #[cfg(feature = "axum")]
+    pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+        match self.short_way(rules, facets) {
+            Some(judged) => Begun::Judged(judged),
+            None => self.long_way(rules, facets),
         }
     }
 
     /// Everything that [`short_way`](Self::short_way) leaves. Kept apart, so that it takes
     /// no room on the stack of those.
     #[inline(never)]
-    fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>, passage: &mut Passage) -> Begun {
+    pub(super) fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
         let shared = &*self.shared;
         let judge = Judge { shared, rules, started: shared.started() };
         if shared.is_off.load(Ordering::Relaxed) {
             self.pass_all(&judge, facets);
-            passage.caller = shared.caller(facets);
-            return Begun::Passed;
+            return Begun::Judged(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
         }
         let mut asks = Asks::default();
         if let Err(stop) = self.find(&judge, facets, &mut asks) {
-            return Begun::Refused(judge.stop(&stop, Protocol::of(facets.headers())));
+            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(facets.headers()))));
         }
         let is_instant = |ask: &Ask| rules.rules[ask.rule].is_instant;
         if asks.live.iter().all(is_instant) && asks.shadow.iter().all(is_instant) {
             let decisions = judge.decide_now(&asks.live);
             let protocol = || Protocol::of(facets.headers());
-            match judge.settle(&asks.live, &decisions, Duration::ZERO, protocol) {
-                Ok(settled) => *passage = settled,
-                Err(answer) => return Begun::Refused(answer),
+            let judged = judge.settle(&asks.live, &decisions, Duration::ZERO, protocol);
+            if judged.is_ok() {
+                for ask in &asks.shadow {
+                    judge.watch(ask, &judge.decide_now(std::slice::from_ref(ask)), Duration::ZERO);
+                }
             }
-            for ask in &asks.shadow {
-                judge.watch(ask, &judge.decide_now(std::slice::from_ref(ask)), Duration::ZERO);
-            }
-            passage.caller = shared.caller(facets);
-            return Begun::Passed;
+            return Begun::Judged(judged.map(|passage| Passage { caller: shared.caller(facets), ..passage }));
         }
         let asking = Asking {
             shared: self.shared.clone(),
@@ -125,8 +118,10 @@ impl Guard {
 
     /// The common case, without anything that is only needed otherwise: no rule applies, or
     /// a simple one that finds its key, and nobody watches. None means nothing was decided.
-    #[inline]
-    fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>, passage: &mut Passage) -> Option<Begun> {
+    ///
+    /// Inlined, so that the passage is made where it stays: it is large to move.
+    #[inline(always)]
+    pub(super) fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Judged> {
         let shared = &*self.shared;
         let judge = Judge { shared, rules, started: None };
         if shared.has_lists
@@ -145,31 +140,30 @@ impl Guard {
                 return None;
             }
         }
-        if let Some((index, rule, route)) = one {
-            if !rule.is_simple {
-                return None;
-            }
-            let policy = rule.policies.first()?;
-            let mut key = KeyBytes::new();
-            if !key_write::write(&rule.key, facets, route, &mut key) {
-                return None;
-            }
-            let cost = rule.cost(facets);
-            let decision = policy.gate.check_cost(&key, cost);
-            if !decision.is_allowed() {
-                let protocol = Protocol::of(facets.headers());
-                return Some(Begun::Refused(judge.refuse(
-                    &[Ask { rule: index, key, cost }],
-                    &[decision],
-                    protocol,
-                )));
-            }
-            let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
-            passage.fields = Fields::new(&shared.headers, &shown);
-            passage.decided = judge.decided(&[(policy, &decision)], Duration::ZERO);
+        let Some((index, rule, route)) = one else {
+            return Some(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
+        };
+        if !rule.is_simple {
+            return None;
         }
-        passage.caller = shared.caller(facets);
-        Some(Begun::Passed)
+        let policy = rule.policies.first()?;
+        let mut key = KeyBytes::new();
+        if !key_write::write(&rule.key, facets, route, &mut key) {
+            return None;
+        }
+        let cost = rule.cost(facets);
+        let decision = policy.gate.check_cost(&key, cost);
+        if !decision.is_allowed() {
+            let ask = Ask { rule: index, key, cost };
+            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(facets.headers()))));
+        }
+        let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
+        Some(Ok(Passage {
+            fields: Fields::new(&shared.headers, &shown),
+            places: None,
+            caller: shared.caller(facets),
+            decided: judge.decided(&[(policy, &decision)], Duration::ZERO),
+        }))
     }
 
     /// The questions of all rules that apply.

@@ -5,7 +5,7 @@
 use super::client_ip::ClientIp;
 use super::json_fields::JsonFields;
 use super::peer::Peer;
-use crate::caller::{Client, User};
+use crate::caller::{Client, User, mapped};
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -42,21 +42,23 @@ impl std::fmt::Debug for ClientFinder {
 }
 
 impl ClientFinder {
-    fn peer(&self, extensions: &Extensions) -> Option<IpAddr> {
+    /// The peer's address, [`mapped`].
+    #[inline]
+    fn peer(&self, extensions: &Extensions) -> Option<u128> {
         if let Some(find) = &self.peer {
-            return find(extensions);
+            return find(extensions).map(mapped);
         }
         if let Some(peer) = extensions.get::<Peer>() {
-            return Some(peer.ip());
+            return Some(mapped(peer.ip()));
         }
         #[cfg(feature = "axum")]
         {
             use axum::extract::ConnectInfo;
             if let Some(ConnectInfo(address)) = extensions.get::<ConnectInfo<SocketAddr>>() {
-                return Some(address.ip());
+                return Some(mapped(address.ip()));
             }
             if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<Peer>>() {
-                return Some(peer.ip());
+                return Some(mapped(peer.ip()));
             }
         }
         None
@@ -102,14 +104,19 @@ impl<'a> Facets<'a> {
     }
 
     /// The client, as the guard's [`ClientIp`] finds it.
+    #[inline]
     pub fn client(&self) -> Option<Client> {
-        if let Some(client) = self.client.get() {
-            return client;
+        if self.client.get().is_none() {
+            self.find_client();
         }
+        self.client.get().flatten()
+    }
+
+    #[inline(never)]
+    fn find_client(&self) {
         let peer = self.finder.peer(self.extensions);
-        let client = self.finder.client_ip.find(peer, self.headers);
+        let client = peer.map(|peer| self.finder.client_ip.find_mapped(peer, self.headers));
         self.client.set(Some(client));
-        client
     }
 
     /// The signed-in user, if the application has put a [`User`] into the extensions.

@@ -9,8 +9,9 @@ use crate::decision::Decision;
 use crate::{Algorithm, Limit};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -112,28 +113,106 @@ pub(super) struct PolicyText {
     remaining: Box<[u8]>,
     quota: u64,
     has_reset: bool,
-    /// Both fields, for answers that have no others; the second one is to be filled in.
-    head: HeaderMap,
+    lasting: Option<&'static Lasting>,
 }
 
 impl PolicyText {
     pub(super) fn new(name: &str, limit: &Limit) -> Self {
+        Self { lasting: Lasting::of(name, limit), ..Self::alone(name, limit) }
+    }
+
+    fn alone(name: &str, limit: &Limit) -> Self {
         let (quota, window) = quota(limit);
         let text = match window {
             Some(seconds) => format!("\"{name}\";q={quota};w={seconds}"),
             None => format!("\"{name}\";q={quota};qu=\"concurrent-requests\""),
         };
-        // Names of gates are letters, digits and `._-:/`.
-        let policy = HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""));
-        let mut head = HeaderMap::with_capacity(2);
-        head.insert(RATELIMIT_POLICY, policy.clone());
-        head.insert(RATELIMIT, HeaderValue::from_static(""));
         Self {
-            policy,
-            head,
+            // Names of gates are letters, digits and `._-:/`.
+            policy: HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("")),
             remaining: format!("\"{name}\";r=").into_bytes().into(),
             quota,
             has_reset: window.is_some(),
+            lasting: None,
+        }
+    }
+}
+
+/// The text of a policy in a form that is there until the process ends. Whatever can go
+/// away has to be counted by everybody who holds it, so all cores would write the same few
+/// words on every answer.
+#[derive(Debug)]
+pub(super) struct Lasting {
+    text: PolicyText,
+    /// Both fields, for answers that have no others; the second one is to be filled in.
+    head: HeaderMap,
+    fresh: Fresh,
+}
+
+/// What a request leaves of a key that was unused, ready to be copied: most clients have
+/// asked for nothing lately, so most answers say just this.
+#[derive(Debug)]
+struct Fresh {
+    remaining: u64,
+    seconds: u64,
+    value: HeaderValue,
+    head: HeaderMap,
+}
+
+/// Policies that have a lasting text. Only who changes limits all the time has more, and
+/// the others are told as well, in a little more time.
+const LASTING_MAX: usize = 1_024;
+
+impl Lasting {
+    fn of(name: &str, limit: &Limit) -> Option<&'static Self> {
+        static KNOWN: Mutex<BTreeMap<String, &Lasting>> = Mutex::new(BTreeMap::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = format!("{name} {limit}");
+        if !known.contains_key(&key) && known.len() < LASTING_MAX {
+            known.insert(key.clone(), Box::leak(Box::new(Self::new(name, limit)?)));
+        }
+        known.get(&key).copied()
+    }
+
+    fn new(name: &str, limit: &Limit) -> Option<Self> {
+        let lasting =
+            |value: HeaderValue| Some(HeaderValue::from_static(value.to_str().ok()?.to_owned().leak()));
+        let text = PolicyText::alone(name, limit);
+        let text = PolicyText { policy: lasting(text.policy)?, ..text };
+        let unit_us = limit.period().as_micros().div_ceil(u128::from(limit.amount().max(1)));
+        let seconds = u64::try_from(unit_us.div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let remaining = limit.capacity().saturating_sub(1);
+        let head = |limit: HeaderValue| {
+            let mut head = HeaderMap::with_capacity(2);
+            head.insert(RATELIMIT_POLICY, text.policy.clone());
+            head.insert(RATELIMIT, limit);
+            head
+        };
+        let value = lasting(text.value(remaining, seconds)?)?;
+        let fresh = Fresh { remaining, seconds, head: head(value.clone()), value };
+        Some(Self { head: head(HeaderValue::from_static("")), fresh, text })
+    }
+
+    #[inline]
+    fn add_to(&self, headers: &mut HeaderMap, remaining: u64, seconds: u64) {
+        let is_fresh = remaining == self.fresh.remaining && seconds == self.fresh.seconds;
+        // A copy of a head with both names in it takes two thirds of the time of putting
+        // them in.
+        if is_fresh && headers.is_empty() {
+            *headers = self.fresh.head.clone();
+            return;
+        }
+        let value =
+            if is_fresh { Some(self.fresh.value.clone()) } else { self.text.value(remaining, seconds) };
+        let Some(value) = value else { return };
+        if headers.is_empty() {
+            *headers = self.head.clone();
+            if let Some(limit) = headers.values_mut().nth(1) {
+                *limit = value;
+            }
+        } else {
+            headers.append(RATELIMIT_POLICY, self.text.policy.clone());
+            headers.append(RATELIMIT, value);
         }
     }
 }
@@ -159,7 +238,7 @@ fn quota(limit: &Limit) -> (u64, Option<u64>) {
 
 /// One policy of an answer.
 pub(super) struct Shown<'a> {
-    pub(super) text: &'a Arc<PolicyText>,
+    pub(super) text: &'a PolicyText,
     pub(super) decision: &'a Decision,
     pub(super) key: &'a [u8],
 }
@@ -171,7 +250,7 @@ pub(super) enum Fields {
     None,
     /// One policy, by far the most: written when the answer is there, straight into it.
     One {
-        text: Arc<PolicyText>,
+        text: &'static Lasting,
         remaining: u64,
         seconds: u64,
     },
@@ -185,21 +264,38 @@ pub(super) struct Written {
 }
 
 impl Fields {
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(headers: &Headers, shown: &[Shown<'_>]) -> Self {
         if let [only] = shown
             && headers.standard
             && !headers.legacy
             && !headers.partition_keys
             && only.decision.is_asked()
+            && let Some(text) = only.text.lasting
         {
-            let (remaining, seconds) = (only.decision.remaining(), seconds(only.decision));
-            return Self::One { text: only.text.clone(), remaining, seconds };
+            return Self::One { text, remaining: only.decision.remaining(), seconds: seconds(only.decision) };
         }
-        if headers.standard || headers.legacy { Self::written(headers, shown) } else { Self::None }
+        if headers.standard || headers.legacy {
+            Self::Written(Written::new(headers, shown))
+        } else {
+            Self::None
+        }
     }
 
-    fn written(headers: &Headers, shown: &[Shown<'_>]) -> Self {
+    /// Once.
+    #[inline]
+    pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {
+        match self {
+            Self::None => {}
+            Self::One { text, remaining, seconds } => text.add_to(headers, *remaining, *seconds),
+            Self::Written(written) => written.add_to(headers),
+        }
+    }
+}
+
+impl Written {
+    #[inline(never)]
+    fn new(headers: &Headers, shown: &[Shown<'_>]) -> Box<Self> {
         let standard = if headers.standard { standard(headers, shown) } else { None };
         // A store that was not asked has told nothing.
         let told = shown.iter().filter(|shown| shown.decision.is_asked());
@@ -208,36 +304,16 @@ impl Fields {
             let numbers = [least.text.quota, least.decision.remaining(), seconds(least.decision)];
             numbers.map(HeaderValue::from)
         });
-        Self::Written(Box::new(Written { standard, legacy }))
+        Box::new(Self { standard, legacy })
     }
 
-    #[inline]
-    pub(super) fn add_to(self, headers: &mut HeaderMap) {
-        match self {
-            Self::None => {}
-            Self::One { text, remaining, seconds } => {
-                let Some(value) = text.value(remaining, seconds) else { return };
-                if headers.is_empty() {
-                    // A copy of a head with both names in it takes two thirds of the time of
-                    // putting them in.
-                    *headers = text.head.clone();
-                    if let Some(limit) = headers.values_mut().nth(1) {
-                        *limit = value;
-                    }
-                } else {
-                    headers.append(RATELIMIT_POLICY, text.policy.clone());
-                    headers.append(RATELIMIT, value);
-                }
-            }
-            Self::Written(written) => {
-                if let Some((policy, limit)) = written.standard {
-                    headers.append(RATELIMIT_POLICY, policy);
-                    headers.append(RATELIMIT, limit);
-                }
-                for (name, value) in LEGACY.into_iter().zip(written.legacy.into_iter().flatten()) {
-                    headers.entry(name).or_insert(value);
-                }
-            }
+    fn add_to(&mut self, headers: &mut HeaderMap) {
+        if let Some((policy, limit)) = self.standard.take() {
+            headers.append(RATELIMIT_POLICY, policy);
+            headers.append(RATELIMIT, limit);
+        }
+        for (name, value) in LEGACY.into_iter().zip(self.legacy.take().into_iter().flatten()) {
+            headers.entry(name).or_insert(value);
         }
     }
 }
@@ -319,6 +395,7 @@ fn list(headers: &Headers, shown: &[Shown<'_>]) -> Option<HeaderValue> {
 }
 
 /// Whole seconds until the key is as good as unused, rounded up.
+#[inline]
 fn seconds(decision: &Decision) -> u64 {
     // Not by `Duration`, whose microseconds take 128 bits.
     decision.gauge.reset_us().div_ceil(1_000_000)
@@ -351,6 +428,43 @@ mod tests {
             (0..200).map(|_| jittered.retry_after(Duration::from_secs(100))).collect();
         assert!(seen.iter().all(|seconds| (100..=150).contains(seconds)), "{seen:?}");
         assert!(seen.len() > 10, "{seen:?}");
+    }
+
+    /// Copied from what lasts, or written for the one answer: nobody can tell.
+    #[test]
+    fn a_policy_without_a_lasting_text_is_told_in_the_same_words() {
+        for limit in ["1000000/s", "5/min", "100/min fixed-window", "leaky 50/s queue 100"] {
+            let limit: Limit = limit.parse().unwrap();
+            let gate = crate::Limiter::new().gate("checkout", limit.clone()).unwrap();
+            let (lasting, brief) =
+                (PolicyText::new("checkout", &limit), PolicyText::alone("checkout", &limit));
+            for _ in 0..4 {
+                let decision = gate.check("ann");
+                for of_service in [None, Some((RATELIMIT, HeaderValue::from_static("\"own\";r=1")))] {
+                    let told = |text: &PolicyText| {
+                        let mut headers: HeaderMap = of_service.clone().into_iter().collect();
+                        let shown = [Shown { text, decision: &decision, key: b"ann" }];
+                        Fields::new(&Headers::standard(), &shown).add_to(&mut headers);
+                        headers
+                    };
+                    assert_eq!(told(&lasting), told(&brief));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_answer_of_a_bucket_is_ready_made() {
+        for limit in ["1000000/s", "5/min", "10/day burst 3"] {
+            let limit: Limit = limit.parse().unwrap();
+            let decision = crate::Limiter::new().gate("checkout", limit.clone()).unwrap().check("ann");
+            let fresh = &Lasting::of("checkout", &limit).unwrap().fresh;
+            assert_eq!(
+                (fresh.remaining, fresh.seconds),
+                (decision.remaining(), seconds(&decision)),
+                "{limit}"
+            );
+        }
     }
 
     #[test]

@@ -80,19 +80,13 @@ impl Shared {
         self.observer.is_some().then(|| self.limiter.clock().now())
     }
 
-    #[inline]
-    pub(super) fn caller(&self, facets: &Facets<'_>) -> Option<Caller> {
+    /// Who calls, for the service; nobody known if it does not want to know.
+    #[inline(always)]
+    pub(super) fn caller(&self, facets: &Facets<'_>) -> Caller {
         if !self.scopes_callers {
-            return None;
+            return Caller::default();
         }
-        let (client, user) = (facets.client(), facets.user());
-        (client.is_some() || user.is_some()).then(|| {
-            let caller = client.map_or_else(Caller::new, |client| Caller::new().client(client));
-            match user {
-                Some(user) => caller.user(user.clone()),
-                None => caller,
-            }
-        })
+        Caller { client: facets.client(), user: facets.user().cloned() }
     }
 }
 

@@ -99,14 +99,13 @@ impl<'a> Judge<'a> {
     }
 
     /// What handlers are told, if they are.
-    #[inline]
+    #[inline(always)]
     pub(super) fn decided(
         &self,
         each: &[(&Policy, &Decision)],
         wait: Duration,
     ) -> Option<Box<super::Decided>> {
-        let named = |(policy, decision): &(&Policy, &Decision)| (policy.name.clone(), **decision);
-        self.shared.tells_handlers.then(|| Box::new(super::Decided::new(each.iter().map(named), wait)))
+        if self.shared.tells_handlers { Some(told(each, wait)) } else { None }
     }
 
     #[cold]
@@ -234,4 +233,10 @@ impl<'a> Judge<'a> {
             expr: rule.map(|rule| &rule.key),
         }
     }
+}
+
+#[inline(never)]
+fn told(each: &[(&Policy, &Decision)], wait: Duration) -> Box<super::Decided> {
+    let named = |(policy, decision): &(&Policy, &Decision)| (policy.name.clone(), **decision);
+    Box::new(super::Decided::new(each.iter().map(named), wait))
 }

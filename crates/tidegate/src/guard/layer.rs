@@ -2,12 +2,13 @@
 //!
 //! Never in `poll_ready`, where nobody knows yet whose request it will be.
 
-use super::body::Body;
+use super::body::{Body, Places};
 use super::decide::{Begun, Judged, Passage};
 use super::facets::Facets;
+use super::fields::Fields;
 use super::guarded::Guard;
 use super::rules::RuleSet;
-use crate::Caller;
+use crate::caller::{Caller, Client, Lent, User};
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -93,35 +94,54 @@ where
 
     fn call(&mut self, request: Request<A>) -> GuardFuture<S, A> {
         let rules = self.rules.get(&self.guard);
-        let mut passage = Passage::default();
         let facets = Facets::new(&request, &self.guard.shared.finder);
-        let state = match self.guard.begin(rules, &facets, &mut passage) {
-            Begun::Passed => go_on(&mut self.inner, request, passage),
-            Begun::Refused(answer) => State::Refused { answer: Some(answer) },
+        match self.guard.short_way(rules, &facets) {
+            Some(Ok(passage)) => GuardFuture::running(&mut self.inner, request, passage),
+            Some(Err(answer)) => GuardFuture::refused(answer),
+            None => self.call_long(request),
+        }
+    }
+}
+
+impl<S> GuardService<S> {
+    /// `call` for what cannot be judged in a moment.
+    #[inline(never)]
+    fn call_long<A>(&mut self, request: Request<A>) -> GuardFuture<S, A>
+    where
+        S: Service<Request<A>> + Clone,
+    {
+        let facets = Facets::new(&request, &self.guard.shared.finder);
+        match self.guard.long_way(&self.rules.rules, &facets) {
+            Begun::Judged(Ok(passage)) => GuardFuture::running(&mut self.inner, request, passage),
+            Begun::Judged(Err(answer)) => GuardFuture::refused(answer),
             Begun::Asking(asking) => {
                 // The one that was made ready is the one that will be called.
                 let clone = self.inner.clone();
                 let service = std::mem::replace(&mut self.inner, clone);
-                State::Asking { asking: Box::new(Asking { asking, request: Some(request), service }) }
+                let asking = Box::new(Asking { asking, request: Some(request), service });
+                GuardFuture { state: State::Asking { asking } }
             }
-        };
-        GuardFuture { state }
+        }
     }
 }
 
-/// Lets a request through to the service.
-#[inline(always)]
-fn go_on<S, A>(inner: &mut S, mut request: Request<A>, mut passage: Passage) -> State<S, S::Future, A>
-where
-    S: Service<Request<A>>,
-{
-    if let Some(decided) = passage.decided.take() {
-        request.extensions_mut().insert(*decided);
+impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
+    /// Lets a request through to the service.
+    #[inline(always)]
+    fn running(inner: &mut S, mut request: Request<A>, passage: Passage) -> Self {
+        let Passage { fields, places, caller: Caller { client, mut user }, decided } = passage;
+        if let Some(decided) = decided {
+            request.extensions_mut().insert(*decided);
+        }
+        let lent = Lent::known(client, &mut user);
+        let future = inner.call(request);
+        drop(lent);
+        Self { state: State::Running { future, fields, places, client, user } }
     }
-    let lent = passage.caller.as_mut().map(Caller::lend);
-    let future = inner.call(request);
-    drop(lent);
-    State::Running { future, passage }
+
+    fn refused(answer: Box<Response<Bytes>>) -> Self {
+        Self { state: State::Refused { answer: Some(answer) } }
+    }
 }
 
 pin_project! {
@@ -137,7 +157,14 @@ pin_project! {
     #[project = StateProj]
     enum State<S, F, A> {
         Refused { answer: Option<Box<Response<Bytes>>> },
-        Running { #[pin] future: F, passage: Passage },
+        Running {
+            #[pin]
+            future: F,
+            fields: Fields,
+            places: Places,
+            client: Option<Client>,
+            user: Option<User>,
+        },
         Asking { asking: Box<Asking<S, A>> },
     }
 }
@@ -156,32 +183,33 @@ where
     type Output = Result<Response<Body<B>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+        let mut this = self;
         loop {
-            let next = match this.state.as_mut().project() {
+            let next = match this.as_mut().project().state.project() {
                 StateProj::Refused { answer } => match answer.take() {
                     Some(answer) => return Poll::Ready(Ok(answer.map(Body::of_refusal))),
                     None => panic!("`GuardFuture` was polled after it was ready"),
                 },
-                StateProj::Running { future, passage } => {
-                    let Passage { fields, permits, caller, .. } = passage;
-                    let _lent = caller.as_mut().map(Caller::lend);
+                StateProj::Running { future, fields, places, client, user } => {
+                    let lent = Lent::known(*client, user);
+                    let polled = future.poll(context);
+                    drop(lent);
                     // In one go: an answer is large to move.
-                    return future.poll(context).map_ok(|mut answer| {
-                        std::mem::take(fields).add_to(answer.headers_mut());
-                        answer.map(|body| Body::of_service(body, std::mem::take(permits)))
+                    return polled.map_ok(|mut answer| {
+                        fields.add_to(answer.headers_mut());
+                        answer.map(|body| Body::of_service(body, places.take()))
                     });
                 }
                 StateProj::Asking { asking } => {
                     let Asking { asking, request, service } = &mut **asking;
                     match (ready!(asking.as_mut().poll(context)), request.take()) {
-                        (Ok(passage), Some(request)) => go_on(service, request, passage),
-                        (Err(answer), _) => State::Refused { answer: Some(answer) },
+                        (Ok(passage), Some(request)) => Self::running(service, request, passage),
+                        (Err(answer), _) => Self::refused(answer),
                         (Ok(_), None) => panic!("`GuardFuture` was polled after it was ready"),
                     }
                 }
             };
-            this.state.set(next);
+            this.set(next);
         }
     }
 }

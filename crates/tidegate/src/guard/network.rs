@@ -85,6 +85,7 @@ impl Networks {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.v4.is_empty() && self.v6.is_empty()
     }

@@ -50,7 +50,7 @@ pub(super) struct Policy {
     pub(super) gate: Gate,
     pub(super) name: Arc<str>,
     pub(super) limit: Limit,
-    pub(super) text: Arc<PolicyText>,
+    pub(super) text: PolicyText,
     pub(super) is_place: bool,
     pub(super) waits: bool,
     /// Defined by this guard, so taken away with the rule.
@@ -100,7 +100,7 @@ impl Ready {
 
 impl RuleSet {
     /// The text of the policy of this name.
-    pub(super) fn policy(&self, name: &str) -> Option<&Arc<PolicyText>> {
+    pub(super) fn policy(&self, name: &str) -> Option<&PolicyText> {
         self.policies().find(|policy| *policy.name == *name).map(|policy| &policy.text)
     }
 
@@ -234,15 +234,7 @@ fn policy(gate: Gate, name: &str, is_own: bool) -> Policy {
         _ => (false, false),
     };
     let waits = queues || !limit.wait().is_zero();
-    Policy {
-        text: Arc::new(PolicyText::new(name, &limit)),
-        name: name.into(),
-        gate,
-        limit,
-        is_place,
-        waits,
-        is_own,
-    }
+    Policy { text: PolicyText::new(name, &limit), name: name.into(), gate, limit, is_place, waits, is_own }
 }
 
 fn cost_of(cost: Cost) -> Result<ReadyCost, String> {

@@ -3,7 +3,7 @@
 //! Several parts are joined by commas, and a comma or backslash inside of one is escaped,
 //! so that no two calls with different parts share a key.
 
-use crate::caller::{Caller, Client, User};
+use crate::caller::{Caller, Client};
 use crate::gate::Gate;
 use crate::refusal::Refusal;
 use smallvec::SmallVec;
@@ -45,14 +45,13 @@ impl KeyText {
     /// Adds the client of the running task.
     #[must_use]
     pub fn caller_ip(self, missing: Missing) -> Self {
-        let client = Caller::with_current(Caller::client_ip);
-        self.ip(&client, missing)
+        self.ip(&Caller::current_client(), missing)
     }
 
     /// Adds the user of the running task.
     #[must_use]
     pub fn caller_user(self, missing: Missing) -> Self {
-        let user: Option<User> = Caller::with_current(|caller| caller.user_id().cloned());
+        let user = Caller::current_user();
         self.user(user.as_ref().map(|user| user as &dyn Display), missing)
     }
 
@@ -270,6 +269,7 @@ impl<T: Display> UserId for T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caller::User;
 
     fn text(key: &KeyText) -> &str {
         std::str::from_utf8(key.as_bytes()).unwrap()
