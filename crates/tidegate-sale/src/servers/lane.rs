@@ -65,7 +65,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>, permit: Ow
             }
             Answer::Again(sn, "*") => flight.told.push((ask.told, sn)),
             // It is in the outbox, and whoever put it there has not answered.
-            Answer::Again(sn, with) if !with.is_empty() && !live.is_durable => {
+            Answer::Again(sn, with) if !with.is_empty() && !live.is_durable() => {
                 follow(core, shelf, with.to_owned(), ask.told, sn);
             }
             Answer::Again(sn, _) => tell(ask.told, Ok(sn)),
@@ -162,7 +162,7 @@ impl Flight {
     ) {
         // They have an order of this epoch, so this is its epoch.
         let Some(epoch) = self.told.first().map(|(_, sn)| sn.epoch()) else { return };
-        if live.is_durable {
+        if live.is_durable() {
             self.land(true);
         }
         let body = Body::Orders(Orders { epoch, at, orders: std::mem::take(&mut self.sent) });

@@ -156,7 +156,7 @@ impl Engine for ServersEngine {
                 ));
             }
             // What could not be told is not taken.
-            let can_answer = core.link.live().is_ok_and(|live| live.is_durable || core.broker.is_up());
+            let can_answer = core.link.live().is_ok_and(|live| live.is_durable() || core.broker.is_up());
             if core.is_stopping.load(Ordering::SeqCst) || !can_answer {
                 return Err(Refusal::Busy);
             }

@@ -99,6 +99,7 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     let Some(row) = Row::find(&core.db, &shelf.goods).await? else { return Ok(()) };
     let look = Look::take(core, shelf, &[]).await?;
     let Some(why) = look.why_rebuild(&row) else { return Ok(()) };
+    core.link.confirm(&live).await?;
     hold(core, shelf, why).await?;
     if row.epoch > 0 {
         step(core, shelf, &live, &["fence", "0"], None).await?;
