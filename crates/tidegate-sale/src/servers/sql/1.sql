@@ -95,6 +95,8 @@ CREATE TABLE sale_audit (
     goods      text NOT NULL,
     at         bigint NOT NULL,
     by         text NOT NULL,
-    what       text NOT NULL
+    what       text NOT NULL,
+    -- By which whoever lost the answer to their commit finds it.
+    token      text UNIQUE
 );
 CREATE INDEX sale_audit_goods ON sale_audit (goods, id);
