@@ -20,7 +20,10 @@ pub(super) const FLIGHTS: u32 = 1024;
 
 pub(super) struct Core {
     pub(super) config: ServersConfig,
+    /// For what has to go on: writing, loading, giving back, and what operators do.
     pub(super) db: Db,
+    /// For what buyers ask, however many of them.
+    pub(super) asks: Db,
     pub(super) link: Link,
     pub(super) broker: Broker,
     pub(super) shards: u16,
@@ -38,10 +41,17 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(config: ServersConfig, db: Db, link: Link, broker: Broker, shards: u16) -> Self {
+    pub(super) fn new(
+        config: ServersConfig,
+        [db, asks]: [Db; 2],
+        link: Link,
+        broker: Broker,
+        shards: u16,
+    ) -> Self {
         Self {
             config,
             db,
+            asks,
             link,
             broker,
             shards,

@@ -7,9 +7,6 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
-/// Writers, looks, returns, and one that rebuilds.
-const CONNECTIONS: usize = 12;
-
 /// What a server that is well never needs.
 pub(super) const DB_MAX: Duration = Duration::from_secs(5);
 
@@ -63,7 +60,8 @@ pub(super) struct Db {
 }
 
 impl Db {
-    pub(super) fn new(url: &str) -> Result<Self, Fault> {
+    /// At most so many connections.
+    pub(super) fn new(url: &str, connections: usize) -> Result<Self, Fault> {
         // Its own error may show the password.
         let config: Result<Config, _> = url.parse();
         let mut config = config.map_err(|_| {
@@ -80,7 +78,7 @@ impl Db {
         let prepare = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
             Box::pin(async move { client.batch_execute(SESSION).await.map_err(HookError::Backend) })
         });
-        let builder = Pool::builder(manager).max_size(CONNECTIONS).runtime(Runtime::Tokio1);
+        let builder = Pool::builder(manager).max_size(connections).runtime(Runtime::Tokio1);
         let builder = builder.wait_timeout(Some(DB_MAX)).create_timeout(Some(DB_MAX)).post_create(prepare);
         builder.build().map(|pool| Self { pool }).map_err(|error| fault(error.to_string()))
     }

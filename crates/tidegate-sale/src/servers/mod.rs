@@ -76,6 +76,12 @@ use tokio::sync::oneshot;
 /// Longer keys are refused: they are kept for as long as the sale lasts.
 const KEY_MAX: usize = 200;
 
+/// Connections to the database beside those of the writers: loads, looks, returns, operators.
+const WORK: usize = 8;
+
+/// Connections for what buyers ask.
+const ASKS: usize = 8;
+
 /// A sale on Redis, RabbitMQ and PostgreSQL.
 pub(crate) struct ServersEngine {
     core: Arc<Core>,
@@ -93,7 +99,7 @@ impl ServersEngine {
         if config.prefix.is_empty() || config.prefix.len() > 64 || !config.prefix.bytes().all(is_plain) {
             return Err(fault("`prefix`: 1 to 64 letters, digits or any of `._-`"));
         }
-        let db = Db::new(&config.postgres)?;
+        let db = Db::new(&config.postgres, usize::from(config.shards) + WORK)?;
         migrate::migrate(&db).await?;
         let secret = migrate::secret(&db).await?;
         let kept = migrate::setting(&db, "shards", &config.shards.to_string()).await?;
@@ -102,8 +108,9 @@ impl ServersEngine {
             tracing::warn!(shards, "the first process decided how many shards there are");
         }
         let link = Link::new(&config.redis, config.answer_after)?;
+        let asks = Db::new(&config.postgres, ASKS)?;
         let (broker, parcels) = Broker::new(&config.amqp)?;
-        let core = Arc::new(Core::new(config, db, link, broker, shards));
+        let core = Arc::new(Core::new(config, [db, asks], link, broker, shards));
         for row in shelf::Row::all(&core.db).await? {
             core.learn(&row);
         }
@@ -233,6 +240,7 @@ impl Engine for ServersEngine {
             let _ = tokio::time::timeout(self.core.config.deadline, landed).await;
             self.core.abort();
             self.core.db.close();
+            self.core.asks.close();
         })
     }
 }

@@ -44,7 +44,7 @@ pub(super) async fn keep_checking(core: Arc<Core>) {
 }
 
 async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Result<(), Fault> {
-    let Some(cut) = Cut::take(core, shelf).await? else { return Ok(()) };
+    let Some(cut) = Cut::take(core, &core.db, shelf).await? else { return Ok(()) };
     if !matches!(cut.row.state, SaleState::Warm | SaleState::Open) || cut.row.held.is_some() {
         *memory = Memory::default();
         return Ok(());
@@ -89,7 +89,7 @@ async fn sums(core: &Core, shelf: &Shelf) -> Result<Option<String>, Fault> {
 /// Whether orders that do not move are still in the queue: what comes after them tells.
 async fn lost(core: &Core, shelf: &Shelf, before: &Cut) -> Result<Option<String>, Fault> {
     rebuild::barrier(core, shelf, Duration::from_secs(10)).await?;
-    let Some(now) = Cut::take(core, shelf).await? else { return Ok(None) };
+    let Some(now) = Cut::take(core, &core.db, shelf).await? else { return Ok(None) };
     let is_same = now.look.reserved == before.look.reserved && now.arrived == before.arrived;
     let is_lost = now.is_exact && is_same && now.flying() > 0 && now.look.waiting == 0;
     Ok(is_lost.then(|| format!("{} units were given out and never arrived", now.flying())))

@@ -1,5 +1,6 @@
 //! One goods as this process knows it.
 
+use super::cut::Reading;
 use super::db::{Db, DbError};
 use super::lane::Ask;
 use super::names::Keys;
@@ -96,6 +97,8 @@ pub(super) struct Shelf {
     pub(super) asks: mpsc::Sender<Ask>,
     /// This process is about to load it again.
     pub(super) is_rebuilding: AtomicBool,
+    /// The books as they were read last.
+    pub(super) books: tokio::sync::Mutex<Option<Reading>>,
     known: ArcSwap<Known>,
     newest: Mutex<Newest>,
 }
@@ -128,6 +131,7 @@ impl Shelf {
                 shard,
                 asks,
                 is_rebuilding: AtomicBool::new(false),
+                books: tokio::sync::Mutex::default(),
                 known,
                 newest: Mutex::default(),
             },
