@@ -46,6 +46,7 @@ mod look;
 mod orders;
 mod rebuild;
 mod reconcile;
+mod recover;
 mod refresh;
 mod returns;
 mod watch;

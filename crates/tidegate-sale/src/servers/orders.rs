@@ -60,7 +60,7 @@ fn read(sn: &OrderSn, row: &tokio_postgres::Row) -> Option<Order> {
 }
 
 /// As the script wrote it: entry, time, quantity, user.
-fn processing(sn: &OrderSn, record: &str) -> Option<Order> {
+pub(super) fn processing(sn: &OrderSn, record: &str) -> Option<Order> {
     let mut parts = record.splitn(4, ':').skip(1);
     let at = parts.next()?.parse().ok()?;
     let quantity = parts.next()?.parse().ok()?;

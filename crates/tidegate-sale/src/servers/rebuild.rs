@@ -4,7 +4,8 @@
 //! 1. held: it is written down why, and every process shows it;
 //! 2. fenced: the script sells nothing any more;
 //! 3. drained: what is in the outbox is published, then a barrier, and once the barrier has
-//!    come through the queue, everything before it is in the database;
+//!    come through the queue, everything before it is in the database; orders of which Redis
+//!    knows and the database does not are sent once more, with a barrier of their own;
 //! 4. counted: a new epoch, left = stock − what dead letters hold;
 //! 5. loaded: what is left, the used paths and keys, and what each buyer has.
 //!
@@ -19,8 +20,8 @@ use super::letter::{Body, Letter, hex};
 use super::link::Live;
 use super::look::Look;
 use super::points::{Point, reach};
-use super::relay;
 use super::shelf::{Left, ROW, Row, Shelf};
+use super::{recover, relay};
 use crate::engine::Fault;
 use crate::order::OrderState;
 use deadpool_postgres::Object;
@@ -105,6 +106,10 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
         step(core, shelf, &live, &["fence", "0"], None).await?;
         relay::drain(core, shelf).await?;
         barrier(core, shelf, DRAIN_MAX).await?;
+        // Redis knows every order of its epoch, whatever the broker has lost.
+        if look.epoch > 0 && recover::publish(core, shelf, look.epoch).await? > 0 {
+            barrier(core, shelf, DRAIN_MAX).await?;
+        }
     }
     let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &live.run, why)).await;
     let counted = counted.map_err(|_| fault(format!("not counted within {COUNT_MAX:?}")))??;

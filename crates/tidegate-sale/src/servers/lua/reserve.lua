@@ -74,7 +74,7 @@ if taken > 0 then
   end
   tick = tick + 1
   redis.call('HSET', KEYS[1], 'left', string.format('%d', left), 'nth', string.format('%d', nth),
-    'tick', string.format('%d', tick))
+    'tick', string.format('%d', tick), 'entry', entry)
   redis.call('HINCRBY', KEYS[1], 'reserved', taken)
   answers[4] = entry
   -- The last one is gone: everybody is to know.
