@@ -131,14 +131,16 @@ impl Cut {
 
     pub(super) fn books(&self) -> Books {
         let units = |units: i64| u64::try_from(units).unwrap_or(0);
-        // A late order of an older epoch may have been placed from what is promised already.
-        let owed = self.left().min(0);
+        // What Redis has to take yet for a late order of an older epoch is not left any more,
+        // and may have been promised already.
+        let left = self.left() + self.pending.min(0);
+        let owed = left.min(0);
         Books {
             goods: self.row.sale.goods.clone(),
             total: units(self.total),
             placed: units(self.placed()),
-            in_flight: units(self.flying() + self.dead_units + self.pending + owed),
-            left: units(self.left()),
+            in_flight: units(self.flying() + self.dead_units + self.pending.max(0) + owed),
+            left: units(left),
             orders: units(self.orders),
             returned: units(self.returned),
             dead: units(self.dead),

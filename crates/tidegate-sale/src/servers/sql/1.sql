@@ -49,6 +49,9 @@ CREATE TABLE sale_orders (
 );
 CREATE UNIQUE INDEX sale_orders_path ON sale_orders (path) WHERE state <> 5;
 CREATE UNIQUE INDEX sale_orders_single ON sale_orders (goods, buyer) WHERE is_single AND state IN (1, 2);
+-- One live order for what a buyer calls one; Redis sees to it, but forgets.
+CREATE UNIQUE INDEX sale_orders_key ON sale_orders (goods, buyer, key) WHERE key IS NOT NULL AND state IN (1, 2);
+CREATE INDEX sale_orders_buyer ON sale_orders (goods, buyer) WHERE state IN (1, 2);
 CREATE INDEX sale_orders_goods ON sale_orders (goods, state);
 CREATE INDEX sale_orders_unpaid ON sale_orders (pay_by) WHERE state = 1 AND pay_by IS NOT NULL;
 
