@@ -119,6 +119,7 @@ impl ServersEngine {
         let linked = task();
         core.spawn(async move { linked.link.maintain().await });
         core.spawn(broker::maintain(task(), parcels));
+        core.spawn(writer::maintain(task()));
         core.spawn(refresh::keep_fresh(task()));
         core.spawn(refresh::listen(task()));
         core.spawn(relay::sweep(task()));

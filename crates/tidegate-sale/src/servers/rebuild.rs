@@ -170,10 +170,9 @@ pub(super) async fn barrier(core: &Core, shelf: &Shelf, at_most: Duration) -> Re
     let bytes = letter.encode(&id)?;
     core.broker.publish(shelf.shard, id, bytes).await?;
     let passed = async {
-        let sql = "SELECT barrier = $2 FROM sale_goods WHERE goods = $1";
+        let sql = "DELETE FROM sale_barriers WHERE token = $1 RETURNING token";
         loop {
-            let rows = core.db.ask(sql, &[&shelf.goods.as_str(), &token]).await?;
-            if rows.first().is_none_or(|row| row.get(0)) {
+            if !core.db.ask(sql, &[&token]).await?.is_empty() {
                 return Ok::<_, DbError>(());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -21,8 +21,6 @@ CREATE TABLE sale_goods (
     redis_run  text NOT NULL DEFAULT '',
     -- Why it is held while it is rebuilt.
     held       text,
-    -- The newest barrier that came through the queue.
-    barrier    text NOT NULL DEFAULT '',
     -- The books did not balance: it is loaded again before it goes on.
     is_doubted boolean NOT NULL DEFAULT false,
     one_each   boolean NOT NULL,
@@ -81,6 +79,12 @@ CREATE TABLE sale_returns (
     units      bigint NOT NULL
 );
 CREATE INDEX sale_returns_goods ON sale_returns (goods);
+
+-- Barriers that came through the queue, until whoever sent them has seen it.
+CREATE TABLE sale_barriers (
+    token      text PRIMARY KEY,
+    at         bigint NOT NULL
+);
 
 -- Every loading of Redis, and why.
 CREATE TABLE sale_loads (
