@@ -18,6 +18,9 @@ use tokio::task::JoinSet;
 /// Outbox entries that this process is publishing at once.
 pub(super) const FLIGHTS: u32 = 1024;
 
+/// Each holds two connections to the database, and all orders of its sale.
+pub(super) const LOADS: usize = 3;
+
 pub(super) struct Core {
     pub(super) config: ServersConfig,
     /// For what has to go on: writing, loading, giving back, and what operators do.
@@ -31,6 +34,9 @@ pub(super) struct Core {
     pub(super) owner: String,
     pub(super) is_stopping: AtomicBool,
     pub(super) flights: Arc<Semaphore>,
+    /// Sales that this process loads at once, and those of them that are over.
+    pub(super) loads: Semaphore,
+    pub(super) closed_loads: Semaphore,
     /// Something is to be given back to Redis.
     pub(super) returned: Notify,
     /// What is known here may be wrong.
@@ -58,6 +64,8 @@ impl Core {
             owner: format!("{:016x}", fastrand::u64(..)),
             is_stopping: AtomicBool::new(false),
             flights: Arc::new(Semaphore::new(FLIGHTS as usize)),
+            loads: Semaphore::new(LOADS),
+            closed_loads: Semaphore::new(1),
             returned: Notify::new(),
             doubted: Notify::new(),
             watchers: Watchers::default(),

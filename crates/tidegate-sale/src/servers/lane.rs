@@ -49,7 +49,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>, permit: Ow
     else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
-    let [left, tick, at, entry, answers @ ..] = answers.as_slice() else {
+    let [left, tick, at, entry, epoch, answers @ ..] = answers.as_slice() else {
         // Not loaded, or another run of the server than the one that was.
         core.doubted.notify_one();
         let reason = || Refusal::Paused { reason: "the stock is being loaded".into() };
@@ -72,8 +72,8 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>, permit: Ow
             Answer::Refused(refusal) => tell(ask.told, Err(refusal)),
         }
     }
-    if let (Ok(tick), Ok(units)) = (tick.parse(), left.parse()) {
-        shelf.learn_left(Some(Left { epoch: shelf.known().epoch, tick, units }));
+    if let (Ok(epoch), Ok(tick), Ok(units)) = (epoch.parse(), tick.parse(), left.parse()) {
+        shelf.learn_left(Some(Left { epoch, tick, units }));
     }
     if let (Ok(at), false) = (at.parse(), flight.sent.is_empty()) {
         flight.leave(core, shelf, entry.clone(), at, &live, permit);
