@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// After so long without news it is subscribed again.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// Asks again and again. Ends with its task.
 pub(super) async fn keep_fresh(core: Arc<Core>) {
     loop {
@@ -85,7 +88,8 @@ pub(super) async fn tell(core: &Core, shelf: &Shelf, row: &Row) -> Result<(), Fa
 pub(super) async fn listen(core: Arc<Core>) {
     loop {
         if let Ok(mut news) = core.link.news(&core.news()).await {
-            while let Some(first) = news.next().await {
+            // A connection that is gone without a word is as silent as one with no news.
+            while let Ok(Some(first)) = tokio::time::timeout(SILENCE, news.next()).await {
                 // Whatever was said meanwhile is answered by one look.
                 let mut goods = BTreeSet::from([first.get_payload::<String>().unwrap_or_default()]);
                 while let Some(Some(next)) = news.next().now_or_never() {
