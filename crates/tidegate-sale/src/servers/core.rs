@@ -33,6 +33,8 @@ pub(super) struct Core {
     /// Who this process is, to others.
     pub(super) owner: String,
     pub(super) is_stopping: AtomicBool,
+    /// The database answered when it was asked last.
+    pub(super) has_database: AtomicBool,
     pub(super) flights: Arc<Semaphore>,
     /// Sales that this process loads at once, and those of them that are over.
     pub(super) loads: Semaphore,
@@ -63,6 +65,7 @@ impl Core {
             shards,
             owner: format!("{:016x}", fastrand::u64(..)),
             is_stopping: AtomicBool::new(false),
+            has_database: AtomicBool::new(true),
             flights: Arc::new(Semaphore::new(FLIGHTS as usize)),
             loads: Semaphore::new(LOADS),
             closed_loads: Semaphore::new(1),

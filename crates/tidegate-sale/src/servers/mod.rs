@@ -234,6 +234,16 @@ impl Engine for ServersEngine {
         Box::pin(dead::bury(&self.core, sn, again, by))
     }
 
+    fn ready(&self) -> Result<(), String> {
+        let (redis, rabbit) = (self.core.link.live().is_ok(), self.core.broker.is_up());
+        let postgres = self.core.has_database.load(Ordering::Relaxed);
+        let silent = [("Redis", redis), ("RabbitMQ", rabbit), ("PostgreSQL", postgres)];
+        match silent.iter().find(|(_, answers)| !answers) {
+            Some((name, _)) => Err(format!("{name} does not answer")),
+            None => Ok(()),
+        }
+    }
+
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.core.is_stopping.store(true, Ordering::SeqCst);

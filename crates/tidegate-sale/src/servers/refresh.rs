@@ -10,6 +10,7 @@ use crate::sale::SaleState;
 use futures_util::{FutureExt as _, StreamExt as _};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// After so long without news it is subscribed again.
@@ -18,7 +19,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// Asks again and again. Ends with its task.
 pub(super) async fn keep_fresh(core: Arc<Core>) {
     loop {
-        if let Err(fault) = all(&core).await {
+        let known = all(&core).await;
+        core.has_database.store(known.is_ok(), Ordering::Relaxed);
+        if let Err(fault) = known {
             tracing::warn!(error = fault.what, "what is known here grows old");
         }
         tokio::select! {
