@@ -14,6 +14,7 @@ use super::look::Look;
 use super::shelf::{ROW, Row, Shelf};
 use crate::books::Books;
 use crate::engine::Fault;
+use crate::sale::SaleState;
 use crate::time::now_ms;
 use tokio::time::Instant;
 
@@ -174,7 +175,7 @@ pub(super) struct Reading {
 
 async fn read(core: &Core, shelf: &Shelf) -> Result<Option<Books>, Fault> {
     let Some(cut) = Cut::take(core, &core.asks, shelf).await? else { return Ok(None) };
-    if cut.row.epoch > 0 && cut.look.why_rebuild(&cut.row).is_some() {
+    if cut.row.state != SaleState::Draft && cut.look.why_rebuild(&cut.row).is_some() {
         return Err(super::db::fault("its stock is being counted; ask again"));
     }
     Ok(Some(cut.books()))

@@ -26,6 +26,21 @@ async fn stock_that_was_added_is_told_so_whatever_redis_does() {
     until("it is ready", async || engine.ready().is_ok()).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_was_warmed_without_redis_is_loaded_once_it_is_there() {
+    let proxy = FaultProxy::start(&shared().redis.addr());
+    let mut config = shared().config();
+    config.redis = proxy.url();
+    let engine = engine(&config).await;
+    engine.create(Sale::new(phone(), 10), "test").await.unwrap();
+    proxy.refuse();
+    engine.change(&phone(), Change::Warm, "test").await.unwrap();
+    assert!(engine.books(&phone()).await.is_err(), "nothing is for sale yet");
+    proxy.pass();
+    until("it is loaded", async || engine.books(&phone()).await.is_ok_and(|books| books.unwrap().left == 10))
+        .await;
+}
+
 /// The connection breaks while the database commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_whose_answer_was_lost_is_found_and_not_repeated() {
