@@ -127,6 +127,12 @@ pub(crate) trait Engine: Send + Sync + 'static {
         by: &'a str,
     ) -> BoxFuture<'a, Result<Turned, AdminError>>;
 
+    /// Whether new buyers should come here; the sentence says which server does not answer.
+    #[allow(dead_code, reason = "`/readyz` asks for it")]
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Answers nothing new, and ends once what was begun is durable.
     fn stop(&self) -> BoxFuture<'_, ()>;
 }

@@ -66,8 +66,8 @@ pub enum Refusal {
         /// Why.
         reason: Cow<'static, str>,
     },
-    /// Something behind does not answer in time. Nothing was taken, or it is given back;
-    /// asking again with the same path is safe.
+    /// Something behind does not answer in time. The order may exist or not: asking again with
+    /// the same path tells, and never makes a second one.
     #[error("busy, try again")]
     Busy,
 }

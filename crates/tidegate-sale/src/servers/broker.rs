@@ -1,12 +1,12 @@
 //! RabbitMQ: the queues, and publishing with confirms, many in flight.
 //!
 //! A message counts as sent once the broker has confirmed it and has not returned it. The
-//! client hands a returned message out with whichever confirm comes next, so returned ones
-//! are matched here, by their id.
+//! client hands a returned message out with whichever confirm comes next, which is its own or
+//! one before it: from there on nothing counts as sent, and the session ends.
 
 use super::core::Core;
 use super::db::fault;
-use super::{names, writer};
+use super::names;
 use crate::engine::Fault;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -16,12 +16,10 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::uri::AMQPUri;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
 
 /// What a broker that is well never needs.
 const BROKER_MAX: Duration = Duration::from_secs(5);
@@ -70,7 +68,7 @@ impl Broker {
     }
 }
 
-/// Keeps one connection up, with its queues, its publisher and the writers. Ends with its task.
+/// Keeps the queues and the publisher up. Ends with its task.
 pub(super) async fn maintain(core: Arc<Core>, mut parcels: mpsc::Receiver<Parcel>) {
     let mut wait = Duration::from_millis(50);
     loop {
@@ -79,7 +77,7 @@ pub(super) async fn maintain(core: Arc<Core>, mut parcels: mpsc::Receiver<Parcel
                 tracing::info!("RabbitMQ answers");
                 wait = Duration::from_millis(50);
                 core.broker.is_up.store(true, Ordering::Relaxed);
-                let why = session.serve(&mut parcels).await;
+                let why = session.serve(&core.broker.is_up, &mut parcels).await;
                 core.broker.is_up.store(false, Ordering::Relaxed);
                 why
             }
@@ -107,38 +105,42 @@ type Confirmed = (Parcel, Result<Confirmation, String>);
 struct Session {
     connection: Connection,
     publisher: Channel,
-    writers: JoinSet<Fault>,
     exchange: String,
     confirms: FuturesUnordered<BoxFuture<'static, Confirmed>>,
-    /// Ids of messages that came back before their confirm.
-    returned: HashSet<String>,
+}
+
+/// A new connection, with exchanges and queues.
+pub(super) async fn connect(core: &Core) -> Result<Connection, Fault> {
+    let connected = async {
+        let options = ConnectionProperties::default().with_connection_name("tidegate-sale".into());
+        let connection = Connection::connect_uri(core.broker.uri.clone(), options).await?;
+        declare(&connection, &core.config.prefix, core.shards).await?;
+        Ok(connection)
+    };
+    match tokio::time::timeout(BROKER_MAX, connected).await {
+        Ok(connected) => connected.map_err(|error: lapin::Error| told(&error)),
+        Err(_) => Err(fault(format!("no answer within {BROKER_MAX:?}"))),
+    }
 }
 
 impl Session {
     async fn open(core: &Arc<Core>) -> Result<Self, Fault> {
+        let connection = connect(core).await?;
         let opened = async {
-            let options = ConnectionProperties::default().with_connection_name("tidegate-sale".into());
-            let connection = Connection::connect_uri(core.broker.uri.clone(), options).await?;
-            declare(&connection, &core.config.prefix, core.shards).await?;
             let publisher = connection.create_channel().await?;
             publisher.confirm_select(ConfirmSelectOptions::default()).await?;
-            let mut writers = JoinSet::new();
-            for shard in 0..core.shards {
-                let (channel, core) = (connection.create_channel().await?, Arc::clone(core));
-                writers.spawn(async move { writer::consume(&core, &channel, shard).await });
-            }
-            let exchange = names::exchange(&core.config.prefix);
-            let (confirms, returned) = (FuturesUnordered::new(), HashSet::new());
-            Ok(Self { connection, publisher, writers, exchange, confirms, returned })
+            Ok(publisher)
         };
-        match tokio::time::timeout(BROKER_MAX, opened).await {
-            Ok(opened) => opened.map_err(|error: lapin::Error| told(&error)),
-            Err(_) => Err(fault(format!("no answer within {BROKER_MAX:?}"))),
-        }
+        let publisher = match tokio::time::timeout(BROKER_MAX, opened).await {
+            Ok(opened) => opened.map_err(|error: lapin::Error| told(&error))?,
+            Err(_) => return Err(fault(format!("no answer within {BROKER_MAX:?}"))),
+        };
+        let exchange = names::exchange(&core.config.prefix);
+        Ok(Self { connection, publisher, exchange, confirms: FuturesUnordered::new() })
     }
 
     /// Until something breaks; says what.
-    async fn serve(mut self, parcels: &mut mpsc::Receiver<Parcel>) -> Fault {
+    async fn serve(mut self, is_up: &AtomicBool, parcels: &mut mpsc::Receiver<Parcel>) -> Fault {
         let mut look = tokio::time::interval(Duration::from_millis(100));
         loop {
             tokio::select! {
@@ -149,17 +151,23 @@ impl Session {
                 Some(first) = self.confirms.next(), if !self.confirms.is_empty() => {
                     if let Err(why) = self.judge(first) { return why }
                 }
-                Some(ended) = self.writers.join_next() => {
-                    return ended.unwrap_or_else(|error| fault(error.to_string()));
+                _ = look.tick() => {
+                    let status = self.connection.status();
+                    if !status.connected() {
+                        return fault("the connection broke");
+                    }
+                    is_up.store(!status.blocked(), Ordering::Relaxed);
                 }
-                _ = look.tick() => if !self.connection.status().connected() {
-                    return fault("the connection broke");
-                },
             }
         }
     }
 
     async fn send(&mut self, parcel: Parcel) -> Result<(), Fault> {
+        if self.connection.status().blocked() {
+            // The outbox keeps it. Whoever asked may have gone away.
+            let _ = parcel.reply.send(Err(fault("RabbitMQ is short of memory or disk")));
+            return Ok(());
+        }
         let properties = BasicProperties::default()
             .with_delivery_mode(2)
             .with_content_type("application/cloudevents+json".into())
@@ -183,44 +191,32 @@ impl Session {
     }
 
     /// All that are confirmed by now, because a message that came back is told with any one
-    /// of those that were confirmed no later than itself.
+    /// of those that were confirmed no later than itself. Without the runtime's budget, which
+    /// would leave some of them for later.
     fn judge(&mut self, first: Confirmed) -> Result<(), Fault> {
         let mut all = vec![first];
-        while let Some(Some(next)) = self.confirms.next().now_or_never() {
+        while let Some(Some(next)) = tokio::task::unconstrained(self.confirms.next()).now_or_never() {
             all.push(next);
         }
-        let mut why = None;
-        let mut judged = Vec::with_capacity(all.len());
+        let has_returned = all.iter().any(|(_, confirmed)| {
+            matches!(confirmed, Ok(Confirmation::Ack(Some(_)) | Confirmation::Nack(Some(_))))
+        });
+        let mut why = has_returned.then(|| fault("a queue is missing"));
         for (parcel, confirmed) in all {
-            let is_taken = matches!(confirmed, Ok(Confirmation::Ack(_)));
-            match confirmed {
-                Ok(confirmation) => {
-                    let id = confirmation.take_message().and_then(|back| id_of(&back.properties));
-                    self.returned.extend(id);
+            let answer = match confirmed {
+                _ if has_returned => Err(fault("a message came back, this one or another")),
+                Ok(Confirmation::Ack(_)) => Ok(()),
+                Ok(_) => Err(fault("the broker did not take it")),
+                Err(error) => {
+                    why = Some(fault(error.as_str()));
+                    Err(fault(error))
                 }
-                Err(error) => why = Some(fault(error)),
-            }
-            judged.push((parcel, is_taken));
-        }
-        for (parcel, is_taken) in judged {
-            let is_back = self.returned.remove(&parcel.id);
-            let answer = match (is_back, is_taken) {
-                (true, _) => Err(fault("no queue takes it")),
-                (_, false) => Err(fault("the broker did not take it")),
-                (false, true) => Ok(()),
             };
-            if is_back {
-                why = Some(fault("a queue is missing"));
-            }
             // Whoever asked may have gone away.
             let _ = parcel.reply.send(answer);
         }
         why.map_or(Ok(()), Err)
     }
-}
-
-fn id_of(properties: &BasicProperties) -> Option<String> {
-    properties.message_id().as_ref().map(ToString::to_string)
 }
 
 pub(super) fn told(error: &lapin::Error) -> Fault {
@@ -253,7 +249,15 @@ async fn declare(connection: &Connection, prefix: &str, shards: u16) -> lapin::R
     });
     for (queue, exchange, key, arguments) in queues.chain([(dead.clone(), dead, String::new(), quorum)]) {
         let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        channel.queue_declare(queue.as_str().into(), options, arguments).await?;
+        let declared = channel.queue_declare(queue.as_str().into(), options, arguments).await?;
+        if exchange == queue && declared.message_count() > 0 {
+            let messages = declared.message_count();
+            tracing::error!(
+                queue,
+                messages,
+                "messages that could not be read are waiting for somebody to look"
+            );
+        }
         let options = QueueBindOptions::default();
         let (queue, exchange) = (queue.as_str().into(), exchange.as_str().into());
         channel.queue_bind(queue, exchange, key.as_str().into(), options, FieldTable::default()).await?;

@@ -18,16 +18,27 @@ use tokio::task::JoinSet;
 /// Outbox entries that this process is publishing at once.
 pub(super) const FLIGHTS: u32 = 1024;
 
+/// Each holds two connections to the database, and all orders of its sale.
+pub(super) const LOADS: usize = 3;
+
 pub(super) struct Core {
     pub(super) config: ServersConfig,
+    /// For what has to go on: writing, loading, giving back, and what operators do.
     pub(super) db: Db,
+    /// For what buyers ask, however many of them.
+    pub(super) asks: Db,
     pub(super) link: Link,
     pub(super) broker: Broker,
     pub(super) shards: u16,
     /// Who this process is, to others.
     pub(super) owner: String,
     pub(super) is_stopping: AtomicBool,
+    /// The database answered when it was asked last.
+    pub(super) has_database: AtomicBool,
     pub(super) flights: Arc<Semaphore>,
+    /// Sales that this process loads at once, and those of them that are over.
+    pub(super) loads: Semaphore,
+    pub(super) closed_loads: Semaphore,
     /// Something is to be given back to Redis.
     pub(super) returned: Notify,
     /// What is known here may be wrong.
@@ -38,16 +49,26 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(config: ServersConfig, db: Db, link: Link, broker: Broker, shards: u16) -> Self {
+    pub(super) fn new(
+        config: ServersConfig,
+        [db, asks]: [Db; 2],
+        link: Link,
+        broker: Broker,
+        shards: u16,
+    ) -> Self {
         Self {
             config,
             db,
+            asks,
             link,
             broker,
             shards,
             owner: format!("{:016x}", fastrand::u64(..)),
             is_stopping: AtomicBool::new(false),
+            has_database: AtomicBool::new(true),
             flights: Arc::new(Semaphore::new(FLIGHTS as usize)),
+            loads: Semaphore::new(LOADS),
+            closed_loads: Semaphore::new(1),
             returned: Notify::new(),
             doubted: Notify::new(),
             watchers: Watchers::default(),

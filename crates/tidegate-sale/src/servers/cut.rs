@@ -9,11 +9,14 @@
 //! ```
 
 use super::core::Core;
+use super::db::Db;
 use super::look::Look;
 use super::shelf::{ROW, Row, Shelf};
 use crate::books::Books;
 use crate::engine::Fault;
+use crate::sale::SaleState;
 use crate::time::now_ms;
+use tokio::time::Instant;
 
 /// Under load the database changes all the time; one of so many looks falls between.
 const LOOKS: usize = 50;
@@ -47,10 +50,10 @@ const ASK: &str = "
             WHERE r.goods = g.goods AND r.epoch = g.epoch)";
 
 impl Cut {
-    pub(super) async fn take(core: &Core, shelf: &Shelf) -> Result<Option<Self>, Fault> {
+    pub(super) async fn take(core: &Core, db: &Db, shelf: &Shelf) -> Result<Option<Self>, Fault> {
         let sql = format!("{ASK}, {ROW} FROM sale_goods g WHERE goods = $1");
         let goods = shelf.goods.as_str();
-        let mut rows = core.db.ask(&sql, &[&goods]).await?;
+        let mut rows = db.ask(&sql, &[&goods]).await?;
         for looks in 1..=LOOKS {
             let Some(found) = rows.first() else { return Ok(None) };
             let row = Row::read(found)?;
@@ -73,7 +76,7 @@ impl Cut {
                 is_exact: true,
             };
             let version: i64 = found.get(5);
-            rows = core.db.ask(&sql, &[&goods]).await?;
+            rows = db.ask(&sql, &[&goods]).await?;
             cut.is_exact = rows.first().is_some_and(|after| after.get::<_, i64>(5) == version);
             if cut.is_exact || looks == LOOKS {
                 return Ok(Some(cut));
@@ -129,14 +132,16 @@ impl Cut {
 
     pub(super) fn books(&self) -> Books {
         let units = |units: i64| u64::try_from(units).unwrap_or(0);
-        // A late order of an older epoch may have been placed from what is promised already.
-        let owed = self.left().min(0);
+        // What Redis has to take yet for a late order of an older epoch is not left any more,
+        // and may have been promised already.
+        let left = self.left() + self.pending.min(0);
+        let owed = left.min(0);
         Books {
             goods: self.row.sale.goods.clone(),
             total: units(self.total),
             placed: units(self.placed()),
-            in_flight: units(self.flying() + self.dead_units + self.pending + owed),
-            left: units(self.left()),
+            in_flight: units(self.flying() + self.dead_units + self.pending.max(0) + owed),
+            left: units(left),
             orders: units(self.orders),
             returned: units(self.returned),
             dead: units(self.dead),
@@ -148,9 +153,29 @@ impl Cut {
 }
 
 /// The books as they are shown. While Redis is loaded, what is not placed counts as on its way.
+/// Anybody may ask for them: whoever comes while they are read shares the next reading.
 pub(super) async fn books(core: &Core, shelf: &Shelf) -> Result<Option<Books>, Fault> {
-    let Some(cut) = Cut::take(core, shelf).await? else { return Ok(None) };
-    if cut.row.epoch > 0 && cut.look.why_rebuild(&cut.row).is_some() {
+    let asked = Instant::now();
+    let mut last = shelf.books.lock().await;
+    if let Some(read) = last.as_ref().filter(|read| read.begun > asked) {
+        return read.books.clone().map_err(super::db::fault);
+    }
+    let begun = Instant::now();
+    let books = read(core, shelf).await;
+    *last =
+        Some(Reading { begun, books: books.as_ref().map(Clone::clone).map_err(|fault| fault.what.clone()) });
+    books
+}
+
+/// One reading of the books.
+pub(super) struct Reading {
+    begun: Instant,
+    books: Result<Option<Books>, String>,
+}
+
+async fn read(core: &Core, shelf: &Shelf) -> Result<Option<Books>, Fault> {
+    let Some(cut) = Cut::take(core, &core.asks, shelf).await? else { return Ok(None) };
+    if cut.row.state != SaleState::Draft && cut.look.why_rebuild(&cut.row).is_some() {
         return Err(super::db::fault("its stock is being counted; ask again"));
     }
     Ok(Some(cut.books()))

@@ -7,15 +7,12 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
-/// Writers, looks, returns, and one that rebuilds.
-const CONNECTIONS: usize = 12;
-
 /// What a server that is well never needs.
 pub(super) const DB_MAX: Duration = Duration::from_secs(5);
 
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// An error that passes by itself, or one that would be the same again.
+/// An error of the moment or the surroundings, or one that would be the same again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DbError {
     #[error("PostgreSQL: {0}")]
@@ -29,15 +26,16 @@ impl From<tokio_postgres::Error> for DbError {
         let Some(db) = error.as_db_error() else {
             let text =
                 error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
-            let is_io = error.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>);
-            return if error.is_closed() || is_io { Self::Passing(text) } else { Self::Refused(text) };
+            return Self::Passing(text);
         };
         let text = format!("{} (SQLSTATE {})", db.message(), db.code().code());
-        // Broken connections, a server that starts, stops or fails over, a full disk, a
-        // statement that took too long; deadlocks and conflicts, which are rolled back.
-        match &db.code().code()[..2] {
-            "08" | "25" | "40" | "53" | "55" | "57" | "58" => Self::Passing(text),
-            _ => Self::Refused(text),
+        // Only what is wrong with the row itself: a value, a constraint, or what a trigger of the
+        // owner's says. A missing right, table or disk is nobody's order's fault, and passes
+        // once somebody has seen to it.
+        match db.code().code() {
+            "P0001" => Self::Refused(text),
+            code if code.starts_with("22") || code.starts_with("23") => Self::Refused(text),
+            _ => Self::Passing(text),
         }
     }
 }
@@ -63,7 +61,8 @@ pub(super) struct Db {
 }
 
 impl Db {
-    pub(super) fn new(url: &str) -> Result<Self, Fault> {
+    /// At most so many connections.
+    pub(super) fn new(url: &str, connections: usize) -> Result<Self, Fault> {
         // Its own error may show the password.
         let config: Result<Config, _> = url.parse();
         let mut config = config.map_err(|_| {
@@ -80,7 +79,7 @@ impl Db {
         let prepare = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
             Box::pin(async move { client.batch_execute(SESSION).await.map_err(HookError::Backend) })
         });
-        let builder = Pool::builder(manager).max_size(CONNECTIONS).runtime(Runtime::Tokio1);
+        let builder = Pool::builder(manager).max_size(connections).runtime(Runtime::Tokio1);
         let builder = builder.wait_timeout(Some(DB_MAX)).create_timeout(Some(DB_MAX)).post_create(prepare);
         builder.build().map(|pool| Self { pool }).map_err(|error| fault(error.to_string()))
     }

@@ -61,7 +61,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
     else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
-    let [left, tick, at, entry, answers @ ..] = answers.as_slice() else {
+    let [left, tick, at, entry, epoch, answers @ ..] = answers.as_slice() else {
         // Not loaded, or another run of the server than the one that was.
         core.doubted.notify_one();
         let reason = || Refusal::Paused { reason: "the stock is being loaded".into() };
@@ -77,15 +77,15 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
             }
             Answer::Again(sn, "*") => flight.told.push((ask.told, sn)),
             // It is in the outbox, and whoever put it there has not answered.
-            Answer::Again(sn, with) if !with.is_empty() && !live.is_durable => {
+            Answer::Again(sn, with) if !with.is_empty() && !live.is_durable() => {
                 follow(core, shelf, with.to_owned(), ask.told, sn);
             }
             Answer::Again(sn, _) => tell(ask.told, Ok(sn)),
             Answer::Refused(refusal) => tell(ask.told, Err(refusal)),
         }
     }
-    if let (Ok(tick), Ok(units)) = (tick.parse(), left.parse()) {
-        shelf.learn_left(Some(Left { epoch: shelf.known().epoch, tick, units }));
+    if let (Ok(epoch), Ok(tick), Ok(units)) = (epoch.parse(), tick.parse(), left.parse()) {
+        shelf.learn_left(Some(Left { epoch, tick, units }));
     }
     if let (Ok(at), false) = (at.parse(), flight.sent.is_empty()) {
         flight.leave(core, shelf, entry.clone(), at, &live, permit);
@@ -174,7 +174,7 @@ impl Flight {
     ) {
         // They have an order of this epoch, so this is its epoch.
         let Some(epoch) = self.told.first().map(|(_, sn)| sn.epoch()) else { return };
-        if live.is_durable {
+        if live.is_durable() {
             self.land(true);
         }
         let body = Body::Orders(Orders { epoch, at, orders: std::mem::take(&mut self.sent) });

@@ -13,11 +13,16 @@ use redis::{
 };
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// What a server that is well never needs, `appendfsync always` included.
 const REDIS_MAX: Duration = Duration::from_secs(2);
+
+/// Every so often it is asked again who it is and whether it forgets nothing: settings and
+/// replicas change while a connection lives.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// The scripts, constant.
 pub(super) struct Scripts {
@@ -47,8 +52,20 @@ pub(super) struct Live {
     connection: MultiplexedConnection,
     /// Which run of which server it is.
     pub(super) run: String,
+    is_durable: AtomicBool,
+}
+
+impl Live {
     /// True if what it answered is on its disk.
-    pub(super) is_durable: bool,
+    pub(super) fn is_durable(&self) -> bool {
+        self.is_durable.load(Ordering::Relaxed)
+    }
+}
+
+/// What a server says of itself.
+struct Told {
+    run: String,
+    is_durable: bool,
 }
 
 pub(super) struct Link {
@@ -126,11 +143,12 @@ impl Link {
         loop {
             match tokio::time::timeout(REDIS_MAX, self.open()).await {
                 Ok(Ok(live)) => {
-                    tracing::info!(run = live.run, is_durable = live.is_durable, "Redis answers");
-                    self.live.store(Some(Arc::new(live)));
+                    tracing::info!(run = live.run, is_durable = live.is_durable(), "Redis answers");
+                    let live = Arc::new(live);
+                    self.live.store(Some(Arc::clone(&live)));
                     self.connected.notify_one();
                     wait = Duration::from_millis(20);
-                    self.broken.notified().await;
+                    self.watch(&live).await;
                 }
                 Ok(Err(error)) => tracing::warn!(error = error.what, "Redis cannot be reached"),
                 Err(_) => tracing::warn!("Redis does not answer"),
@@ -140,6 +158,37 @@ impl Link {
         }
     }
 
+    /// Until it is lost.
+    async fn watch(&self, live: &Arc<Live>) {
+        while tokio::time::timeout(AGAIN, self.broken.notified()).await.is_err() {
+            let mut connection = live.connection.clone();
+            let why = match tokio::time::timeout(REDIS_MAX, self.inspect(&mut connection)).await {
+                Ok(Ok(told)) if told.run == live.run => {
+                    live.is_durable.store(told.is_durable, Ordering::Relaxed);
+                    continue;
+                }
+                Ok(Ok(_)) => "it is another run now".to_owned(),
+                Ok(Err(error)) => error.what,
+                Err(_) => "it does not answer".to_owned(),
+            };
+            tracing::warn!(why, "Redis is connected to anew");
+            self.lose(live);
+        }
+    }
+
+    /// Whether whoever connects now meets the same run. A connection may outlive that: its
+    /// server got another replication id, or its name leads elsewhere by now. Two processes
+    /// that mean different runs would load each other's stock away, again and again.
+    pub(super) async fn confirm(&self, live: &Arc<Live>) -> Result<(), Fault> {
+        let now = tokio::time::timeout(REDIS_MAX, self.open()).await;
+        let now = now.unwrap_or_else(|_| Err(fault("Redis does not answer")))?;
+        if now.run == live.run {
+            return Ok(());
+        }
+        self.lose(live);
+        Err(fault("another run of Redis answers by now"))
+    }
+
     async fn open(&self) -> Result<Live, Fault> {
         let told = |error: redis::RedisError| fault(error.to_string());
         // Our own deadlines count, by call.
@@ -147,7 +196,13 @@ impl Link {
             AsyncConnectionConfig::new().set_connection_timeout(Some(REDIS_MAX)).set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(told)?;
-        let info: String = redis::cmd("INFO").query_async(&mut connection).await.map_err(told)?;
+        let Told { run, is_durable } = self.inspect(&mut connection).await?;
+        Ok(Live { connection, run, is_durable: AtomicBool::new(is_durable) })
+    }
+
+    async fn inspect(&self, connection: &mut MultiplexedConnection) -> Result<Told, Fault> {
+        let info: RedisResult<String> = redis::cmd("INFO").query_async(connection).await;
+        let info = info.map_err(|error| fault(error.to_string()))?;
         let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         if field("role") != Some("master") {
             return Err(fault("it is a replica, and takes no writes"));
@@ -161,15 +216,18 @@ impl Link {
         };
         let run = format!("{run}:{replid}");
         let policy = field("maxmemory_policy").unwrap_or_default();
-        if field("maxmemory") != Some("0") && policy != "noeviction" {
-            tracing::warn!(policy, "Redis may evict used paths and stock; set `maxmemory-policy noeviction`");
+        // What has no expiry is what is sold: used paths, stock, orders.
+        if field("maxmemory") != Some("0") && policy.starts_with("allkeys") {
+            return Err(fault(format!(
+                "it would evict used paths and stock (`maxmemory-policy {policy}`); set `noeviction`"
+            )));
         }
         let is_durable = match self.answer_after {
             AnswerAfter::Redis => true,
             AnswerAfter::Confirm => false,
-            AnswerAfter::Auto => field("connected_slaves") == Some("0") && syncs(&mut connection).await,
+            AnswerAfter::Auto => field("connected_slaves") == Some("0") && syncs(connection).await,
         };
-        Ok(Live { connection, run, is_durable })
+        Ok(Told { run, is_durable })
     }
 
     /// Goods that have changed, as other processes say. None once the connection is gone.
@@ -189,10 +247,10 @@ impl Link {
 /// True if each command is on its disk before it is answered. Not everybody may ask; then no.
 async fn syncs(connection: &mut MultiplexedConnection) -> bool {
     let mut command = redis::cmd("CONFIG");
-    command.arg("GET").arg("append*");
+    command.arg("GET").arg("*append*");
     let settings: RedisResult<HashMap<String, String>> = command.query_async(connection).await;
     let is = |name: &str, value: &str| {
         settings.as_ref().is_ok_and(|settings| settings.get(name).is_some_and(|found| found == value))
     };
-    is("appendonly", "yes") && is("appendfsync", "always")
+    is("appendonly", "yes") && is("appendfsync", "always") && is("no-appendfsync-on-rewrite", "no")
 }

@@ -5,6 +5,14 @@ use super::shelf::{Row, Shelf};
 use crate::engine::Fault;
 use crate::sale::SaleState;
 
+/// An outbox entry's id: a time and a counter.
+pub(super) type Entry = (u64, u64);
+
+fn entry(id: &str) -> Option<Entry> {
+    let (at, nth) = id.split_once('-')?;
+    Some((at.parse().ok()?, nth.parse().ok()?))
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Look {
     pub(super) is_ready: bool,
@@ -19,8 +27,12 @@ pub(super) struct Look {
     pub(super) returned: i64,
     /// Grows with every change of what is left.
     pub(super) tick: i64,
-    /// Entries in the outbox.
+    /// Entries in the outbox, the oldest of them, and the newest that there ever was.
     pub(super) waiting: u64,
+    pub(super) oldest: Option<Entry>,
+    pub(super) newest: Entry,
+    /// Orders that were given out.
+    pub(super) nth: i64,
     /// Which of the returns that were asked about have been applied.
     pub(super) is_applied: Vec<bool>,
 }
@@ -48,7 +60,10 @@ impl Look {
             returned: number(7),
             tick: number(8),
             waiting: u64::try_from(number(9)).unwrap_or(0),
-            is_applied: found.iter().skip(10).map(|flag| flag == "1").collect(),
+            nth: number(10),
+            oldest: entry(text(11)),
+            newest: entry(text(12)).unwrap_or_default(),
+            is_applied: found.iter().skip(13).map(|flag| flag == "1").collect(),
         })
     }
 

@@ -20,6 +20,7 @@
 //! | after Redis has them, before the database knows | Redis remembers the id of each return |
 //! | after a new epoch, before Redis is loaded | the next process begins anew, with another epoch (`rebuild`) |
 //! | Redis forgets, goes back, or another takes over | every script names the run that was loaded (`link`) |
+//! | the broker loses what it has confirmed | Redis has it, and a rebuild sends it again (`recover`) |
 //! | an answer is lost | the same path is told the same number |
 
 mod config;
@@ -46,6 +47,7 @@ mod look;
 mod orders;
 mod rebuild;
 mod reconcile;
+mod recover;
 mod refresh;
 mod returns;
 mod watch;
@@ -76,6 +78,12 @@ use tokio::sync::oneshot;
 /// Longer keys are refused: they are kept for as long as the sale lasts.
 const KEY_MAX: usize = 200;
 
+/// Connections to the database beside those of the writers: loads, looks, returns, operators.
+const WORK: usize = 8;
+
+/// Connections for what buyers ask.
+const ASKS: usize = 8;
+
 /// A sale on Redis, RabbitMQ and PostgreSQL.
 pub(crate) struct ServersEngine {
     core: Arc<Core>,
@@ -93,7 +101,7 @@ impl ServersEngine {
         if config.prefix.is_empty() || config.prefix.len() > 64 || !config.prefix.bytes().all(is_plain) {
             return Err(fault("`prefix`: 1 to 64 letters, digits or any of `._-`"));
         }
-        let db = Db::new(&config.postgres)?;
+        let db = Db::new(&config.postgres, usize::from(config.shards) + WORK)?;
         migrate::migrate(&db).await?;
         let secret = migrate::secret(&db).await?;
         let kept = migrate::setting(&db, "shards", &config.shards.to_string()).await?;
@@ -102,8 +110,9 @@ impl ServersEngine {
             tracing::warn!(shards, "the first process decided how many shards there are");
         }
         let link = Link::new(&config.redis, config.answer_after)?;
+        let asks = Db::new(&config.postgres, ASKS)?;
         let (broker, parcels) = Broker::new(&config.amqp)?;
-        let core = Arc::new(Core::new(config, db, link, broker, shards));
+        let core = Arc::new(Core::new(config, [db, asks], link, broker, shards));
         for row in shelf::Row::all(&core.db).await? {
             core.learn(&row);
         }
@@ -111,6 +120,7 @@ impl ServersEngine {
         let linked = task();
         core.spawn(async move { linked.link.maintain().await });
         core.spawn(broker::maintain(task(), parcels));
+        core.spawn(writer::maintain(task()));
         core.spawn(refresh::keep_fresh(task()));
         core.spawn(refresh::listen(task()));
         core.spawn(relay::sweep(task()));
@@ -156,7 +166,7 @@ impl Engine for ServersEngine {
                 ));
             }
             // What could not be told is not taken.
-            let can_answer = core.link.live().is_ok_and(|live| live.is_durable || core.broker.is_up());
+            let can_answer = core.link.live().is_ok_and(|live| live.is_durable() || core.broker.is_up());
             if core.is_stopping.load(Ordering::SeqCst) || !can_answer {
                 return Err(Refusal::Busy);
             }
@@ -225,6 +235,16 @@ impl Engine for ServersEngine {
         Box::pin(dead::bury(&self.core, sn, again, by))
     }
 
+    fn ready(&self) -> Result<(), String> {
+        let (redis, rabbit) = (self.core.link.live().is_ok(), self.core.broker.is_up());
+        let postgres = self.core.has_database.load(Ordering::Relaxed);
+        let silent = [("Redis", redis), ("RabbitMQ", rabbit), ("PostgreSQL", postgres)];
+        match silent.iter().find(|(_, answers)| !answers) {
+            Some((name, _)) => Err(format!("{name} does not answer")),
+            None => Ok(()),
+        }
+    }
+
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.core.is_stopping.store(true, Ordering::SeqCst);
@@ -233,6 +253,7 @@ impl Engine for ServersEngine {
             let _ = tokio::time::timeout(self.core.config.deadline, landed).await;
             self.core.abort();
             self.core.db.close();
+            self.core.asks.close();
         })
     }
 }

@@ -41,7 +41,7 @@ pub(super) async fn find(core: &Core, sn: &OrderSn) -> Result<Option<Order>, Fau
 }
 
 async fn written(core: &Core, sn: &OrderSn) -> Result<Option<Order>, Fault> {
-    let rows = core.db.ask(FIND, &[&sn.to_string()]).await?;
+    let rows = core.asks.ask(FIND, &[&sn.to_string()]).await?;
     Ok(rows.first().and_then(|row| read(sn, row)))
 }
 
@@ -60,7 +60,7 @@ fn read(sn: &OrderSn, row: &tokio_postgres::Row) -> Option<Order> {
 }
 
 /// As the script wrote it: entry, time, quantity, user.
-fn processing(sn: &OrderSn, record: &str) -> Option<Order> {
+pub(super) fn processing(sn: &OrderSn, record: &str) -> Option<Order> {
     let mut parts = record.splitn(4, ':').skip(1);
     let at = parts.next()?.parse().ok()?;
     let quantity = parts.next()?.parse().ok()?;
@@ -98,7 +98,7 @@ pub(super) async fn turn(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned
     let to = match turn {
         Turn::Pay => {
             let sql = "UPDATE sale_orders SET state = 2, updated_at = $2 WHERE order_sn = $1 AND state = 1";
-            core.db.ask(sql, &[&sn.to_string(), &now()]).await?;
+            core.asks.ask(sql, &[&sn.to_string(), &now()]).await?;
             OrderState::Paid
         }
         Turn::Cancel => {
@@ -119,7 +119,7 @@ pub(super) async fn turn(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned
 /// Ends a placed order and gives its units back, once. Tells whether this call did.
 pub(super) async fn end(core: &Core, sn: &OrderSn, to: OrderState, reason: &str) -> Result<bool, Fault> {
     let has_ended = within(async {
-        let mut client = core.db.client().await?;
+        let mut client = core.asks.client().await?;
         let tx = client.transaction().await?;
         // Goods before orders, as everybody who locks both.
         lock(&tx, sn).await?;

@@ -4,7 +4,8 @@
 //! 1. held: it is written down why, and every process shows it;
 //! 2. fenced: the script sells nothing any more;
 //! 3. drained: what is in the outbox is published, then a barrier, and once the barrier has
-//!    come through the queue, everything before it is in the database;
+//!    come through the queue, everything before it is in the database; orders of which Redis
+//!    knows and the database does not are sent once more, with a barrier of their own;
 //! 4. counted: a new epoch, left = stock − what dead letters hold;
 //! 5. loaded: what is left, the used paths and keys, and what each buyer has.
 //!
@@ -19,10 +20,11 @@ use super::letter::{Body, Letter, hex};
 use super::link::Live;
 use super::look::Look;
 use super::points::{Point, reach};
-use super::relay;
 use super::shelf::{Left, ROW, Row, Shelf};
+use super::{recover, relay};
 use crate::engine::Fault;
 use crate::order::OrderState;
+use crate::sale::SaleState;
 use deadpool_postgres::Object;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,6 +80,11 @@ pub(super) async fn ensure(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), F
 
 /// Does nothing if Redis holds what it should, or if another is at it.
 async fn rebuild(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+    // A Redis that forgets everything makes every sale be loaded at once. Sales that are over
+    // wait for each other, and nobody waits for them.
+    let is_closed = shelf.known().state == SaleState::Closed;
+    let turns = if is_closed { &core.closed_loads } else { &core.loads };
+    let Ok(_turn) = turns.acquire().await else { return Ok(()) };
     let Some(lock) = lock(core, shelf).await? else { return Ok(()) };
     // One that hangs does not say so any more, and others may begin.
     let alive = async {
@@ -99,16 +106,21 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     let Some(row) = Row::find(&core.db, &shelf.goods).await? else { return Ok(()) };
     let look = Look::take(core, shelf, &[]).await?;
     let Some(why) = look.why_rebuild(&row) else { return Ok(()) };
+    core.link.confirm(&live).await?;
     hold(core, shelf, why).await?;
     if row.epoch > 0 {
-        step(core, shelf, &live, &["fence", "0"], None).await?;
+        step(core, shelf, &live, &["fence", &look.epoch.to_string()], None).await?;
         relay::drain(core, shelf).await?;
         barrier(core, shelf, DRAIN_MAX).await?;
+        // Redis knows every order of its epoch, whatever the broker has lost.
+        if look.epoch > 0 && recover::publish(core, shelf, look.epoch).await? > 0 {
+            barrier(core, shelf, DRAIN_MAX).await?;
+        }
     }
-    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &live.run, why)).await;
+    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &row, &live.run, why)).await;
     let counted = counted.map_err(|_| fault(format!("not counted within {COUNT_MAX:?}")))??;
     reach(Point::Counted);
-    load(core, shelf, &live, &counted).await?;
+    load(core, shelf, &live, &counted, look.epoch).await?;
     tracing::info!(goods = %shelf.goods, epoch = counted.row.epoch, left = counted.left, why, "its stock is loaded");
     release(core, shelf, counted.row.epoch).await;
     Ok(())
@@ -164,10 +176,9 @@ pub(super) async fn barrier(core: &Core, shelf: &Shelf, at_most: Duration) -> Re
     let bytes = letter.encode(&id)?;
     core.broker.publish(shelf.shard, id, bytes).await?;
     let passed = async {
-        let sql = "SELECT barrier = $2 FROM sale_goods WHERE goods = $1";
+        let sql = "DELETE FROM sale_barriers WHERE token = $1 RETURNING token";
         loop {
-            let rows = core.db.ask(sql, &[&shelf.goods.as_str(), &token]).await?;
-            if rows.first().is_none_or(|row| row.get(0)) {
+            if !core.db.ask(sql, &[&token]).await?.is_empty() {
                 return Ok::<_, DbError>(());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -191,7 +202,7 @@ struct Counted {
 }
 
 /// A new epoch. What was on its way back to Redis is in its stock from now on.
-async fn count(core: &Core, shelf: &Shelf, run: &str, why: &str) -> Result<Counted, DbError> {
+async fn count(core: &Core, shelf: &Shelf, seen: &Row, run: &str, why: &str) -> Result<Counted, DbError> {
     let mut client = core.db.client().await?;
     let start = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
     let tx = start.start().await?;
@@ -202,11 +213,14 @@ async fn count(core: &Core, shelf: &Shelf, run: &str, why: &str) -> Result<Count
     let sql = format!(
         "UPDATE sale_goods g SET epoch = epoch + 1, redis_run = $2, arrived = 0, version = version + 1,
                 is_doubted = false
-         WHERE goods = $1
+         WHERE goods = $1 AND epoch = $3
          RETURNING {ROW}, stock - (SELECT coalesce(sum(quantity), 0)::int8 FROM sale_dead d
                                    WHERE d.goods = g.goods AND d.is_held) AS left"
     );
-    let found = tx.query_one(&sql, &[&goods, &run]).await?;
+    let epoch = i32::try_from(seen.epoch).unwrap_or(i32::MAX);
+    let Some(found) = tx.query_opt(&sql, &[&goods, &run, &epoch]).await? else {
+        return Err(DbError::Refused("another process was quicker".into()));
+    };
     let (row, left) = (Row::read(&found)?, found.get("left"));
     tx.execute("DELETE FROM sale_returns WHERE goods = $1", &[&goods]).await?;
     let sql = "SELECT order_sn, buyer, quantity, path, key, state FROM sale_orders WHERE goods = $1
@@ -239,10 +253,16 @@ impl Counted {
     }
 }
 
-async fn load(core: &Core, shelf: &Shelf, live: &Arc<Live>, counted: &Counted) -> Result<(), Fault> {
+async fn load(
+    core: &Core,
+    shelf: &Shelf,
+    live: &Arc<Live>,
+    counted: &Counted,
+    fenced: u32,
+) -> Result<(), Fault> {
     let keys = &shelf.keys;
     let epoch = counted.row.epoch.to_string();
-    step(core, shelf, live, &["begin", &epoch], None).await?;
+    step(core, shelf, live, &["begin", &epoch, &fenced.to_string()], None).await?;
     let units: Vec<_> = counted.units.iter().map(|(user, units)| (user.clone(), units.to_string())).collect();
     for (key, pairs) in [(&keys.path, &counted.paths), (&keys.key, &counted.keys), (&keys.user, &units)] {
         for some in pairs.chunks(FIELDS) {
@@ -262,7 +282,7 @@ async fn load(core: &Core, shelf: &Shelf, live: &Arc<Live>, counted: &Counted) -
     Ok(())
 }
 
-async fn step(
+pub(super) async fn step(
     core: &Core,
     shelf: &Shelf,
     live: &Arc<Live>,

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::cut::Cut;
+use super::look::Entry;
 use super::shelf::Shelf;
 use super::{admin, rebuild};
 use crate::engine::Fault;
@@ -27,6 +28,16 @@ struct Memory {
     checks: u32,
     /// What was reserved and what has arrived, when it was looked at last.
     seen: (i64, i64),
+    /// Orders up to here have to arrive, even while others keep coming.
+    mark: Option<Mark>,
+}
+
+/// The orders of an epoch that have been given out by one moment.
+struct Mark {
+    epoch: u32,
+    nth: i64,
+    /// The newest outbox entry then.
+    entry: Entry,
 }
 
 /// Ends with its task.
@@ -44,22 +55,35 @@ pub(super) async fn keep_checking(core: Arc<Core>) {
 }
 
 async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Result<(), Fault> {
-    let Some(cut) = Cut::take(core, shelf).await? else { return Ok(()) };
-    if !matches!(cut.row.state, SaleState::Warm | SaleState::Open) || cut.row.held.is_some() {
-        *memory = Memory::default();
+    memory.checks += 1;
+    let is_over = shelf.known().state == SaleState::Closed;
+    if is_over && !memory.checks.is_multiple_of(SUM) {
         return Ok(());
     }
-    memory.checks += 1;
+    let Some(cut) = Cut::take(core, &core.db, shelf).await? else { return Ok(()) };
+    // It is being loaded, or will be before it goes on.
+    if cut.row.state == SaleState::Draft || cut.row.held.is_some() || cut.row.is_doubted {
+        *memory = Memory { checks: memory.checks, ..Memory::default() };
+        return Ok(());
+    }
     let mut complaint = cut.complaint();
     memory.complaints = if complaint.is_some() { memory.complaints + 1 } else { 0 };
     if complaint.is_none() && memory.checks.is_multiple_of(SUM) {
         complaint = sums(core, shelf).await?;
         memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
+        if let Some(reason) = complaint.take_if(|_| is_over) {
+            // No count mends it.
+            tracing::error!(goods = %shelf.goods, reason, "a sale that is over");
+        }
+    }
+    if complaint.is_none() {
+        complaint = missing(core, shelf, &cut, memory).await?;
+        memory.complaints = complaint.as_ref().map_or(memory.complaints, |_| HEARD);
     }
     let is_moving = cut.flying() == 0 || memory.seen != (cut.look.reserved, cut.arrived);
     memory.seen = (cut.look.reserved, cut.arrived);
     memory.stuck = if is_moving || cut.look.waiting > 0 { 0 } else { memory.stuck + 1 };
-    if memory.stuck >= STUCK {
+    if complaint.is_none() && memory.stuck >= STUCK {
         memory.stuck = 0;
         complaint = lost(core, shelf, &cut).await?;
         memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
@@ -86,10 +110,43 @@ async fn sums(core: &Core, shelf: &Shelf) -> Result<Option<String>, Fault> {
     }))
 }
 
+/// Whether all orders up to a mark have arrived, however many came after it.
+async fn missing(
+    core: &Core,
+    shelf: &Shelf,
+    cut: &Cut,
+    memory: &mut Memory,
+) -> Result<Option<String>, Fault> {
+    let look = &cut.look;
+    let is_right = look.why_rebuild(&cut.row).is_none() && cut.flying() > 0;
+    let mark = match memory.mark.take().filter(|mark| is_right && mark.epoch == look.epoch) {
+        Some(mark) => mark,
+        None if is_right && memory.checks.is_multiple_of(SUM) => {
+            memory.mark = Some(Mark { epoch: look.epoch, nth: look.nth, entry: look.newest });
+            return Ok(None);
+        }
+        None => return Ok(None),
+    };
+    // Whatever stands behind it in the outbox has been confirmed, and forgotten there.
+    if look.oldest.is_some_and(|oldest| oldest <= mark.entry) {
+        memory.mark = Some(mark);
+        return Ok(None);
+    }
+    rebuild::barrier(core, shelf, Duration::from_secs(10)).await?;
+    let sql = "SELECT count(*) FROM (
+                   SELECT order_sn FROM sale_orders WHERE goods = $1 AND epoch = $2
+                   UNION SELECT order_sn FROM sale_dead WHERE goods = $1 AND epoch = $2) o
+               WHERE substring(order_sn FROM '[0-9]+$')::int8 <= $3";
+    let epoch = i32::try_from(mark.epoch).unwrap_or(i32::MAX);
+    let rows = core.db.ask(sql, &[&shelf.goods.as_str(), &epoch, &mark.nth]).await?;
+    let missing = mark.nth - rows.first().map_or(mark.nth, |row| row.get(0));
+    Ok((missing > 0).then(|| format!("{missing} orders were given out and never arrived")))
+}
+
 /// Whether orders that do not move are still in the queue: what comes after them tells.
 async fn lost(core: &Core, shelf: &Shelf, before: &Cut) -> Result<Option<String>, Fault> {
     rebuild::barrier(core, shelf, Duration::from_secs(10)).await?;
-    let Some(now) = Cut::take(core, shelf).await? else { return Ok(None) };
+    let Some(now) = Cut::take(core, &core.db, shelf).await? else { return Ok(None) };
     let is_same = now.look.reserved == before.look.reserved && now.arrived == before.arrived;
     let is_lost = now.is_exact && is_same && now.flying() > 0 && now.look.waiting == 0;
     Ok(is_lost.then(|| format!("{} units were given out and never arrived", now.flying())))

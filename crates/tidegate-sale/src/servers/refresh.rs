@@ -10,12 +10,18 @@ use crate::sale::SaleState;
 use futures_util::{FutureExt as _, StreamExt as _};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// After so long without news it is subscribed again.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// Asks again and again. Ends with its task.
 pub(super) async fn keep_fresh(core: Arc<Core>) {
     loop {
-        if let Err(fault) = all(&core).await {
+        let known = all(&core).await;
+        core.has_database.store(known.is_ok(), Ordering::Relaxed);
+        if let Err(fault) = known {
             tracing::warn!(error = fault.what, "what is known here grows old");
         }
         tokio::select! {
@@ -85,7 +91,8 @@ pub(super) async fn tell(core: &Core, shelf: &Shelf, row: &Row) -> Result<(), Fa
 pub(super) async fn listen(core: Arc<Core>) {
     loop {
         if let Ok(mut news) = core.link.news(&core.news()).await {
-            while let Some(first) = news.next().await {
+            // A connection that is gone without a word is as silent as one with no news.
+            while let Ok(Some(first)) = tokio::time::timeout(SILENCE, news.next()).await {
                 // Whatever was said meanwhile is answered by one look.
                 let mut goods = BTreeSet::from([first.get_payload::<String>().unwrap_or_default()]);
                 while let Some(Some(next)) = news.next().now_or_never() {

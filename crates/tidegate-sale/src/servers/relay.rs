@@ -91,13 +91,22 @@ pub(super) async fn sweep(core: Arc<Core>) {
     }
 }
 
-async fn sweep_one(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
-    let live = core.link.live()?;
-    let mut call = core.link.scripts.sweep.prepare_invoke();
-    call.key(&shelf.keys.out).key(&shelf.keys.lease).arg(&core.owner).arg(millis(LEASE));
-    call.arg(millis(core.config.grace)).arg(ENTRIES);
-    let entries: Vec<Entry> = core.link.run(&live, &call).await?;
-    publish(core, shelf, entries).await
+/// All that was left behind in one outbox.
+pub(super) async fn sweep_one(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
+    let (mut after, mut swept) = (String::new(), Ok(()));
+    loop {
+        let live = core.link.live()?;
+        let mut call = core.link.scripts.sweep.prepare_invoke();
+        call.key(&shelf.keys.out).key(&shelf.keys.lease).arg(&core.owner).arg(millis(LEASE));
+        call.arg(millis(core.config.grace)).arg(ENTRIES).arg(&after);
+        let (next, entries): (String, Vec<Entry>) = core.link.run(&live, &call).await?;
+        // One that cannot be sent holds those behind it up no more than those beside it.
+        swept = swept.and(publish(core, shelf, entries).await);
+        if next.is_empty() || !core.broker.is_up() {
+            return swept;
+        }
+        after = next;
+    }
 }
 
 fn millis(time: Duration) -> u64 {

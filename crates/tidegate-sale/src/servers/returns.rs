@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns in one call.
+/// Returns of one goods in one call.
 const TOGETHER: i64 = 500;
 
 /// Gives back what is to be given back. Ends with its task.
@@ -38,7 +38,10 @@ struct Return {
 
 /// All that is waiting now.
 pub(super) async fn apply(core: &Core) -> Result<(), Fault> {
-    let sql = "SELECT id, goods, epoch, coalesce(buyer, ''), units FROM sale_returns ORDER BY id LIMIT $1";
+    // So many of each goods: those of one that cannot be given stand in nobody's way.
+    let sql = "SELECT id, goods, epoch, coalesce(buyer, ''), units
+               FROM (SELECT *, row_number() OVER (PARTITION BY goods ORDER BY id) AS nth FROM sale_returns) r
+               WHERE nth <= $1 ORDER BY id";
     let rows = core.db.ask(sql, &[&TOGETHER]).await?;
     let mut by_goods: BTreeMap<String, Vec<Return>> = BTreeMap::new();
     for row in rows {
@@ -48,12 +51,13 @@ pub(super) async fn apply(core: &Core) -> Result<(), Fault> {
     if !by_goods.is_empty() {
         reach(Point::Returned);
     }
+    let mut given = Ok(());
     for (goods, returns) in by_goods {
         if let Some(shelf) = goods.parse().ok().and_then(|goods| core.shelf(&goods)) {
-            give(core, &shelf, &returns).await?;
+            given = given.and(give(core, &shelf, &returns).await);
         }
     }
-    Ok(())
+    given
 }
 
 async fn give(core: &Core, shelf: &Shelf, returns: &[Return]) -> Result<(), Fault> {
@@ -100,8 +104,11 @@ async fn unpaid(core: &Core) -> Result<bool, Fault> {
     let rows = core.db.ask(sql, &[&now]).await?;
     let mut has_ended = false;
     for row in &rows {
-        if let Ok(sn) = row.get::<_, &str>(0).parse() {
-            has_ended |= orders::end(core, &sn, OrderState::Expired, "not paid in time").await?;
+        let Ok(sn) = row.get::<_, &str>(0).parse() else { continue };
+        match orders::end(core, &sn, OrderState::Expired, "not paid in time").await {
+            Ok(this) => has_ended |= this,
+            // The others do not wait for it.
+            Err(fault) => tracing::warn!(error = fault.what, %sn, "an unpaid order waits"),
         }
     }
     Ok(has_ended)

@@ -1,5 +1,6 @@
 //! One goods as this process knows it.
 
+use super::cut::Reading;
 use super::db::{Db, DbError};
 use super::lane::Ask;
 use super::names::Keys;
@@ -51,9 +52,12 @@ impl Row {
         })
     }
 
+    /// One that cannot be read, as a newer release may write it, takes no other with it.
     pub(super) async fn all(db: &Db) -> Result<Vec<Self>, DbError> {
         let rows = db.ask(&format!("SELECT {ROW} FROM sale_goods ORDER BY goods"), &[]).await?;
-        rows.iter().map(Self::read).collect()
+        let read =
+            |row| Self::read(row).inspect_err(|error| tracing::error!(%error, "a sale is left out")).ok();
+        Ok(rows.iter().filter_map(read).collect())
     }
 
     pub(super) async fn find(db: &Db, goods: &GoodsId) -> Result<Option<Self>, DbError> {
@@ -96,6 +100,8 @@ pub(super) struct Shelf {
     pub(super) asks: mpsc::Sender<Ask>,
     /// This process is about to load it again.
     pub(super) is_rebuilding: AtomicBool,
+    /// The books as they were read last.
+    pub(super) books: tokio::sync::Mutex<Option<Reading>>,
     known: ArcSwap<Known>,
     newest: Mutex<Newest>,
 }
@@ -128,6 +134,7 @@ impl Shelf {
                 shard,
                 asks,
                 is_rebuilding: AtomicBool::new(false),
+                books: tokio::sync::Mutex::default(),
                 known,
                 newest: Mutex::default(),
             },

@@ -82,7 +82,7 @@ async fn states(core: &Core, orders: &[String]) -> Result<HashMap<String, OrderS
     let sql = "SELECT order_sn, state FROM sale_orders WHERE order_sn = ANY($1)
                UNION ALL
                SELECT order_sn, 5::int2 FROM sale_dead WHERE order_sn = ANY($1)";
-    let rows = core.db.ask(sql, &[&orders]).await?;
+    let rows = core.asks.ask(sql, &[&orders]).await?;
     let state = |row: &tokio_postgres::Row| Some((row.get(0), OrderState::of_code(row.get(1))?));
     Ok(rows.iter().filter_map(state).collect())
 }

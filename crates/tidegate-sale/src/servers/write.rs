@@ -75,11 +75,13 @@ struct Held {
     epoch: i32,
     is_single: bool,
     pay_within: Option<i32>,
+    per_user: Option<i64>,
 }
 
 async fn lock(tx: &Transaction<'_>, goods: &BTreeSet<&str>) -> Result<BTreeMap<String, Held>, DbError> {
     let goods: Vec<&str> = goods.iter().copied().collect();
-    let sql = "SELECT goods, version, epoch, one_each, pay_within FROM sale_goods
+    let sql = "SELECT goods, version, epoch, one_each, pay_within, (definition::json ->> 'per_user')::int8
+               FROM sale_goods
                WHERE goods = ANY($1) ORDER BY goods FOR UPDATE";
     let rows = tx.query(&tx.prepare_cached(sql).await?, &[&goods]).await?;
     let held = |row: &tokio_postgres::Row| Held {
@@ -87,6 +89,7 @@ async fn lock(tx: &Transaction<'_>, goods: &BTreeSet<&str>) -> Result<BTreeMap<S
         epoch: row.get(2),
         is_single: row.get(3),
         pay_within: row.get(4),
+        per_user: row.get(5),
     };
     Ok(rows.iter().map(|row| (row.get(0), held(row))).collect())
 }
@@ -114,7 +117,10 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
         return Err(DbError::Refused(format!("there is no sale of `{}`", one.goods)));
     }
     let now = i64::try_from(now_ms()).unwrap_or(i64::MAX);
-    let pay_by = |one: &Arrival| held[&one.goods].pay_within.map(|within| one.at + i64::from(within) * 1000);
+    // From now on, because it cannot be paid before; an order may have waited long to get here.
+    let pay_by = |one: &Arrival| {
+        held[&one.goods].pay_within.map(|within| one.at.max(now).saturating_add(i64::from(within) * 1000))
+    };
     let column = |part: fn(&Arrival) -> &str| batch.iter().map(part).collect::<Vec<&str>>();
     let numbers = |part: fn(&Arrival) -> i64| batch.iter().map(part).collect::<Vec<i64>>();
     let epochs: Vec<i32> = batch.iter().map(|one| one.epoch).collect();
@@ -198,11 +204,26 @@ impl<'a> Take<'a> {
         if tx.execute(&tx.prepare_cached(sql).await?, params).await? == 0 {
             return Err(DbError::Refused("no stock is left for it".into()));
         }
+        self.check_quota(tx, goods, held).await?;
         for late in &self.late {
             let sql = "INSERT INTO sale_returns (goods, epoch, buyer, units) VALUES ($1, $2, $3, $4)";
             tx.execute(sql, &[&goods, &held.epoch, &late.user, &-late.quantity]).await?;
         }
         Ok(())
+    }
+}
+
+impl Take<'_> {
+    /// Redis knew nothing of the late ones when it let their buyers buy again.
+    async fn check_quota(&self, tx: &Transaction<'_>, goods: &str, held: &Held) -> Result<(), DbError> {
+        let (false, Some(per_user)) = (self.late.is_empty(), held.per_user) else { return Ok(()) };
+        let buyers: Vec<&str> = self.late.iter().map(|late| late.user.as_str()).collect();
+        let sql = "SELECT FROM sale_orders WHERE goods = $1 AND buyer = ANY($2) AND state IN (1, 2)
+                   GROUP BY buyer HAVING sum(quantity) > $3::int8 LIMIT 1";
+        match tx.query_opt(&tx.prepare_cached(sql).await?, &[&goods, &buyers, &per_user]).await? {
+            Some(_) => Err(DbError::Refused("its buyer has bought what one may by now".into())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -5,6 +5,11 @@ local found = redis.call('HMGET', KEYS[1],
   'ready', 'run', 'epoch', 'rev', 'left', 'loaded', 'reserved', 'returned', 'tick')
 for at = 1, 9 do found[at] = found[at] or '' end
 found[10] = tostring(redis.call('XLEN', KEYS[2]))
+found[11] = redis.call('HGET', KEYS[1], 'nth') or ''
+-- The outbox's oldest entry, and the newest that it ever had.
+local oldest = redis.call('XRANGE', KEYS[2], '-', '+', 'COUNT', 1)[1]
+found[12] = oldest and oldest[1] or ''
+found[13] = redis.call('HGET', KEYS[1], 'entry') or ''
 for at = 1, #ARGV do
   found[#found + 1] = tostring(redis.call('HEXISTS', KEYS[3], ARGV[at]))
 end

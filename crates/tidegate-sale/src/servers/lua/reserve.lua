@@ -2,7 +2,7 @@
 -- write, and a refusal writes nothing.
 -- KEYS: meta, path, key, user, order, out
 -- ARGV: run, channel, goods, then for each buyer: user, quantity, path, epoch, is expired, key
--- Answers: left, tick (which grows with every change of it), now in ms, the outbox entry, then one text a buyer; or nothing but `stale`.
+-- Answers: left, tick (which grows with every change of it), now in ms, the outbox entry, epoch, then one text a buyer; or nothing but `stale`.
 local meta = redis.call('HMGET', KEYS[1],
   'ready', 'run', 'epoch', 'state', 'opens', 'closes', 'quota', 'single', 'left', 'nth', 'tick')
 -- Another run of the server than the one that was loaded: it may have forgotten.
@@ -22,7 +22,7 @@ elseif state == 'warm' and not (opens and now >= opens) then
   phase = 'early'
 end
 
-local answers, granted, records, taken = { '', '', '', '' }, {}, {}, 0
+local answers, granted, records, taken = { '', '', '', '', epoch }, {}, {}, 0
 
 -- The order of one who came before, with its entry while that is still in the outbox.
 local function again(sn)
@@ -74,7 +74,7 @@ if taken > 0 then
   end
   tick = tick + 1
   redis.call('HSET', KEYS[1], 'left', string.format('%d', left), 'nth', string.format('%d', nth),
-    'tick', string.format('%d', tick))
+    'tick', string.format('%d', tick), 'entry', entry)
   redis.call('HINCRBY', KEYS[1], 'reserved', taken)
   answers[4] = entry
   -- The last one is gone: everybody is to know.

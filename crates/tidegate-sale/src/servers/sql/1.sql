@@ -21,8 +21,6 @@ CREATE TABLE sale_goods (
     redis_run  text NOT NULL DEFAULT '',
     -- Why it is held while it is rebuilt.
     held       text,
-    -- The newest barrier that came through the queue.
-    barrier    text NOT NULL DEFAULT '',
     -- The books did not balance: it is loaded again before it goes on.
     is_doubted boolean NOT NULL DEFAULT false,
     one_each   boolean NOT NULL,
@@ -49,6 +47,9 @@ CREATE TABLE sale_orders (
 );
 CREATE UNIQUE INDEX sale_orders_path ON sale_orders (path) WHERE state <> 5;
 CREATE UNIQUE INDEX sale_orders_single ON sale_orders (goods, buyer) WHERE is_single AND state IN (1, 2);
+-- One live order for what a buyer calls one; Redis sees to it, but forgets.
+CREATE UNIQUE INDEX sale_orders_key ON sale_orders (goods, buyer, key) WHERE key IS NOT NULL AND state IN (1, 2);
+CREATE INDEX sale_orders_buyer ON sale_orders (goods, buyer) WHERE state IN (1, 2);
 CREATE INDEX sale_orders_goods ON sale_orders (goods, state);
 CREATE INDEX sale_orders_unpaid ON sale_orders (pay_by) WHERE state = 1 AND pay_by IS NOT NULL;
 
@@ -79,6 +80,12 @@ CREATE TABLE sale_returns (
 );
 CREATE INDEX sale_returns_goods ON sale_returns (goods);
 
+-- Barriers that came through the queue, until whoever sent them has seen it.
+CREATE TABLE sale_barriers (
+    token      text PRIMARY KEY,
+    at         bigint NOT NULL
+);
+
 -- Every loading of Redis, and why.
 CREATE TABLE sale_loads (
     goods      text NOT NULL,
@@ -95,6 +102,8 @@ CREATE TABLE sale_audit (
     goods      text NOT NULL,
     at         bigint NOT NULL,
     by         text NOT NULL,
-    what       text NOT NULL
+    what       text NOT NULL,
+    -- By which whoever lost the answer to their commit finds it.
+    token      text UNIQUE
 );
 CREATE INDEX sale_audit_goods ON sale_audit (goods, id);

@@ -1,19 +1,20 @@
 //! Messages that should not be, and books that do not balance.
 
 use super::rig::{
-    PATIENCE, Servers, at_rest, buy, check_books, engine, insist, on_sale, phone, shared, until,
+    PATIENCE, Servers, at_rest, buy, buyer, check_books, engine, forget, insist, on_sale, phone, shared,
+    until,
 };
-use crate::engine::Engine as _;
-use crate::order::OrderState;
+use crate::engine::{Engine as _, Reserve, Turn};
+use crate::order::{OrderSn, OrderState};
 use crate::refusal::Refusal;
-use crate::sale::{Change, SaleState};
+use crate::sale::{Change, Sale, SaleState};
 use crate::servers::letter::{Body, Letter, Orders, Sent, hex};
 use crate::servers::{ServersConfig, ServersEngine, names};
 use lapin::options::{BasicPublishOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 
-async fn channel(servers: &Servers) -> Channel {
+pub(super) async fn channel(servers: &Servers) -> Channel {
     let connection =
         Connection::connect(&servers.rabbit.url(), ConnectionProperties::default()).await.unwrap();
     connection.create_channel().await.unwrap()
@@ -182,17 +183,178 @@ async fn an_order_that_redis_never_gave_out_holds_the_sale() {
     resumes(&engine, &config, 1, 10).await;
 }
 
+/// The broker confirmed it, and never delivered it.
+async fn lose(engine: &ServersEngine, config: &ServersConfig, sn: &OrderSn) {
+    engine.changed(sn, OrderState::Processing, PATIENCE).await.unwrap();
+    let sql = format!(
+        "BEGIN;
+         UPDATE sale_goods SET stock = stock + 1, orders = orders - 1, arrived = arrived - 1,
+                               version = version + 1;
+         DELETE FROM sale_orders WHERE order_sn = '{sn}';
+         COMMIT"
+    );
+    shared().postgres.sql_in(&config.postgres, &sql);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_that_the_broker_lost_holds_the_sale() {
+async fn an_order_that_the_broker_lost_holds_the_sale_and_is_written_after_all() {
     let config = shared().config();
     let engine = engine(&config).await;
     on_sale(&engine, 10, 5).await;
-    // Redis counts an order of which nobody knows any more.
-    let meta = engine.core.shelf(&phone()).unwrap().keys.meta.clone();
-    shared().redis.cmd(&["HINCRBY", &meta, "left", "-1"]);
-    shared().redis.cmd(&["HINCRBY", &meta, "reserved", "1"]);
+    let ask = Reserve { key: Some("mine: 1".into()), ..buyer(&engine, "ann") };
+    let sn = engine.reserve(ask.clone()).await.unwrap();
+    lose(&engine, &config, &sn).await;
     assert!(held(&engine).await.contains("never arrived"));
-    resumes(&engine, &config, 0, 10).await;
+    resumes(&engine, &config, 1, 10).await;
+    let order = engine.order(&sn).await.unwrap().unwrap();
+    assert_eq!((order.state, order.user.as_str()), (OrderState::Placed, "ann"));
+    assert_eq!(engine.reserve(ask.clone()).await, Ok(sn.clone()), "by its path");
+    let by_key = Reserve { path: buyer(&engine, "ann").path, ..ask };
+    assert_eq!(engine.reserve(by_key).await, Ok(sn), "and by its key");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_the_broker_lost_is_missed_while_others_buy() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 100_000, 100_000).await;
+    let sn = buy(&engine, "ann").await.unwrap();
+    lose(&engine, &config, &sn).await;
+    let others = engine.clone();
+    let others = tokio::spawn(async move { while buy(&others, "bob").await.is_ok() {} });
+    assert!(held(&engine).await.contains("never arrived"));
+    others.await.unwrap();
+    engine.change(&phone(), Change::Resume, "test").await.unwrap();
+    assert_eq!(engine.order(&sn).await.unwrap().unwrap().state, OrderState::Placed);
+    check_books(shared(), &config, &at_rest(&engine).await, &[sn]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_the_broker_lost_is_written_though_the_sale_is_over() {
+    let mut config = shared().config();
+    config.reconcile = std::time::Duration::from_millis(20);
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let sn = buy(&engine, "ann").await.unwrap();
+    engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+    engine.change(&phone(), Change::Close, "test").await.unwrap();
+    lose(&engine, &config, &sn).await;
+    until("it is written", async || {
+        engine
+            .order(&sn)
+            .await
+            .is_ok_and(|order| order.is_some_and(|order| order.state == OrderState::Placed))
+    })
+    .await;
+    check_books(shared(), &config, &at_rest(&engine).await, &[sn]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_the_broker_lost_is_missed_in_a_pause_and_written_after_it() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let sn = buy(&engine, "ann").await.unwrap();
+    engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+    engine.change(&phone(), Change::Pause { reason: "lunch".into() }, "test").await.unwrap();
+    lose(&engine, &config, &sn).await;
+    let doubted = "SELECT is_doubted FROM sale_goods";
+    until("it is noticed", async || shared().postgres.sql_in(&config.postgres, doubted).trim() == "t").await;
+    resumes(&engine, &config, 1, 10).await;
+    assert_eq!(engine.order(&sn).await.unwrap().unwrap().state, OrderState::Placed);
+}
+
+fn late(user: &str, nth: u64, key: Option<&str>) -> Letter {
+    let mut letter = order(1, nth, 1);
+    if let Body::Orders(orders) = &mut letter.body {
+        orders.orders[0].user = user.parse().unwrap();
+        orders.orders[0].key = key.map(str::to_owned);
+    }
+    letter
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_redis_forgot_gives_nobody_more_than_one_may_have() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 2).await;
+    forget(&engine, shared()).await;
+    let ann = Reserve { key: Some("mine".into()), ..buyer(&engine, "ann") };
+    let bob = Reserve { quantity: 2, ..buyer(&engine, "bob") };
+    let mut answered = vec![engine.reserve(ann).await.unwrap(), engine.reserve(bob).await.unwrap()];
+    for sn in &answered {
+        engine.changed(sn, OrderState::Processing, PATIENCE).await.unwrap();
+    }
+    // From before: the same key, and more than one may buy. The third is neither.
+    for letter in [late("ann", 1, Some("mine")), late("bob", 2, None), late("cid", 3, Some("mine"))] {
+        deliver(&engine, &letter).await;
+    }
+    let third = "phone-1-3".parse().unwrap();
+    until("all are settled", async || {
+        engine.dead(&phone()).await.unwrap().len() == 2 && engine.order(&third).await.unwrap().is_some()
+    })
+    .await;
+    let dead = engine.dead(&phone()).await.unwrap();
+    assert!(dead.iter().any(|letter| letter.reason.contains("sale_orders_key")), "{dead:?}");
+    assert!(dead.iter().any(|letter| letter.reason.contains("what one may")), "{dead:?}");
+    let books = at_rest_but_dead(&engine).await;
+    assert_eq!((books.placed, books.left), (4, 6), "{books:?}");
+    answered.extend((1..=3).map(|nth| format!("phone-1-{nth}").parse().unwrap()));
+    check_books(shared(), &config, &books, &answered).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_came_late_can_still_be_paid() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    let sale = Sale { pay_within: Some(3600), ..Sale::new(phone(), 10) };
+    crate::suite::open(&*engine, sale).await;
+    // It was taken in 1970.
+    deliver(&engine, &order(1, 99, 1)).await;
+    let sn: OrderSn = "phone-1-99".parse().unwrap();
+    until("it is written", async || engine.order(&sn).await.unwrap().is_some()).await;
+    let pay_by = engine.order(&sn).await.unwrap().unwrap().pay_by.unwrap();
+    assert!(pay_by > crate::time::now_ms() + 3_000_000, "{pay_by}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_with_the_database_is_no_orders_fault() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let sql = |text: &str| shared().postgres.sql_in(&config.postgres, text);
+    let name = format!("no right, says {}", config.prefix);
+    sql(&format!(
+        "CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION '{name}' USING ERRCODE = 'insufficient_privilege'; END $$;
+         CREATE TRIGGER deny BEFORE INSERT ON sale_orders FOR EACH ROW EXECUTE FUNCTION deny()"
+    ));
+    let sn = buy(&engine, "ann").await.unwrap();
+    until("it was tried", async || shared().postgres.log().matches(&name).count() > 2).await;
+    sql("DROP TRIGGER deny ON sale_orders");
+    let order = engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap().unwrap();
+    assert_eq!((order.state, order.reason), (OrderState::Placed, None));
+    let books = at_rest(&engine).await;
+    assert_eq!(books.dead, 0, "{books:?}");
+    check_books(shared(), &config, &books, &[sn]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_cannot_be_read_and_returns_that_cannot_be_given_stop_no_other() {
+    let config = shared().config();
+    let first = engine(&config).await;
+    on_sale(&first, 10, 5).await;
+    let odd = Sale::new("odd".parse().unwrap(), 10);
+    first.create(odd, "test").await.unwrap();
+    first.stop().await;
+    let sql = |text: &str| shared().postgres.sql_in(&config.postgres, text);
+    sql("UPDATE sale_goods SET definition = '{\"of\": \"tomorrow\"}' WHERE goods = 'odd'");
+    sql("INSERT INTO sale_returns (goods, epoch, units) SELECT 'odd', 1, 1 FROM generate_series(1, 600)");
+    let engine = engine(&config).await;
+    let sn = insist(&engine, "ann").await.unwrap();
+    engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+    engine.turn(&sn, Turn::Cancel).await.unwrap();
+    until("it is for sale again", async || engine.known(&phone()).unwrap().left == Some(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

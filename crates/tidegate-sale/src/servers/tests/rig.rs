@@ -5,7 +5,7 @@ use crate::engine::{Engine as _, Reserve};
 use crate::goods::GoodsId;
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
-use crate::sale::{Change, Sale};
+use crate::sale::{Change, Sale, SaleState};
 use crate::servers::{ServersConfig, ServersEngine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -79,6 +79,25 @@ pub(super) async fn on_sale(engine: &ServersEngine, total: u64, per_user: u32) -
     engine.change(&phone(), Change::Warm, "test").await.unwrap();
     engine.change(&phone(), Change::Open, "test").await.unwrap();
     phone()
+}
+
+/// Redis forgets everything of this sale, and it is loaded again.
+pub(super) async fn forget(engine: &ServersEngine, servers: &Servers) {
+    let before = engine.known(&phone()).unwrap().epoch;
+    for key in servers.redis.cmd(&["KEYS", &format!("{}:*", engine.core.config.prefix)]).items() {
+        servers.redis.cmd(&["DEL", &key.text()]);
+    }
+    until("it is loaded again", async || {
+        let known = engine.known(&phone()).unwrap();
+        known.epoch > before && known.left.is_some() && known.state == SaleState::Open
+    })
+    .await;
+}
+
+/// A statement of another session, which takes its time.
+pub(super) fn meanwhile(config: &ServersConfig, statements: &str) -> tokio::task::JoinHandle<()> {
+    let (url, statements) = (config.postgres.clone(), statements.to_owned());
+    tokio::task::spawn_blocking(move || drop(shared().postgres.sql_in(&url, &statements)))
 }
 
 /// A buyer with a path of their own.
