@@ -128,7 +128,6 @@ pub(crate) trait Engine: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Turned, AdminError>>;
 
     /// Whether new buyers should come here; the sentence says which server does not answer.
-    #[allow(dead_code, reason = "`/readyz` asks for it")]
     fn ready(&self) -> Result<(), String> {
         Ok(())
     }

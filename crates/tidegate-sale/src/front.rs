@@ -385,6 +385,17 @@ impl SaleService {
         turned(self.inner.engine.bury(sn, false, by).await.map_err(refused)?)
     }
 
+    /// Whether it should get new buyers.
+    ///
+    /// # Errors
+    /// If it is to stop, or what it runs on does not answer; the log says what.
+    pub fn ready(&self) -> Result<(), Refusal> {
+        if *self.inner.stopped.borrow() {
+            return Err(Refusal::Busy);
+        }
+        self.inner.engine.ready().map_err(|what| busy(Fault { what }))
+    }
+
     /// Buyers that wait for their start.
     pub fn waiting(&self) -> usize {
         self.inner.admission.waiting()

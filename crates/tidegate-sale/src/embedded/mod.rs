@@ -291,6 +291,10 @@ impl Engine for Embedded {
         })
     }
 
+    fn ready(&self) -> Result<(), String> {
+        if self.parts.writer.is_open() { Ok(()) } else { Err("the sale's writer has ended".into()) }
+    }
+
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.parts.is_stopping.store(true, Ordering::Relaxed);

@@ -36,6 +36,11 @@ impl Writer {
         (Self { queue }, errands)
     }
 
+    /// False once the thread has ended.
+    pub(super) fn is_open(&self) -> bool {
+        !self.queue.is_closed()
+    }
+
     /// Queues an order, or gives it back at once if there is no room.
     pub(super) fn offer(&self, place: Place) -> Result<(), Place> {
         match self.queue.try_reserve() {

@@ -85,5 +85,5 @@ pub(super) async fn livez(_: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
 
 /// `GET /readyz`: it should get new buyers.
 pub(super) async fn readyz(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
-    if *app.service.stopped().borrow() { Err(Refusal::Busy) } else { Ok(ask.ok(())) }
+    app.service.ready().map(|()| ask.ok(()))
 }

@@ -135,7 +135,7 @@ impl Cut {
         // What Redis has to take yet for a late order of an older epoch is not left any more,
         // and may have been promised already.
         let left = self.left() + self.pending.min(0);
-        let owed = left.min(0);
+        let (owed, at) = (left.min(0), now_ms());
         Books {
             goods: self.row.sale.goods.clone(),
             total: units(self.total),
@@ -146,8 +146,8 @@ impl Cut {
             returned: units(self.returned),
             dead: units(self.dead),
             epoch: self.row.epoch,
-            state: self.row.shown().to_string(),
-            at: now_ms(),
+            state: self.row.shown().at(at, &self.row.sale).to_string(),
+            at,
         }
     }
 }

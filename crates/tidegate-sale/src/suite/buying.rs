@@ -147,14 +147,19 @@ pub(crate) async fn the_books_balance_at_every_moment(place: impl Harness) {
 /// How often the books were read, and those that did not balance.
 pub(crate) async fn sample(engine: Arc<dyn Engine>, is_over: Arc<AtomicBool>) -> (u32, Vec<String>) {
     let (mut samples, mut unbalanced) = (0, Vec::new());
-    while !is_over.load(Ordering::Relaxed) {
+    loop {
+        // The last one is taken after the end.
+        let is_last = is_over.load(Ordering::Relaxed);
         let books = books(&*engine).await;
         samples += 1;
         if !books.is_balanced() {
             unbalanced.push(format!("{books:?}"));
         }
+        if is_last {
+            return (samples, unbalanced);
+        }
+        tokio::task::yield_now().await;
     }
-    (samples, unbalanced)
 }
 
 async fn buy_and_give_up(engine: Arc<dyn Engine>, nth: u32) {

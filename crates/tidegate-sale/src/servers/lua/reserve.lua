@@ -24,6 +24,17 @@ end
 
 local answers, granted, records, taken = { '', '', '', '', epoch }, {}, {}, 0
 
+-- What all of them find, in one look at each hash; what they write, likewise at the end.
+local function found(key, offset)
+  local names, all = {}, {}
+  for at = 4, #ARGV, 6 do names[#names + 1] = ARGV[at + offset] end
+  local values = redis.call('HMGET', key, unpack(names))
+  for nth, name in ipairs(names) do all[name] = values[nth] or nil end
+  return all
+end
+local paths, bought = found(KEYS[2], 2), found(KEYS[4], 0)
+local names, new_paths, new_names, new_bought = {}, {}, {}, {}
+
 -- The order of one who came before, with its entry while that is still in the outbox.
 local function again(sn)
   local order = redis.call('HGET', KEYS[5], sn)
@@ -34,27 +45,35 @@ local function again(sn)
 end
 
 local function decide(user, quantity, path, of_epoch, is_expired, key)
-  local used = redis.call('HGET', KEYS[2], path)
+  local used = paths[path]
   if used then
     local sn, by = string.match(used, '^([^:]*):(.*)$')
     return by == user and again(sn) or 'path'
   end
   local name = user .. ':' .. key
-  local sn = key ~= '' and redis.call('HGET', KEYS[3], name)
+  local sn = key ~= '' and (names[name] or redis.call('HGET', KEYS[3], name))
   if sn then return again(sn) end
   if phase ~= 'open' then return phase end
   if of_epoch ~= epoch or is_expired == '1' then return 'path' end
   if quantity < 1 or quantity > quota then return 'much' end
-  local units = tonumber(redis.call('HGET', KEYS[4], user) or 0)
+  local units = tonumber(bought[user] or 0)
   if units + quantity > quota or (is_single and units > 0) then return 'quota' end
   if quantity > left then return 'sold' end
   nth = nth + 1
   left = left - quantity
   taken = taken + quantity
   sn = epoch .. '-' .. string.format('%d', nth)
-  redis.call('HSET', KEYS[2], path, sn .. ':' .. user)
-  if key ~= '' then redis.call('HSET', KEYS[3], name, sn) end
-  redis.call('HINCRBY', KEYS[4], user, quantity)
+  paths[path] = sn .. ':' .. user
+  new_paths[#new_paths + 1] = path
+  new_paths[#new_paths + 1] = paths[path]
+  if key ~= '' then
+    names[name] = sn
+    new_names[#new_names + 1] = name
+    new_names[#new_names + 1] = sn
+  end
+  bought[user] = string.format('%d', units + quantity)
+  new_bought[#new_bought + 1] = user
+  new_bought[#new_bought + 1] = bought[user]
   granted[sn] = quantity .. ':' .. user
   records[#records + 1] = 'o'
   records[#records + 1] = string.format('%d', nth) .. ':' .. quantity .. ':' .. path .. ':' .. name
@@ -69,9 +88,15 @@ end
 local at = string.format('%d', now)
 if taken > 0 then
   local entry = redis.call('XADD', KEYS[6], '*', 'e', epoch, 't', at, unpack(records))
+  local orders = {}
   for sn, order in pairs(granted) do
-    redis.call('HSET', KEYS[5], sn, entry .. ':' .. at .. ':' .. order)
+    orders[#orders + 1] = sn
+    orders[#orders + 1] = entry .. ':' .. at .. ':' .. order
   end
+  redis.call('HSET', KEYS[2], unpack(new_paths))
+  if #new_names > 0 then redis.call('HSET', KEYS[3], unpack(new_names)) end
+  redis.call('HSET', KEYS[4], unpack(new_bought))
+  redis.call('HSET', KEYS[5], unpack(orders))
   tick = tick + 1
   redis.call('HSET', KEYS[1], 'left', string.format('%d', left), 'nth', string.format('%d', nth),
     'tick', string.format('%d', tick), 'entry', entry)
