@@ -40,6 +40,11 @@ pub(super) async fn serve(core: Arc<Core>, shelf: Arc<Shelf>, mut asks: mpsc::Re
                 if came == 0 {
                     return;
                 }
+                // The first of many wakes this before the others have asked: let them.
+                tokio::task::yield_now().await;
+                while together.len() < TOGETHER_MAX && let Ok(ask) = asks.try_recv() {
+                    together.push(ask);
+                }
                 // Nobody buys for one who has gone away.
                 together.retain(|ask| !ask.told.is_closed());
                 if !together.is_empty() {
@@ -121,24 +126,24 @@ enum Answer<'a> {
 fn read<'a>(shelf: &Shelf, answer: &'a str) -> Answer<'a> {
     let mut parts = answer.split(':');
     let what = parts.next().unwrap_or("");
-    let known = shelf.known();
+    let known = || shelf.known();
     Answer::Refused(match what {
         "new" | "again" => {
-            let number = parts.next().unwrap_or("");
-            let nth = number.rsplit('-').next().and_then(|nth| nth.parse().ok());
-            match (format!("{}-{number}", shelf.goods).parse(), nth) {
-                (Ok(sn), Some(nth)) if what == "new" => return Answer::New(sn, nth),
-                (Ok(sn), _) => return Answer::Again(sn, parts.next().unwrap_or("")),
-                _ => Refusal::Busy,
+            let number = parts.next().and_then(|number| number.split_once('-'));
+            let number = number.and_then(|(epoch, nth)| Some((epoch.parse().ok()?, nth.parse().ok()?)));
+            match number.map(|(epoch, nth)| (OrderSn::new(shelf.goods.clone(), epoch, nth), nth)) {
+                Some((sn, nth)) if what == "new" => return Answer::New(sn, nth),
+                Some((sn, _)) => return Answer::Again(sn, parts.next().unwrap_or("")),
+                None => Refusal::Busy,
             }
         }
         "path" => Refusal::WrongPath,
-        "much" => Refusal::BadRequest(format!("`decrStock`: 1 to {} units", known.sale.per_user).into()),
+        "much" => Refusal::BadRequest(format!("`decrStock`: 1 to {} units", known().sale.per_user).into()),
         "quota" => Refusal::UserQuota,
         "sold" => Refusal::SoldOut,
-        "early" => Refusal::NotOpenYet { opens_at: known.sale.opens_at },
+        "early" => Refusal::NotOpenYet { opens_at: known().sale.opens_at },
         "closed" => Refusal::Closed,
-        "paused" => match &known.state {
+        "paused" => match &known().state {
             SaleState::Paused { reason, .. } => Refusal::Paused { reason: reason.clone().into() },
             _ => Refusal::Paused { reason: "held by an operator".into() },
         },

@@ -5,8 +5,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testkit::servers::{PostgresServer, RabbitServer, RedisServer, wait_until};
+use tokio::time::Instant;
 
 const STOCK: u64 = 12_000;
 /// Slow enough that units are left when the last server is back.
@@ -73,7 +74,9 @@ fn a_storm_with_faults_loses_nothing_and_sells_nothing_twice() {
     // While the broker is gone, numbers that only Redis knows would be lost with it and with the
     // process that gave them out: so none may be given out.
     rabbit.kill();
-    std::thread::sleep(Duration::from_secs(2));
+    wait_until("buyers wait for the broker", PATIENCE, || {
+        one.books_now().is_some_and(|books| books["in_flight"].as_u64().unwrap() > 50)
+    });
     let address = other.url().trim_start_matches("http://").to_owned();
     redis.kill();
     drop(other);

@@ -33,7 +33,7 @@ local function found(key, offset)
   return all
 end
 local paths, bought = found(KEYS[2], 2), found(KEYS[4], 0)
-local names, new_paths, new_names, new_bought = {}, {}, {}, {}
+local names, new_paths, new_names, new_bought, count = {}, {}, {}, {}, 0
 
 -- The order of one who came before, with its entry while that is still in the outbox.
 local function again(sn)
@@ -62,21 +62,19 @@ local function decide(user, quantity, path, of_epoch, is_expired, key)
   nth = nth + 1
   left = left - quantity
   taken = taken + quantity
-  sn = epoch .. '-' .. string.format('%d', nth)
-  paths[path] = sn .. ':' .. user
-  new_paths[#new_paths + 1] = path
-  new_paths[#new_paths + 1] = paths[path]
+  -- All of these are below 10^14, and so written in digits.
+  sn = epoch .. '-' .. nth
+  local used_by = sn .. ':' .. user
+  paths[path], bought[user], granted[sn] = used_by, units + quantity, quantity .. ':' .. user
+  count = count + 2
+  new_paths[count - 1], new_paths[count] = path, used_by
+  new_bought[count - 1], new_bought[count] = user, units + quantity
+  records[count - 1], records[count] = 'o', nth .. ':' .. quantity .. ':' .. path .. ':' .. name
   if key ~= '' then
     names[name] = sn
     new_names[#new_names + 1] = name
     new_names[#new_names + 1] = sn
   end
-  bought[user] = string.format('%d', units + quantity)
-  new_bought[#new_bought + 1] = user
-  new_bought[#new_bought + 1] = bought[user]
-  granted[sn] = quantity .. ':' .. user
-  records[#records + 1] = 'o'
-  records[#records + 1] = string.format('%d', nth) .. ':' .. quantity .. ':' .. path .. ':' .. name
   return 'new:' .. sn
 end
 
@@ -88,10 +86,10 @@ end
 local at = string.format('%d', now)
 if taken > 0 then
   local entry = redis.call('XADD', KEYS[6], '*', 'e', epoch, 't', at, unpack(records))
-  local orders = {}
+  local orders, of, prefix = {}, 0, entry .. ':' .. at .. ':'
   for sn, order in pairs(granted) do
-    orders[#orders + 1] = sn
-    orders[#orders + 1] = entry .. ':' .. at .. ':' .. order
+    of = of + 2
+    orders[of - 1], orders[of] = sn, prefix .. order
   end
   redis.call('HSET', KEYS[2], unpack(new_paths))
   if #new_names > 0 then redis.call('HSET', KEYS[3], unpack(new_names)) end
