@@ -68,6 +68,13 @@ fn run_child(config: &ServersConfig, end_at: &str) -> Vec<OrderSn> {
     numbers.map(|sn| sn.parse().unwrap()).collect()
 }
 
+/// Redis knows nothing of this sale any more.
+fn forget_all(config: &ServersConfig) {
+    for key in shared().redis.cmd(&["KEYS", &format!("{}:*", config.prefix)]).items() {
+        shared().redis.cmd(&["DEL", &key.text()]);
+    }
+}
+
 /// One process ends there, another sells the rest.
 async fn ends_at(end_at: &str, forget: bool) {
     let config = shared().config();
@@ -79,9 +86,7 @@ async fn ends_at(end_at: &str, forget: bool) {
     first.stop().await;
     drop(first);
     if forget {
-        for key in shared().redis.cmd(&["KEYS", &format!("{}:*", config.prefix)]).items() {
-            shared().redis.cmd(&["DEL", &key.text()]);
-        }
+        forget_all(&config);
     }
     let (inner, place) = (config.clone(), end_at.to_owned());
     let mut answered = tokio::task::spawn_blocking(move || run_child(&inner, &place)).await.unwrap();
@@ -216,6 +221,34 @@ async fn without_a_note_of_returns_they_never_come_back() {
     let inner = config.clone();
     tokio::task::spawn_blocking(move || run_child(&inner, "Returned 0")).await.unwrap();
     shared().postgres.sql_in(&config.postgres, "DELETE FROM sale_returns");
+    let survivor = engine(&config).await;
+    until("the sale is held", async || {
+        let known = survivor.known(&phone()).unwrap();
+        matches!(&known.state, SaleState::Paused { reason, .. } if reason.contains("do not balance"))
+    })
+    .await;
+}
+
+/// The broken variant: what Redis had is taken for the new epoch's load. The books show it, and
+/// hold the sale.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_new_load_units_are_counted_twice() {
+    let config = shared().config();
+    let first = engine(&config).await;
+    on_sale(&first, TOTAL, 1).await;
+    insist(&first, "early").await.unwrap();
+    at_rest(&first).await;
+    first.stop().await;
+    let meta = first.core.shelf(&phone()).unwrap().keys.meta.clone();
+    drop(first);
+    let had = shared().redis.cmd(&["HGETALL", &meta]);
+    forget_all(&config);
+    let inner = config.clone();
+    tokio::task::spawn_blocking(move || run_child(&inner, "Counted 0")).await.unwrap();
+    let epoch = shared().postgres.sql_in(&config.postgres, "SELECT epoch FROM sale_goods");
+    let had: Vec<String> = had.items().iter().map(|field| field.text().to_owned()).collect();
+    let again = ["HSET", &meta].into_iter().chain(had.iter().map(String::as_str));
+    shared().redis.cmd(&again.chain(["epoch", epoch.trim()]).collect::<Vec<_>>()).accepted();
     let survivor = engine(&config).await;
     until("the sale is held", async || {
         let known = survivor.known(&phone()).unwrap();
