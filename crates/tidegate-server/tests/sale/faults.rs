@@ -1,49 +1,76 @@
 //! A storm on two processes of the program, while every server goes down and comes back.
 
 use crate::running::{PATIENCE, Running};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use testkit::servers::{PostgresServer, RabbitServer, RedisServer, wait_until};
 use tokio::time::Instant;
 
-const STOCK: u64 = 12_000;
-/// Slow enough that units are left when the last server is back.
+/// More than is sold until the last server is back.
+const STOCK: u64 = 100_000;
 const RATE: &str = "300/s burst 1s wait 1s";
-/// The crowd comes for so long, at most.
-const SPAN: Duration = Duration::from_secs(45);
 
-/// A crowd on this process, with everything that it was given looked up in the end.
-fn storm(sale: &Running, folder: &Path) -> Child {
-    let span = format!("{}s", SPAN.as_secs());
-    Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["storm", "--url", sale.url(), "--users", "14000", "--duration", &span, "--think", "100ms"])
-        .args(["--connections", "96", "--repeat", "20", "--grace", "20s", "--json", "storm.json"])
-        .current_dir(folder)
-        .env_remove("TIDEGATE_SALE_SECRET")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+/// A crowd on a process, for five minutes at most.
+struct Storm<'a> {
+    child: Child,
+    folder: &'a Path,
 }
 
-/// What a storm found, which has to be nothing.
-fn told(storm: Child, folder: &Path) -> Value {
-    let Output { status, stdout, stderr } = storm.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let file = std::fs::read_to_string(folder.join("storm.json")).unwrap();
-    assert!(status.success(), "{}{}", text(&stdout), text(&stderr));
-    serde_json::from_str(&file).unwrap()
+impl<'a> Storm<'a> {
+    fn start(sale: &Running, folder: &'a Path) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args([
+                "storm",
+                "--url",
+                sale.url(),
+                "--users",
+                "90000",
+                "--duration",
+                "300s",
+                "--think",
+                "100ms",
+            ])
+            .args(["--connections", "96", "--repeat", "20", "--grace", "60s", "--json", "storm.json"])
+            .current_dir(folder)
+            .env_remove("TIDEGATE_SALE_SECRET")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, folder }
+    }
+
+    /// Sends the crowd home.
+    fn end(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+    }
+
+    /// What it found once it has looked up what it was given, which has to be everything.
+    fn told(mut self) -> Value {
+        self.child.wait().unwrap();
+        let file = std::fs::read_to_string(self.folder.join("storm.json")).unwrap();
+        let told: Value = serde_json::from_str(&file).unwrap();
+        assert_eq!((&told["balanced"], &told["interrupted"]), (&true.into(), &true.into()), "{told}");
+        told
+    }
+}
+
+impl Drop for Storm<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Until more is sold than now: the sale goes on.
 fn goes_on(sale: &Running, what: &str) {
     let sold = || sale.books_now().map_or(0, |books| books["placed"].as_u64().unwrap());
     let before = sold();
-    wait_until(what, PATIENCE, || sold() > before || before == STOCK);
+    wait_until(what, PATIENCE, || sold() > before);
 }
 
 #[test]
@@ -58,8 +85,7 @@ fn a_storm_with_faults_loses_nothing_and_sells_nothing_twice() {
     goes_on_after_the_first(&one, &other);
     rabbit.sync();
 
-    let begun = Instant::now();
-    let storms = [(&one, &here), (&other, &there)].map(|(sale, folder)| storm(sale, folder.path()));
+    let storms = [(&one, &here), (&other, &there)].map(|(sale, folder)| Storm::start(sale, folder.path()));
     goes_on(&one, "the storm buys");
     // Everything that Redis knew is gone: it writes nothing to its disk here.
     redis.kill();
@@ -83,11 +109,9 @@ fn a_storm_with_faults_loses_nothing_and_sells_nothing_twice() {
     rabbit.restart();
     let other = Running::start_at(&address, there.path(), &args);
     goes_on(&one, "it goes on after two servers and a process were killed");
-    let was_within = begun.elapsed() < SPAN;
 
-    let folders = [here.path(), there.path()];
-    let told: Vec<Value> =
-        storms.into_iter().zip(folders).map(|(storm, folder)| told(storm, folder)).collect();
+    storms.iter().for_each(Storm::end);
+    let told = storms.map(Storm::told);
     wait_until("nothing is in flight", PATIENCE, || {
         one.books_now().is_some_and(|books| books["in_flight"] == 0 && books["balanced"] == true)
     });
@@ -102,8 +126,7 @@ fn a_storm_with_faults_loses_nothing_and_sells_nothing_twice() {
         "{placed} placed, {given} given, {in_doubt} in doubt"
     );
     assert!(placed <= STOCK && placed + books["left"].as_u64().unwrap() == STOCK, "{books}");
-    assert!(was_within, "all servers were back while the crowd still came");
-    assert!(given > 1_000, "{told:?}");
+    assert!(given > 500, "{told:?}");
     // The database by itself says the same.
     let live = "FROM sale_orders WHERE state IN (1, 2)";
     let counted =
