@@ -155,6 +155,8 @@ thread_local! {
     // Who calls here and now. Two, as a client is a plain value that can be put there and
     // taken away without further ado, and most callers are no more than that.
     static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
+    // Whether there is a user: mostly not, and then the other need not be looked at.
+    static HAS_USER: Cell<bool> = const { Cell::new(false) };
     static USER: RefCell<Option<User>> = const { RefCell::new(None) };
 }
 
@@ -249,12 +251,16 @@ impl Drop for Lent<'_> {
 
 #[inline(always)]
 fn change_places(user: &mut Option<User>) {
-    USER.with_borrow_mut(|current| {
-        // Mostly there is neither: what was not written need not be waited for.
-        if current.is_some() || user.is_some() {
-            std::mem::swap(current, user);
-        }
-    });
+    if HAS_USER.get() || user.is_some() {
+        HAS_USER.set(user.is_some());
+        // At the end of a thread there is nobody any more; and nobody holds it borrowed for
+        // longer than this.
+        let _ = USER.try_with(|current| {
+            if let Ok(mut current) = current.try_borrow_mut() {
+                std::mem::swap(&mut *current, user);
+            }
+        });
+    }
 }
 
 pin_project_lite::pin_project! {

@@ -66,11 +66,11 @@ impl Drop for Storm<'_> {
     }
 }
 
-/// Until more is sold than now: the sale goes on.
+/// Until some more are sold than now: the sale goes on.
 fn goes_on(sale: &Running, what: &str) {
     let sold = || sale.books_now().map_or(0, |books| books["placed"].as_u64().unwrap());
     let before = sold();
-    wait_until(what, PATIENCE, || sold() > before);
+    wait_until(what, PATIENCE, || sold() >= before + 20);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_storm_with_faults_loses_nothing_and_sells_nothing_twice() {
         "{placed} placed, {given} given, {in_doubt} in doubt"
     );
     assert!(placed <= STOCK && placed + books["left"].as_u64().unwrap() == STOCK, "{books}");
-    assert!(given > 500, "{told:?}");
+    assert!(told.iter().all(|told| number(told, "/orders/given") > 0), "{told:?}");
     // The database by itself says the same.
     let live = "FROM sale_orders WHERE state IN (1, 2)";
     let counted =

@@ -44,6 +44,15 @@ pub(super) enum Begun {
     Asking(Pin<Box<dyn Future<Output = Judged> + Send>>),
 }
 
+/// What the short way knows.
+pub(super) enum Short {
+    /// It may go on, and the passage is filled in.
+    Passes,
+    Refused(Box<Response<Bytes>>),
+    /// Nothing was decided.
+    Undecided,
+}
+
 /// One rule's question.
 pub(super) struct Ask {
     pub(super) rule: usize,
@@ -73,9 +82,11 @@ impl Guard {
     /// Judges a request by these rules, at once where that is possible.
     #[cfg(feature = "axum")]
     pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        match self.short_way(rules, facets) {
-            Some(judged) => Begun::Judged(judged),
-            None => self.long_way(rules, facets),
+        let mut passage = Passage::default();
+        match self.short_way(rules, facets, &mut passage) {
+            Short::Passes => Begun::Judged(Ok(passage)),
+            Short::Refused(answer) => Begun::Judged(Err(answer)),
+            Short::Undecided => self.long_way(rules, facets),
         }
     }
 
@@ -117,11 +128,12 @@ impl Guard {
     }
 
     /// The common case, without anything that is only needed otherwise: no rule applies, or
-    /// a simple one that finds its key, and nobody watches. None means nothing was decided.
+    /// a simple one that finds its key, and nobody watches.
     ///
-    /// Inlined, so that the passage is made where it stays: it is large to move.
+    /// Inlined, with a passage of the caller's own: so it never has to be in memory, where a
+    /// processor would wait for its pieces before it could move it.
     #[inline(always)]
-    pub(super) fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Judged> {
+    pub(super) fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>, passage: &mut Passage) -> Short {
         let shared = &*self.shared;
         let judge = Judge { shared, rules, started: None };
         if shared.has_lists
@@ -129,7 +141,7 @@ impl Guard {
             || shared.is_off.load(Ordering::Relaxed)
             || judge.is_watched()
         {
-            return None;
+            return Short::Undecided;
         }
         let mut one = None;
         for (index, rule) in rules.rules.iter().enumerate() {
@@ -137,33 +149,30 @@ impl Guard {
                 && let Some(route) = rule.applies(facets)
                 && one.replace((index, rule, route)).is_some()
             {
-                return None;
+                return Short::Undecided;
             }
         }
-        let Some((index, rule, route)) = one else {
-            return Some(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
-        };
-        if !rule.is_simple {
-            return None;
+        if let Some((index, rule, route)) = one {
+            let Some(policy) = rule.policies.first().filter(|_| rule.is_simple) else {
+                return Short::Undecided;
+            };
+            let mut key = KeyBytes::new();
+            if !key_write::write(&rule.key, facets, route, &mut key) {
+                return Short::Undecided;
+            }
+            let cost = rule.cost(facets);
+            let decision = policy.gate.check_cost(&key, cost);
+            if !decision.is_allowed() {
+                let ask = Ask { rule: index, key, cost };
+                let protocol = Protocol::of(facets.headers());
+                return Short::Refused(judge.refuse(&[ask], &[decision], protocol));
+            }
+            let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
+            passage.fields = Fields::new(&shared.headers, &shown);
+            passage.decided = judge.decided(&[(policy, &decision)], Duration::ZERO);
         }
-        let policy = rule.policies.first()?;
-        let mut key = KeyBytes::new();
-        if !key_write::write(&rule.key, facets, route, &mut key) {
-            return None;
-        }
-        let cost = rule.cost(facets);
-        let decision = policy.gate.check_cost(&key, cost);
-        if !decision.is_allowed() {
-            let ask = Ask { rule: index, key, cost };
-            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(facets.headers()))));
-        }
-        let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
-        Some(Ok(Passage {
-            fields: Fields::new(&shared.headers, &shown),
-            places: None,
-            caller: shared.caller(facets),
-            decided: judge.decided(&[(policy, &decision)], Duration::ZERO),
-        }))
+        passage.caller = shared.caller(facets);
+        Short::Passes
     }
 
     /// The questions of all rules that apply.

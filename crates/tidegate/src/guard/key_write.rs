@@ -6,15 +6,12 @@
 
 use super::facets::Facets;
 use super::key::{KeyExpr, Part};
+pub(super) use super::key_bytes::KeyBytes;
 use super::text::{self, PartText};
 use http::Method;
 use sha2::{Digest, Sha256};
-use smallvec::SmallVec;
 use std::fmt::Write;
 use std::net::IpAddr;
-
-/// A written key.
-pub(super) type KeyBytes = SmallVec<[u8; 96]>;
 
 /// Longer values are digested.
 const WHOLE_MAX: usize = 128;
@@ -81,7 +78,7 @@ fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut K
         }
         Part::Path(number) => {
             let found = text::segment(facets.uri().path(), *number)?;
-            let _ = write!(Text(key), "path:{number}=");
+            let _ = write!(key, "path:{number}=");
             bounded(key, found, PartText::Path)
         }
         Part::Query(name) => {
@@ -170,7 +167,7 @@ fn value(key: &mut KeyBytes, value: &[u8]) -> Option<()> {
     // No escape looks like this, so no short value does.
     key.extend_from_slice(b"%#");
     for byte in &Sha256::digest(value)[..16] {
-        let _ = write!(Text(key), "{byte:02x}");
+        let _ = write!(key, "{byte:02x}");
     }
     Some(())
 }
@@ -196,16 +193,14 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
 fn write_ip(key: &mut KeyBytes, network: IpAddr, bits: u8) {
     match network {
         IpAddr::V4(ip) if bits == 32 => {
-            // The tag too, and all in one go: each piece alone costs as much.
-            let (mut text, mut end) = (*b"ip:                ", 3);
-            for octet in ip.octets() {
-                let (digits, length) = &OCTETS[usize::from(octet)];
-                text[end..end + 4].copy_from_slice(digits);
-                end += usize::from(*length) + 1;
-            }
-            // A copy of a fixed length is a few instructions.
-            key.extend_from_slice(&text);
-            key.truncate(key.len() + end - 1 - text.len());
+            let [a, b, c, d] = ip.octets();
+            let ((left, left_bits), (right, right_bits)) = (two_octets(a, b), two_octets(c, d));
+            let start = TAG_BITS + left_bits;
+            let text = u128::from(TAG) | (u128::from(left) << TAG_BITS) | (u128::from(right) << start);
+            let rest = u128::from(right) >> (128 - start);
+            let words = [text as u64, (text >> 64) as u64, rest as u64];
+            // Without the last dot.
+            key.extend_from_words(words, (start + right_bits) as usize / 8 - 1);
         }
         network => write_network(key, network, bits),
     }
@@ -213,42 +208,42 @@ fn write_ip(key: &mut KeyBytes, network: IpAddr, bits: u8) {
 
 fn write_network(key: &mut KeyBytes, network: IpAddr, bits: u8) {
     let _ = match network {
-        IpAddr::V6(ip) if bits == 128 => write!(Text(key), "ip:{ip}"),
-        ip => write!(Text(key), "ip:{ip}/{bits}"),
+        IpAddr::V6(ip) if bits == 128 => write!(key, "ip:{ip}"),
+        ip => write!(key, "ip:{ip}/{bits}"),
     };
 }
 
-/// The digits of each octet, with a dot behind them, and how many there are.
-static OCTETS: [([u8; 4], u8); 256] = {
-    let mut octets = [([b'.'; 4], 0); 256];
+const TAG: u32 = u32::from_le_bytes(*b"ip:\0");
+const TAG_BITS: u32 = 24;
+
+/// Two octets as text, with a dot behind each, and how many bits that is.
+#[inline]
+fn two_octets(left: u8, right: u8) -> (u64, u32) {
+    let (left, left_bits) = OCTETS[usize::from(left)];
+    let (right, right_bits) = OCTETS[usize::from(right)];
+    (u64::from(left) | (u64::from(right) << left_bits), left_bits + right_bits)
+}
+
+/// The digits of each octet with a dot behind them, first byte lowest, and how many bits
+/// that is.
+static OCTETS: [(u32, u32); 256] = {
+    let mut octets = [(0, 0); 256];
     let mut octet = 0;
     while octet < 256 {
-        let mut rest = octet;
-        let mut length = match octet {
-            0..10 => 1,
-            10..100 => 2,
-            _ => 3,
-        };
-        octets[octet].1 = length as u8;
-        while length > 0 {
-            length -= 1;
-            octets[octet].0[length] = b'0' + (rest % 10) as u8;
+        let (mut text, mut bits, mut rest) = (b'.' as u32, 8, octet as u32);
+        loop {
+            text = (text << 8) | (b'0' as u32 + rest % 10);
+            bits += 8;
             rest /= 10;
+            if rest == 0 {
+                break;
+            }
         }
+        octets[octet] = (text, bits);
         octet += 1;
     }
     octets
 };
-
-/// Formats into a key; never fails.
-struct Text<'a>(&'a mut KeyBytes);
-
-impl Write for Text<'_> {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -258,7 +253,8 @@ mod tests {
     #[test]
     fn an_address_is_written_as_it_is_shown() {
         for octet in 0..=255 {
-            for ip in [Ipv4Addr::new(octet, 0, 10, 255), Ipv4Addr::new(255, 255, 255, octet)] {
+            let each = [[octet, 0, 10, 255], [255, 255, 255, octet], [0, octet, 0, 1]];
+            for ip in each.map(Ipv4Addr::from) {
                 let mut key = KeyBytes::from_slice(b"user:42+");
                 write_ip(&mut key, ip.into(), 32);
                 assert_eq!(&key[..], format!("user:42+ip:{ip}").as_bytes());

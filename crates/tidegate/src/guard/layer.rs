@@ -3,7 +3,7 @@
 //! Never in `poll_ready`, where nobody knows yet whose request it will be.
 
 use super::body::{Body, Places};
-use super::decide::{Begun, Judged, Passage};
+use super::decide::{Begun, Judged, Passage, Short};
 use super::facets::Facets;
 use super::fields::Fields;
 use super::guarded::Guard;
@@ -79,6 +79,27 @@ impl fmt::Debug for Cached {
     }
 }
 
+/// Lets a request through to the service. No function, because a request that is handed on to
+/// one is moved once more.
+macro_rules! run {
+    ($inner:expr, $request:ident, $passage:ident) => {{
+        let Passage { fields, places, caller: Caller { client, mut user }, decided } = $passage;
+        if let Some(decided) = decided {
+            $request.extensions_mut().insert(*decided);
+        }
+        let lent = Lent::known(client, &mut user);
+        let future = $inner.call($request);
+        // Made before `lent` is dropped: what is there while something may panic is put down,
+        // to be dropped then, and it is large to move.
+        let mut this = GuardFuture { state: State::Running { future, fields, places, client, user: None } };
+        drop(lent);
+        if let (true, State::Running { user: kept, .. }) = (user.is_some(), &mut this.state) {
+            *kept = user;
+        }
+        this
+    }};
+}
+
 impl<S, A, B> Service<Request<A>> for GuardService<S>
 where
     S: Service<Request<A>, Response = Response<B>> + Clone,
@@ -92,13 +113,14 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<A>) -> GuardFuture<S, A> {
+    fn call(&mut self, mut request: Request<A>) -> GuardFuture<S, A> {
         let rules = self.rules.get(&self.guard);
         let facets = Facets::new(&request, &self.guard.shared.finder);
-        match self.guard.short_way(rules, &facets) {
-            Some(Ok(passage)) => GuardFuture::running(&mut self.inner, request, passage),
-            Some(Err(answer)) => GuardFuture::refused(answer),
-            None => self.call_long(request),
+        let mut passage = Passage::default();
+        match self.guard.short_way(rules, &facets, &mut passage) {
+            Short::Passes => run!(self.inner, request, passage),
+            Short::Refused(answer) => GuardFuture::refused(answer),
+            Short::Undecided => self.call_long(request),
         }
     }
 }
@@ -106,13 +128,13 @@ where
 impl<S> GuardService<S> {
     /// `call` for what cannot be judged in a moment.
     #[inline(never)]
-    fn call_long<A>(&mut self, request: Request<A>) -> GuardFuture<S, A>
+    fn call_long<A>(&mut self, mut request: Request<A>) -> GuardFuture<S, A>
     where
         S: Service<Request<A>> + Clone,
     {
         let facets = Facets::new(&request, &self.guard.shared.finder);
         match self.guard.long_way(&self.rules.rules, &facets) {
-            Begun::Judged(Ok(passage)) => GuardFuture::running(&mut self.inner, request, passage),
+            Begun::Judged(Ok(passage)) => run!(self.inner, request, passage),
             Begun::Judged(Err(answer)) => GuardFuture::refused(answer),
             Begun::Asking(asking) => {
                 // The one that was made ready is the one that will be called.
@@ -126,19 +148,6 @@ impl<S> GuardService<S> {
 }
 
 impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
-    /// Lets a request through to the service.
-    #[inline(always)]
-    fn running(inner: &mut S, mut request: Request<A>, passage: Passage) -> Self {
-        let Passage { fields, places, caller: Caller { client, mut user }, decided } = passage;
-        if let Some(decided) = decided {
-            request.extensions_mut().insert(*decided);
-        }
-        let lent = Lent::known(client, &mut user);
-        let future = inner.call(request);
-        drop(lent);
-        Self { state: State::Running { future, fields, places, client, user } }
-    }
-
     fn refused(answer: Box<Response<Bytes>>) -> Self {
         Self { state: State::Refused { answer: Some(answer) } }
     }
@@ -184,32 +193,31 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self;
-        loop {
-            let next = match this.as_mut().project().state.project() {
-                StateProj::Refused { answer } => match answer.take() {
-                    Some(answer) => return Poll::Ready(Ok(answer.map(Body::of_refusal))),
-                    None => panic!("`GuardFuture` was polled after it was ready"),
-                },
-                StateProj::Running { future, fields, places, client, user } => {
-                    let lent = Lent::known(*client, user);
-                    let polled = future.poll(context);
-                    drop(lent);
-                    // In one go: an answer is large to move.
-                    return polled.map_ok(|mut answer| {
-                        fields.add_to(answer.headers_mut());
-                        answer.map(|body| Body::of_service(body, places.take()))
-                    });
-                }
-                StateProj::Asking { asking } => {
-                    let Asking { asking, request, service } = &mut **asking;
-                    match (ready!(asking.as_mut().poll(context)), request.take()) {
-                        (Ok(passage), Some(request)) => Self::running(service, request, passage),
-                        (Err(answer), _) => Self::refused(answer),
-                        (Ok(_), None) => panic!("`GuardFuture` was polled after it was ready"),
-                    }
-                }
+        if let StateProj::Asking { asking } = this.as_mut().project().state.project() {
+            let Asking { asking, request, service } = &mut **asking;
+            let next = match (ready!(asking.as_mut().poll(context)), request.take()) {
+                (Ok(passage), Some(mut request)) => run!(service, request, passage),
+                (Err(answer), _) => Self::refused(answer),
+                (Ok(_), None) => panic!("`GuardFuture` was polled after it was ready"),
             };
             this.set(next);
+        }
+        match this.project().state.project() {
+            StateProj::Running { future, fields, places, client, user } => {
+                let lent = Lent::known(*client, user);
+                let mut polled = future.poll(context);
+                // In place: an answer is large to move.
+                if let Poll::Ready(Ok(answer)) = &mut polled {
+                    fields.add_to(answer.headers_mut());
+                }
+                drop(lent);
+                polled.map_ok(|answer| answer.map(|body| Body::of_service(body, places.take())))
+            }
+            StateProj::Refused { answer } => match answer.take() {
+                Some(answer) => Poll::Ready(Ok(answer.map(Body::of_refusal))),
+                None => panic!("`GuardFuture` was polled after it was ready"),
+            },
+            StateProj::Asking { .. } => unreachable!("it was judged above"),
         }
     }
 }

@@ -51,6 +51,7 @@ mod rule;
 mod rules;
 
 mod key;
+mod key_bytes;
 mod key_text;
 mod key_write;
 
