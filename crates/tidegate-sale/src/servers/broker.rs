@@ -103,21 +103,49 @@ pub(super) async fn maintain(core: Arc<Core>, mut parcels: mpsc::Receiver<Parcel
 type Confirmed = (Parcel, Result<Confirmation, String>);
 
 struct Session {
-    connection: Connection,
+    connection: Held,
     publisher: Channel,
     exchange: String,
     confirms: FuturesUnordered<BoxFuture<'static, Confirmed>>,
 }
 
+/// A connection that is closed when it is dropped. The client leaves one open that was in the
+/// middle of something, and its consumers would keep their queues to themselves for as long as
+/// the process lasts.
+pub(super) struct Held(Option<Connection>);
+
+impl std::ops::Deref for Held {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let (Some(connection), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move {
+                // One that is broken is closed already.
+                let _ = tokio::time::timeout(BROKER_MAX, connection.close(200, "done".into())).await;
+            });
+        }
+    }
+}
+
 /// A new connection, with exchanges and queues.
-pub(super) async fn connect(core: &Core) -> Result<Connection, Fault> {
-    let connected = async {
+pub(super) async fn connect(core: &Core) -> Result<Held, Fault> {
+    let (uri, prefix, shards) = (core.broker.uri.clone(), core.config.prefix.clone(), core.shards);
+    let connected = async move {
         let options = ConnectionProperties::default().with_connection_name("tidegate-sale".into());
-        let connection = Connection::connect_uri(core.broker.uri.clone(), options).await?;
-        declare(&connection, &core.config.prefix, core.shards).await?;
+        let connection = Held(Some(Connection::connect_uri(uri, options).await?));
+        declare(&connection, &prefix, shards).await?;
         Ok(connection)
     };
-    match tokio::time::timeout(BROKER_MAX, connected).await {
+    // In a task of its own, that goes on if this one is given up: half a connection cannot be
+    // closed.
+    let connected = tokio::spawn(tokio::time::timeout(BROKER_MAX, connected));
+    match connected.await.map_err(|error| fault(error.to_string()))? {
         Ok(connected) => connected.map_err(|error: lapin::Error| told(&error)),
         Err(_) => Err(fault(format!("no answer within {BROKER_MAX:?}"))),
     }

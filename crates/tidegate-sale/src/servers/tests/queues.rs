@@ -201,3 +201,25 @@ async fn a_redis_that_forgets_everything_is_loaded_a_few_sales_at_a_time() {
     })
     .await;
 }
+
+/// A consumer that stays would keep its queue to itself, and write nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_has_ended_leaves_no_connection_behind() {
+    let servers = tokio::task::spawn_blocking(Servers::start).await.unwrap();
+    let config = servers.config();
+    // Wherever in its beginning it is when it ends.
+    for nth in 0..40_u64 {
+        let engine = ServersEngine::open(config.clone()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(nth * 4)).await;
+        if nth % 2 == 0 {
+            engine.stop().await;
+        }
+        drop(engine);
+    }
+    tokio::task::spawn_blocking(move || {
+        let left = || servers.rabbit.ctl(&["list_connections", "pid"]);
+        testkit::servers::wait_until("no connection is left", PATIENCE, || left().trim().is_empty());
+    })
+    .await
+    .unwrap();
+}

@@ -34,7 +34,8 @@ async fn child() {
             tokio::spawn(async move {
                 let sn = insist(&engine, &format!("child-{wave}-{nth}")).await.unwrap();
                 println!("\nANSWERED {sn}");
-                engine.changed(&sn, OrderState::Processing, super::rig::PATIENCE).await.unwrap();
+                let order = engine.changed(&sn, OrderState::Processing, super::rig::PATIENCE).await.unwrap();
+                assert_ne!(order.unwrap().state, OrderState::Processing, "{sn} is not written");
                 if nth == 0 {
                     engine.turn(&sn, Turn::Cancel).await.unwrap();
                 }
