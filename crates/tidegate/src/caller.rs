@@ -152,10 +152,10 @@ pub struct Caller {
 }
 
 thread_local! {
-    // Who calls here and now. Two, as a client is a plain value that can be put there and
+    // Who calls here and now. Apart, as a client is a plain value that can be put there and
     // taken away without further ado, and most callers are no more than that.
     static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
-    // Whether there is a user: mostly not, and then the other need not be looked at.
+    // Whether there is a user: mostly not, and then they need not be looked for.
     static HAS_USER: Cell<bool> = const { Cell::new(false) };
     static USER: RefCell<Option<User>> = const { RefCell::new(None) };
 }

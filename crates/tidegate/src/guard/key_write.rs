@@ -6,7 +6,7 @@
 
 use super::facets::Facets;
 use super::key::{KeyExpr, Part};
-pub(super) use super::key_bytes::KeyBytes;
+use super::key_bytes::KeyBytes;
 use super::text::{self, PartText};
 use http::Method;
 use sha2::{Digest, Sha256};
