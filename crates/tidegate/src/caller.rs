@@ -7,8 +7,10 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 /// A client by its address. Its text is its key: an IPv4 address whole, an IPv6 address
@@ -28,17 +30,14 @@ pub struct Client {
     // request, and a processor waits where pieces were written and a word is read.
     /// The first address of its network, in two halves.
     network: [u64; 2],
-    /// How many leading bits it has in common.
-    bits: u64,
-    family: Family,
+    /// How many leading bits it has in common, and its family.
+    width: NonZeroU64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u64)]
-enum Family {
-    V4,
-    V6,
-}
+/// In a client's width.
+const V4: NonZeroU64 = NonZeroU64::new(0x400).unwrap();
+const V6: NonZeroU64 = NonZeroU64::new(0x600).unwrap();
+const BITS: u64 = 0xff;
 
 impl Client {
     /// IPv6 addresses by their /64.
@@ -49,20 +48,36 @@ impl Client {
         Self::within(ip, 32, Self::IPV6_BITS)
     }
 
-    /// The network that is this client, and how many leading bits it has in common.
+    /// The address, if it is an IPv4 one, whole.
     #[cfg(feature = "tower")]
     #[inline]
+    pub(crate) fn as_ipv4(&self) -> Option<Ipv4Addr> {
+        (self.width.get() == V4.get() | 32).then(|| Ipv4Addr::from_bits(self.network[1] as u32))
+    }
+
+    /// The network that is this client, and how many leading bits it has in common.
+    #[cfg(feature = "tower")]
     pub(crate) fn network(&self) -> (IpAddr, u8) {
-        (self.first(), self.bits as u8)
+        (self.first(), self.bits())
+    }
+
+    fn first(&self) -> IpAddr {
+        let [upper, lower] = self.network;
+        if self.is_v4() {
+            IpAddr::V4(Ipv4Addr::from_bits(lower as u32))
+        } else {
+            IpAddr::V6(Ipv6Addr::from_bits((u128::from(upper) << 64) | u128::from(lower)))
+        }
     }
 
     #[inline]
-    fn first(&self) -> IpAddr {
-        let [upper, lower] = self.network;
-        match self.family {
-            Family::V4 => IpAddr::V4(Ipv4Addr::from_bits(lower as u32)),
-            Family::V6 => IpAddr::V6(Ipv6Addr::from_bits((u128::from(upper) << 64) | u128::from(lower))),
-        }
+    fn is_v4(&self) -> bool {
+        self.width.get() & !BITS == V4.get()
+    }
+
+    #[inline]
+    fn bits(&self) -> u8 {
+        (self.width.get() & BITS) as u8
     }
 
     /// The client of this address, where all addresses with the same leading bits are one
@@ -77,12 +92,12 @@ impl Client {
         if ip >> 32 == IPV4_MAPPED {
             let bits = u64::from(ipv4_bits.min(32));
             let mask = u64::MAX << (32 - bits);
-            return Self { network: [0, u64::from(ip as u32) & mask], bits, family: Family::V4 };
+            return Self { network: [0, u64::from(ip as u32) & mask], width: V4 | bits };
         }
         let bits = ipv6_bits.min(128);
         let first = ip & u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
         let network = [(first >> 64) as u64, first as u64];
-        Self { network, bits: u64::from(bits), family: Family::V6 }
+        Self { network, width: V6 | u64::from(bits) }
     }
 }
 
@@ -100,8 +115,8 @@ pub(crate) fn mapped(ip: IpAddr) -> u128 {
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, whole) = (self.first(), if self.family == Family::V4 { 32 } else { 128 });
-        if self.bits == whole { write!(f, "{first}") } else { write!(f, "{first}/{}", self.bits) }
+        let (first, whole) = (self.first(), if self.is_v4() { 32 } else { 128 });
+        if self.bits() == whole { write!(f, "{first}") } else { write!(f, "{first}/{}", self.bits()) }
     }
 }
 
@@ -118,10 +133,24 @@ impl fmt::Debug for Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User(Arc<str>);
 
+/// Whether any user was ever made: where not, nobody needs to look for one.
+static IS_ANY: AtomicBool = AtomicBool::new(false);
+
 impl User {
     /// The user of this name or number.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
+        // Most processes make many; a flag that is only read stays with every core.
+        if !IS_ANY.load(Ordering::Relaxed) {
+            IS_ANY.store(true, Ordering::Relaxed);
+        }
         Self(id.into())
+    }
+
+    /// The user among these, if the application has put one there.
+    #[cfg(feature = "tower")]
+    #[inline]
+    pub(crate) fn of(extensions: &http::Extensions) -> Option<&Self> {
+        if IS_ANY.load(Ordering::Relaxed) { extensions.get() } else { None }
     }
 
     /// The name or number.
@@ -152,11 +181,11 @@ pub struct Caller {
 }
 
 thread_local! {
-    // Who calls here and now. Apart, as a client is a plain value that can be put there and
-    // taken away without further ado, and most callers are no more than that.
+    // Whether anybody is known here and now. If not, it does not matter who is said to be the
+    // client, so that a request, which mostly comes where nobody was, has little to clear away.
+    static IS_ANYBODY: Cell<bool> = const { Cell::new(false) };
     static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
-    // Whether there is a user: mostly not, and then they need not be looked for.
-    static HAS_USER: Cell<bool> = const { Cell::new(false) };
+    // None if nobody is known.
     static USER: RefCell<Option<User>> = const { RefCell::new(None) };
 }
 
@@ -196,7 +225,7 @@ impl Caller {
     }
 
     pub(crate) fn current_client() -> Option<Client> {
-        CLIENT.get()
+        if IS_ANYBODY.get() { CLIENT.get() } else { None }
     }
 
     pub(crate) fn current_user() -> Option<User> {
@@ -217,11 +246,15 @@ impl Caller {
     }
 }
 
-/// A caller that is the current one until it is given back. Meanwhile, `user` is the one
-/// that was there before.
+/// A caller that is the current one until it is given back.
 pub(crate) struct Lent<'a> {
-    before: Option<Client>,
-    // Apart from the client, which so never has to be in memory.
+    /// None if there was nobody before and there is no user, as for most requests.
+    before: Option<Before<'a>>,
+}
+
+struct Before<'a> {
+    client: Option<Client>,
+    /// The user who was there before, and whence the current one came.
     user: &'a mut Option<User>,
 }
 
@@ -235,8 +268,14 @@ impl<'a> Lent<'a> {
 
     #[inline(always)]
     fn new(client: Option<Client>, user: &'a mut Option<User>) -> Self {
-        change_places(user);
-        Self { before: CLIENT.replace(client), user }
+        let mut before = None;
+        if IS_ANYBODY.get() || user.is_some() {
+            swap_users(user);
+            before = Some(Before { client: Caller::current_client(), user });
+        }
+        CLIENT.set(client);
+        IS_ANYBODY.set(true);
+        Self { before }
     }
 }
 
@@ -244,23 +283,28 @@ impl<'a> Lent<'a> {
 impl Drop for Lent<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        CLIENT.set(self.before);
-        change_places(self.user);
+        match &mut self.before {
+            None => IS_ANYBODY.set(false),
+            Some(Before { client, user }) => {
+                IS_ANYBODY.set(client.is_some() || user.is_some());
+                CLIENT.set(*client);
+                swap_users(user);
+            }
+        }
     }
 }
 
-#[inline(always)]
-fn change_places(user: &mut Option<User>) {
-    if HAS_USER.get() || user.is_some() {
-        HAS_USER.set(user.is_some());
-        // At the end of a thread there is nobody any more; and nobody holds it borrowed for
-        // longer than this.
-        let _ = USER.try_with(|current| {
-            if let Ok(mut current) = current.try_borrow_mut() {
-                std::mem::swap(&mut *current, user);
-            }
-        });
-    }
+/// `extern "C"`, because such a function does not unwind: whatever is there while another one
+/// is called is put down in memory, to be dropped if that panics, and an answer is large to move.
+#[cold]
+extern "C" fn swap_users(user: &mut Option<User>) {
+    // At the end of a thread there is nobody any more; and nobody holds it borrowed for
+    // longer than this.
+    let _ = USER.try_with(|current| {
+        if let Ok(mut current) = current.try_borrow_mut() {
+            std::mem::swap(&mut *current, user);
+        }
+    });
 }
 
 pin_project_lite::pin_project! {

@@ -1,6 +1,6 @@
 //! What somebody who is refused is told.
 
-use super::fields::{Fields, Headers, Shown};
+use super::fields::{self, Headers, Shown};
 use super::record::{Outcome, Record};
 use super::{grpc, rules::RuleSet};
 use crate::decision::Decision;
@@ -208,7 +208,7 @@ pub(super) fn whole(
             Some(Shown { text, decision, key })
         })
         .collect();
-    Fields::new(headers, &shown).add_to(response.headers_mut());
+    fields::add(headers, &shown, response.headers_mut());
     if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds, protocol) {
         response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
     }

@@ -36,7 +36,9 @@ impl Asking {
             judge.watch(ask, verdict.decisions(), verdict.wait());
             permits.extend(place(&judge, asks, verdict.into_permit().ok()));
         }
-        passage.places = (!permits.is_empty()).then(|| Box::new(permits));
+        if !permits.is_empty() {
+            passage.more.get_or_insert_default().places = permits;
+        }
         passage.caller = self.caller;
         Ok(passage)
     }

@@ -98,7 +98,7 @@ pub struct Admitted {
 impl Admitted {
     /// What was decided; none without `tell_handlers`, or while the guard is off.
     pub fn decided(&self) -> Option<&Decided> {
-        self.passage.decided.as_deref()
+        self.passage.more.as_deref()?.decided.as_ref()
     }
 }
 
@@ -130,7 +130,7 @@ impl IntoResponseParts for Admitted {
     type Error = Infallible;
 
     fn into_response_parts(mut self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
-        self.passage.fields.add_to(parts.headers_mut());
+        self.passage.add_fields(parts.headers_mut());
         Ok(parts)
     }
 }

@@ -1,16 +1,11 @@
 //! The body of an answer: the service's own, or a refusal's few bytes.
 
-use crate::permit::Permit;
+use super::decide::More;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
-use smallvec::SmallVec;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-
-/// Places that are held until the answer's body has ended; a single word where there are
-/// none, as for most.
-pub(super) type Places = Option<Box<SmallVec<[Permit; 1]>>>;
 
 pin_project! {
     /// The body of an answer that went through a guard. The place of a concurrency limit
@@ -19,7 +14,8 @@ pin_project! {
     pub struct Body<B> {
         #[pin]
         inner: Inner<B>,
-        places: Places,
+        // With the places that are held until it has ended.
+        held: Option<Box<More>>,
     }
 }
 
@@ -33,12 +29,12 @@ pin_project! {
 }
 
 impl<B> Body<B> {
-    pub(super) fn of_service(body: B, places: Places) -> Self {
-        Self { inner: Inner::Service { body }, places }
+    pub(super) fn of_service(body: B, held: Option<Box<More>>) -> Self {
+        Self { inner: Inner::Service { body }, held }
     }
 
     pub(super) fn of_refusal(bytes: Bytes) -> Self {
-        Self { inner: Inner::Refusal { bytes }, places: None }
+        Self { inner: Inner::Refusal { bytes }, held: None }
     }
 }
 
@@ -63,7 +59,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
                     Poll::Ready(None | Some(Err(_))) => true,
                 };
                 if is_over {
-                    *this.places = None;
+                    *this.held = None;
                 }
                 polled
             }

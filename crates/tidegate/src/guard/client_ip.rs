@@ -169,11 +169,14 @@ impl ClientIp {
     /// [`find`](Self::find) for a peer that is [`mapped`].
     #[inline]
     pub(super) fn find_mapped(&self, peer: u128, headers: &HeaderMap) -> Client {
-        let mut ip = peer;
-        if !self.trusted.is_empty() {
-            ip = mapped(self.named(Ipv6Addr::from_bits(peer).to_canonical(), headers));
-        }
+        let ip = if self.trusted.is_empty() { peer } else { self.named_mapped(peer, headers) };
         Client::of_mapped(ip, self.ipv4_bits, self.ipv6_bits)
+    }
+
+    /// Apart, as it is of no concern where nobody is trusted.
+    #[inline(never)]
+    fn named_mapped(&self, peer: u128, headers: &HeaderMap) -> u128 {
+        mapped(self.named(Ipv6Addr::from_bits(peer).to_canonical(), headers))
     }
 
     /// The client's whole address, canonical.

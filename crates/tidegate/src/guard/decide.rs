@@ -5,9 +5,9 @@
 
 use super::answer::Protocol;
 use super::asking::Asking;
-use super::body::Places;
+use super::decided::Decided;
 use super::facets::Facets;
-use super::fields::{Fields, Shown};
+use super::fields::{Brief, Written};
 use super::guarded::Guard;
 use super::judge::Judge;
 use super::key_bytes::KeyBytes;
@@ -18,8 +18,9 @@ use super::rule::Missing;
 use super::rules::{Ready, RuleSet};
 use crate::caller::Caller;
 use crate::decision::Decision;
+use crate::permit::Permit;
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -30,10 +31,37 @@ use std::time::Duration;
 /// What a request that may go on takes along.
 #[derive(Debug, Default)]
 pub(super) struct Passage {
-    pub(super) fields: Fields,
-    pub(super) places: Places,
+    pub(super) brief: Option<Brief>,
     pub(super) caller: Caller,
-    pub(super) decided: Option<Box<super::Decided>>,
+    pub(super) more: Option<Box<More>>,
+}
+
+/// What few requests take along: a single word for all others.
+#[derive(Debug, Default)]
+pub(super) struct More {
+    /// Fields that are not brief.
+    pub(super) written: Option<Written>,
+    /// Held until the answer's body has ended.
+    pub(super) places: SmallVec<[Permit; 1]>,
+    /// For the handler.
+    pub(super) decided: Option<Decided>,
+}
+
+impl Passage {
+    /// Puts the fields about the allowance into the head of an answer, once.
+    #[cfg(feature = "axum")]
+    pub(super) fn add_fields(&mut self, headers: &mut HeaderMap) {
+        add_fields(self.brief, &mut self.more, headers);
+    }
+}
+
+#[inline(always)]
+pub(super) fn add_fields(brief: Option<Brief>, more: &mut Option<Box<More>>, headers: &mut HeaderMap) {
+    if let Some(brief) = brief {
+        brief.add_to(headers);
+    } else if let Some(written) = more.as_mut().and_then(|more| more.written.take()) {
+        written.add_to(headers);
+    }
 }
 
 /// A passage, or the answer.
@@ -47,8 +75,8 @@ pub(super) enum Begun {
 
 /// What the short way knows.
 pub(super) enum Short {
-    /// It may go on, and the passage is filled in.
-    Passes,
+    /// It may go on, and this is what its answer says.
+    Passes(Option<Brief>),
     Refused(Box<Response<Bytes>>),
     /// Nothing was decided.
     Undecided,
@@ -83,9 +111,10 @@ impl Guard {
     /// Judges a request by these rules, at once where that is possible.
     #[cfg(feature = "axum")]
     pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        let mut passage = Passage::default();
-        match self.short_way(rules, facets, &mut passage) {
-            Short::Passes => Begun::Judged(Ok(passage)),
+        match self.short_way(rules, facets) {
+            Short::Passes(brief) => {
+                Begun::Judged(Ok(Passage { brief, caller: self.shared.caller(facets), more: None }))
+            }
             Short::Refused(answer) => Begun::Judged(Err(answer)),
             Short::Undecided => self.long_way(rules, facets),
         }
@@ -131,17 +160,13 @@ impl Guard {
     /// The common case, without anything that is only needed otherwise: no rule applies, or
     /// a simple one that finds its key, and nobody watches.
     ///
-    /// Inlined, with a passage of the caller's own: so it never has to be in memory, where a
-    /// processor would wait for its pieces before it could move it.
+    /// Inlined, so that what it says never has to be in memory, where a processor would wait
+    /// for its pieces before it could move it.
     #[inline(always)]
-    pub(super) fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>, passage: &mut Passage) -> Short {
+    pub(super) fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Short {
         let shared = &*self.shared;
         let judge = Judge { shared, rules, started: None };
-        if shared.has_lists
-            || shared.observer.is_some()
-            || shared.is_off.load(Ordering::Relaxed)
-            || judge.is_watched()
-        {
+        if !shared.is_plain || shared.is_off.load(Ordering::Relaxed) || judge.is_watched() {
             return Short::Undecided;
         }
         let mut one = None;
@@ -153,27 +178,29 @@ impl Guard {
                 return Short::Undecided;
             }
         }
-        if let Some((index, rule, route)) = one {
-            let Some(policy) = rule.policies.first().filter(|_| rule.is_simple) else {
-                return Short::Undecided;
-            };
-            let mut key = KeyBytes::new();
-            if !key_write::write(&rule.key, facets, route, &mut key) {
-                return Short::Undecided;
-            }
-            let cost = rule.cost(facets);
-            let decision = policy.gate.check_cost(&key, cost);
-            if !decision.is_allowed() {
-                let ask = Ask { rule: index, key, cost };
-                let protocol = Protocol::of(facets.headers());
-                return Short::Refused(judge.refuse(&[ask], &[decision], protocol));
-            }
-            let shown = [Shown { text: &policy.text, decision: &decision, key: &key }];
-            passage.fields = Fields::new(&shared.headers, &shown);
-            passage.decided = judge.decided(&[(policy, &decision)], Duration::ZERO);
+        let Some((index, rule, route)) = one else { return Short::Passes(None) };
+        let Some(policy) = rule.policies.first().filter(|_| rule.is_simple) else {
+            return Short::Undecided;
+        };
+        let text = if shared.headers.standard { policy.text.lasting } else { None };
+        if text.is_none() && shared.headers.standard {
+            return Short::Undecided;
         }
-        passage.caller = shared.caller(facets);
-        Short::Passes
+        let mut key = KeyBytes::new();
+        if !key_write::write(&rule.key, facets, route, &mut key) {
+            return Short::Undecided;
+        }
+        let cost = rule.cost(facets);
+        let decision = policy.gate.check_cost(&key, cost);
+        if !decision.is_allowed() {
+            let ask = Ask { rule: index, key, cost };
+            let protocol = Protocol::of(facets.headers());
+            return Short::Refused(judge.refuse(&[ask], &[decision], protocol));
+        }
+        match text {
+            Some(text) => Short::Passes(Some(Brief::new(text, &decision))),
+            None => Short::Passes(None),
+        }
     }
 
     /// The questions of all rules that apply.

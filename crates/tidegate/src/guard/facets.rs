@@ -6,6 +6,8 @@ use super::client_ip::ClientIp;
 use super::json_fields::JsonFields;
 use super::peer::Peer;
 use crate::caller::{Client, User, mapped};
+#[cfg(feature = "axum")]
+use axum::extract::ConnectInfo;
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -24,8 +26,9 @@ pub struct Facets<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     finder: &'a ClientFinder,
-    /// None as long as nobody has asked.
-    client: Cell<Option<Option<Client>>>,
+    /// Whether it is known who the client is, or that nobody is.
+    is_client_known: Cell<bool>,
+    client: Cell<Option<Client>>,
 }
 
 /// How a guard finds the client of a request.
@@ -45,22 +48,38 @@ impl ClientFinder {
     /// The peer's address, [`mapped`].
     #[inline]
     fn peer(&self, extensions: &Extensions) -> Option<u128> {
+        if self.peer.is_some() || Peer::is_any() {
+            return self.peer_elsewhere(extensions);
+        }
+        of_axum(extensions)
+    }
+
+    /// Where there may be more than the framework's own word. Apart, as most have no more.
+    #[inline(never)]
+    fn peer_elsewhere(&self, extensions: &Extensions) -> Option<u128> {
         if let Some(find) = &self.peer {
             return find(extensions).map(mapped);
         }
         if let Some(peer) = extensions.get::<Peer>() {
             return Some(mapped(peer.ip()));
         }
+        let of_axum = of_axum(extensions);
         #[cfg(feature = "axum")]
-        {
-            use axum::extract::ConnectInfo;
-            if let Some(ConnectInfo(address)) = extensions.get::<ConnectInfo<SocketAddr>>() {
-                return Some(mapped(address.ip()));
-            }
-            if let Some(ConnectInfo(peer)) = extensions.get::<ConnectInfo<Peer>>() {
-                return Some(mapped(peer.ip()));
-            }
-        }
+        let of_axum = of_axum.or_else(|| {
+            let ConnectInfo(peer) = extensions.get::<ConnectInfo<Peer>>()?;
+            Some(mapped(peer.ip()))
+        });
+        of_axum
+    }
+}
+
+#[inline]
+fn of_axum(extensions: &Extensions) -> Option<u128> {
+    #[cfg(feature = "axum")]
+    return extensions.get().map(|ConnectInfo(peer): &ConnectInfo<SocketAddr>| mapped(peer.ip()));
+    #[cfg(not(feature = "axum"))]
+    {
+        let _ = extensions;
         None
     }
 }
@@ -73,6 +92,7 @@ impl<'a> Facets<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
             finder,
+            is_client_known: Cell::new(false),
             client: Cell::new(None),
         }
     }
@@ -80,7 +100,15 @@ impl<'a> Facets<'a> {
     #[cfg(feature = "axum")]
     pub(super) fn of_parts(parts: &'a http::request::Parts, finder: &'a ClientFinder) -> Self {
         let http::request::Parts { method, uri, headers, extensions, .. } = parts;
-        Self { method, uri, headers, extensions, finder, client: Cell::new(None) }
+        Self {
+            method,
+            uri,
+            headers,
+            extensions,
+            finder,
+            is_client_known: Cell::default(),
+            client: Cell::default(),
+        }
     }
 
     /// The method.
@@ -106,22 +134,21 @@ impl<'a> Facets<'a> {
     /// The client, as the guard's [`ClientIp`] finds it.
     #[inline]
     pub fn client(&self) -> Option<Client> {
-        if self.client.get().is_none() {
+        if !self.is_client_known.replace(true) {
             self.find_client();
         }
-        self.client.get().flatten()
+        self.client.get()
     }
 
     #[inline(never)]
     fn find_client(&self) {
         let peer = self.finder.peer(self.extensions);
-        let client = peer.map(|peer| self.finder.client_ip.find_mapped(peer, self.headers));
-        self.client.set(Some(client));
+        self.client.set(peer.map(|peer| self.finder.client_ip.find_mapped(peer, self.headers)));
     }
 
     /// The signed-in user, if the application has put a [`User`] into the extensions.
     pub fn user(&self) -> Option<&'a User> {
-        self.extensions.get()
+        User::of(self.extensions)
     }
 
     /// The pattern of the route that axum has chosen.

@@ -88,6 +88,11 @@ impl Headers {
         self
     }
 
+    /// The standard ones at most, in their shortest form.
+    pub(super) fn are_plain(&self) -> bool {
+        !self.legacy && !self.partition_keys
+    }
+
     /// Whole seconds for `Retry-After`: rounded up, never 0.
     pub(super) fn retry_after(&self, after: Duration) -> u64 {
         let jitter_us = match self.jitter_permille {
@@ -113,7 +118,7 @@ pub(super) struct PolicyText {
     remaining: Box<[u8]>,
     quota: u64,
     has_reset: bool,
-    lasting: Option<&'static Lasting>,
+    pub(super) lasting: Option<&'static Lasting>,
 }
 
 impl PolicyText {
@@ -220,10 +225,11 @@ impl Lasting {
 /// Puts a head in the place of an empty one.
 #[inline]
 fn put(empty: &mut HeaderMap, head: HeaderMap) {
-    let empty = std::mem::replace(empty, head);
     if empty.capacity() == 0 {
         // It never had an allocation, which its three destructors would have to find out.
-        std::mem::forget(empty);
+        std::mem::forget(std::mem::replace(empty, head));
+    } else {
+        *empty = head;
     }
 }
 
@@ -253,59 +259,58 @@ pub(super) struct Shown<'a> {
     pub(super) key: &'a [u8],
 }
 
-/// The fields that one answer gets.
-#[derive(Debug, Default)]
-pub(super) enum Fields {
-    #[default]
-    None,
-    /// One policy, by far the most: written when the answer is there, straight into it.
-    One {
-        text: &'static Lasting,
-        remaining: u64,
-        seconds: u64,
-    },
-    Written(Box<Written>),
+/// Adds the fields about these policies.
+pub(super) fn add(headers: &Headers, shown: &[Shown<'_>], to: &mut HeaderMap) {
+    match Brief::of(headers, shown) {
+        Some(brief) => brief.add_to(to),
+        None => Written::of(headers, shown).into_iter().for_each(|written| written.add_to(to)),
+    }
 }
 
+/// What the fields say of one policy, which by far the most answers are about: written when
+/// the answer is there, straight into it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Brief {
+    text: &'static Lasting,
+    remaining: u64,
+    seconds: u64,
+}
+
+impl Brief {
+    /// None if there is more to say, or nothing.
+    pub(super) fn of(headers: &Headers, shown: &[Shown<'_>]) -> Option<Self> {
+        match shown {
+            [only] if headers.standard && headers.are_plain() && only.decision.is_asked() => {
+                Some(Self::new(only.text.lasting?, only.decision))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn new(text: &'static Lasting, decision: &Decision) -> Self {
+        Self { text, remaining: decision.remaining(), seconds: seconds(decision) }
+    }
+
+    #[inline]
+    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+        self.text.add_to(headers, self.remaining, self.seconds);
+    }
+}
+
+/// All that can be said, in its final words.
 #[derive(Debug)]
 pub(super) struct Written {
     standard: Option<(HeaderValue, HeaderValue)>,
     legacy: Option<[HeaderValue; 3]>,
 }
 
-impl Fields {
-    #[inline(always)]
-    pub(super) fn new(headers: &Headers, shown: &[Shown<'_>]) -> Self {
-        if let [only] = shown
-            && headers.standard
-            && !headers.legacy
-            && !headers.partition_keys
-            && only.decision.is_asked()
-            && let Some(text) = only.text.lasting
-        {
-            return Self::One { text, remaining: only.decision.remaining(), seconds: seconds(only.decision) };
-        }
-        if headers.standard || headers.legacy {
-            Self::Written(Written::new(headers, shown))
-        } else {
-            Self::None
-        }
-    }
-
-    /// Once.
-    #[inline]
-    pub(super) fn add_to(&mut self, headers: &mut HeaderMap) {
-        match self {
-            Self::None => {}
-            Self::One { text, remaining, seconds } => text.add_to(headers, *remaining, *seconds),
-            Self::Written(written) => written.add_to(headers),
-        }
-    }
-}
-
 impl Written {
-    #[inline(never)]
-    fn new(headers: &Headers, shown: &[Shown<'_>]) -> Box<Self> {
+    /// None if nothing is to be said.
+    pub(super) fn of(headers: &Headers, shown: &[Shown<'_>]) -> Option<Self> {
+        if !headers.standard && !headers.legacy {
+            return None;
+        }
         let standard = if headers.standard { standard(headers, shown) } else { None };
         // A store that was not asked has told nothing.
         let told = shown.iter().filter(|shown| shown.decision.is_asked());
@@ -314,15 +319,15 @@ impl Written {
             let numbers = [least.text.quota, least.decision.remaining(), seconds(least.decision)];
             numbers.map(HeaderValue::from)
         });
-        Box::new(Self { standard, legacy })
+        Some(Self { standard, legacy })
     }
 
-    fn add_to(&mut self, headers: &mut HeaderMap) {
-        if let Some((policy, limit)) = self.standard.take() {
+    pub(super) fn add_to(self, headers: &mut HeaderMap) {
+        if let Some((policy, limit)) = self.standard {
             headers.append(RATELIMIT_POLICY, policy);
             headers.append(RATELIMIT, limit);
         }
-        for (name, value) in LEGACY.into_iter().zip(self.legacy.take().into_iter().flatten()) {
+        for (name, value) in LEGACY.into_iter().zip(self.legacy.into_iter().flatten()) {
             headers.entry(name).or_insert(value);
         }
     }
@@ -454,7 +459,7 @@ mod tests {
                     let told = |text: &PolicyText| {
                         let mut headers: HeaderMap = of_service.clone().into_iter().collect();
                         let shown = [Shown { text, decision: &decision, key: b"ann" }];
-                        Fields::new(&Headers::standard(), &shown).add_to(&mut headers);
+                        add(&Headers::standard(), &shown, &mut headers);
                         headers
                     };
                     assert_eq!(told(&lasting), told(&brief));

@@ -68,7 +68,8 @@ pub(super) struct Shared {
     pub(super) waiting_max: usize,
     pub(super) allow: List,
     pub(super) deny: List,
-    pub(super) has_lists: bool,
+    /// Whether most of the above is not there: what the short way needs to know.
+    pub(super) is_plain: bool,
     pub(super) tells_handlers: bool,
     scopes_callers: bool,
 }
@@ -342,7 +343,10 @@ impl GuardBuilder {
         let listed = |listed: &Listed| list(listed).map_err(GuardError::new);
         let (allow, deny) = (listed(&self.allow)?, listed(&self.deny)?);
         let rules = RuleSet::replace(&self.limiter, self.rules, None)?;
+        let has_lists = !allow.is_empty() || !deny.is_empty();
+        let is_watched = self.tells_handlers || self.observer.is_some();
         let shared = Shared {
+            is_plain: !has_lists && !is_watched && self.headers.are_plain(),
             limiter: self.limiter,
             rules: ArcSwap::from_pointee(rules),
             version: AtomicU64::new(0),
@@ -356,7 +360,6 @@ impl GuardBuilder {
             is_off: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             waiting_max: self.waiting_max,
-            has_lists: !allow.is_empty() || !deny.is_empty(),
             allow,
             deny,
             tells_handlers: self.tells_handlers,

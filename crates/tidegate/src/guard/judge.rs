@@ -1,8 +1,9 @@
 //! One request before one snapshot of the rules: asking, answering, telling.
 
 use super::answer::{Protocol, Refused, whole};
-use super::decide::{Ask, Decisions, Judged, Passage, Stop};
-use super::fields::{Fields, Shown};
+use super::decide::{Ask, Decisions, Judged, More, Passage, Stop};
+use super::decided::Decided;
+use super::fields::{Brief, Shown, Written};
 use super::guarded::Shared;
 use super::observe;
 use super::record::{Outcome, Record};
@@ -92,20 +93,16 @@ impl<'a> Judge<'a> {
             key: &ask.key,
         };
         let shown: SmallVec<[Shown<'_>; 2]> = self.policies(asks).zip(decisions).map(shown).collect();
-        let each: SmallVec<[(&Policy, &Decision); 2]> =
-            self.policies(asks).map(|(_, policy, _)| policy).zip(decisions).collect();
-        let decided = self.decided(&each, wait);
-        Ok(Passage { fields: Fields::new(&self.shared.headers, &shown), decided, ..Passage::default() })
-    }
-
-    /// What handlers are told, if they are.
-    #[inline(always)]
-    pub(super) fn decided(
-        &self,
-        each: &[(&Policy, &Decision)],
-        wait: Duration,
-    ) -> Option<Box<super::Decided>> {
-        if self.shared.tells_handlers { Some(told(each, wait)) } else { None }
+        let brief = Brief::of(&self.shared.headers, &shown);
+        let written = if brief.is_none() { Written::of(&self.shared.headers, &shown) } else { None };
+        let decided = self.shared.tells_handlers.then(|| {
+            let named =
+                |((_, policy, _), decision): ((_, &Policy, _), &Decision)| (policy.name.clone(), *decision);
+            Decided::new(self.policies(asks).zip(decisions).map(named), wait)
+        });
+        let has_more = written.is_some() || decided.is_some();
+        let more = has_more.then(|| Box::new(More { written, decided, ..More::default() }));
+        Ok(Passage { brief, more, ..Passage::default() })
     }
 
     #[cold]
@@ -233,10 +230,4 @@ impl<'a> Judge<'a> {
             expr: rule.map(|rule| &rule.key),
         }
     }
-}
-
-#[inline(never)]
-fn told(each: &[(&Policy, &Decision)], wait: Duration) -> Box<super::Decided> {
-    let named = |(policy, decision): &(&Policy, &Decision)| (policy.name.clone(), **decision);
-    Box::new(super::Decided::new(each.iter().map(named), wait))
 }

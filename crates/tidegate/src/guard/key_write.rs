@@ -8,10 +8,10 @@ use super::facets::Facets;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
 use super::text::{self, PartText};
+use crate::caller::Client;
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
-use std::net::IpAddr;
 
 /// Longer values are digested.
 const WHOLE_MAX: usize = 128;
@@ -24,6 +24,12 @@ const SHOWN: usize = 16;
 /// the pattern of the rule that fits.
 #[inline]
 pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> bool {
+    // As most keys are.
+    if let [parts] = &*expr.alternatives
+        && let [part] = &**parts
+    {
+        return write_part(part, facets, route, key).is_some();
+    }
     expr.alternatives.iter().any(|parts| {
         key.clear();
         parts.iter().enumerate().all(|(at, part)| {
@@ -58,14 +64,25 @@ pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>
     }
 }
 
-#[inline]
+#[inline(always)]
 fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Option<()> {
     match part {
-        Part::Ip => {
-            let (network, bits) = facets.client()?.network();
-            write_ip(key, network, bits);
-            Some(())
-        }
+        Part::Ip => write_client(facets, key),
+        part => write_any(part, facets, route, key),
+    }
+}
+
+#[inline(always)]
+fn write_client(facets: &Facets<'_>, key: &mut KeyBytes) -> Option<()> {
+    write_ip(key, facets.client()?);
+    Some(())
+}
+
+/// Apart, so that the most common part is written where it is needed.
+#[inline(never)]
+fn write_any(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Option<()> {
+    match part {
+        Part::Ip => write_client(facets, key),
         Part::User => {
             let user = facets.user()?;
             key.extend_from_slice(b"user:");
@@ -187,30 +204,24 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
     }
 }
 
-/// As [`Client`](crate::Client) shows it, without the machinery of formatting for the
+/// As [`Client`] shows it, without the machinery of formatting for the
 /// common case.
-#[inline]
-fn write_ip(key: &mut KeyBytes, network: IpAddr, bits: u8) {
-    match network {
-        IpAddr::V4(ip) if bits == 32 => {
-            let [a, b, c, d] = ip.octets();
-            let ((left, left_bits), (right, right_bits)) = (two_octets(a, b), two_octets(c, d));
-            let start = TAG_BITS + left_bits;
-            let text = u128::from(TAG) | (u128::from(left) << TAG_BITS) | (u128::from(right) << start);
-            let rest = u128::from(right) >> (128 - start);
-            let words = [text as u64, (text >> 64) as u64, rest as u64];
-            // Without the last dot.
-            key.extend_from_words(words, (start + right_bits) as usize / 8 - 1);
-        }
-        network => write_network(key, network, bits),
-    }
+#[inline(always)]
+fn write_ip(key: &mut KeyBytes, client: Client) {
+    let Some(ip) = client.as_ipv4() else { return write_network(key, client) };
+    let [a, b, c, d] = ip.octets();
+    let ((left, left_bits), (right, right_bits)) = (two_octets(a, b), two_octets(c, d));
+    let start = TAG_BITS + left_bits;
+    let text = u128::from(TAG) | (u128::from(left) << TAG_BITS) | (u128::from(right) << start);
+    let rest = u128::from(right) >> (128 - start);
+    let words = [text as u64, (text >> 64) as u64, rest as u64];
+    // Without the last dot.
+    key.extend_from_words(words, (start + right_bits) as usize / 8 - 1);
 }
 
-fn write_network(key: &mut KeyBytes, network: IpAddr, bits: u8) {
-    let _ = match network {
-        IpAddr::V6(ip) if bits == 128 => write!(key, "ip:{ip}"),
-        ip => write!(key, "ip:{ip}/{bits}"),
-    };
+#[inline(never)]
+fn write_network(key: &mut KeyBytes, client: Client) {
+    let _ = write!(key, "ip:{client}");
 }
 
 const TAG: u32 = u32::from_le_bytes(*b"ip:\0");
@@ -256,7 +267,7 @@ mod tests {
             let each = [[octet, 0, 10, 255], [255, 255, 255, octet], [0, octet, 0, 1]];
             for ip in each.map(Ipv4Addr::from) {
                 let mut key = KeyBytes::from_slice(b"user:42+");
-                write_ip(&mut key, ip.into(), 32);
+                write_ip(&mut key, Client::new(ip.into()));
                 assert_eq!(&key[..], format!("user:42+ip:{ip}").as_bytes());
             }
         }

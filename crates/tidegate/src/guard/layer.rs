@@ -2,10 +2,10 @@
 //!
 //! Never in `poll_ready`, where nobody knows yet whose request it will be.
 
-use super::body::{Body, Places};
-use super::decide::{Begun, Judged, Passage, Short};
+use super::body::Body;
+use super::decide::{Begun, Judged, More, Passage, Short, add_fields};
 use super::facets::Facets;
-use super::fields::Fields;
+use super::fields::Brief;
 use super::guarded::Guard;
 use super::rules::RuleSet;
 use crate::caller::{Caller, Client, Lent, User};
@@ -83,20 +83,14 @@ impl fmt::Debug for Cached {
 /// one is moved once more.
 macro_rules! run {
     ($inner:expr, $request:ident, $passage:ident) => {{
-        let Passage { fields, places, caller: Caller { client, mut user }, decided } = $passage;
-        if let Some(decided) = decided {
-            $request.extensions_mut().insert(*decided);
+        let Passage { brief, caller: Caller { client, mut user }, mut more } = $passage;
+        if let Some(decided) = more.as_mut().and_then(|more| more.decided.take()) {
+            $request.extensions_mut().insert(decided);
         }
         let lent = Lent::known(client, &mut user);
         let future = $inner.call($request);
-        // Made before `lent` is dropped: what is there while something may panic is put down,
-        // to be dropped then, and it is large to move.
-        let mut this = GuardFuture { state: State::Running { future, fields, places, client, user: None } };
         drop(lent);
-        if let (true, State::Running { user: kept, .. }) = (user.is_some(), &mut this.state) {
-            *kept = user;
-        }
-        this
+        GuardFuture { state: State::Running { future, brief, client, user, more } }
     }};
 }
 
@@ -116,9 +110,11 @@ where
     fn call(&mut self, mut request: Request<A>) -> GuardFuture<S, A> {
         let rules = self.rules.get(&self.guard);
         let facets = Facets::new(&request, &self.guard.shared.finder);
-        let mut passage = Passage::default();
-        match self.guard.short_way(rules, &facets, &mut passage) {
-            Short::Passes => run!(self.inner, request, passage),
+        match self.guard.short_way(rules, &facets) {
+            Short::Passes(brief) => {
+                let passage = Passage { brief, caller: self.guard.shared.caller(&facets), more: None };
+                run!(self.inner, request, passage)
+            }
             Short::Refused(answer) => GuardFuture::refused(answer),
             Short::Undecided => self.call_long(request),
         }
@@ -169,10 +165,10 @@ pin_project! {
         Running {
             #[pin]
             future: F,
-            fields: Fields,
-            places: Places,
+            brief: Option<Brief>,
             client: Option<Client>,
             user: Option<User>,
+            more: Option<Box<More>>,
         },
         Asking { asking: Box<Asking<S, A>> },
     }
@@ -203,15 +199,15 @@ where
             this.set(next);
         }
         match this.project().state.project() {
-            StateProj::Running { future, fields, places, client, user } => {
+            StateProj::Running { future, brief, client, user, more } => {
                 let lent = Lent::known(*client, user);
                 let mut polled = future.poll(context);
                 // In place: an answer is large to move.
                 if let Poll::Ready(Ok(answer)) = &mut polled {
-                    fields.add_to(answer.headers_mut());
+                    add_fields(*brief, more, answer.headers_mut());
                 }
                 drop(lent);
-                polled.map_ok(|answer| answer.map(|body| Body::of_service(body, places.take())))
+                polled.map_ok(|answer| answer.map(|body| Body::of_service(body, more.take())))
             }
             StateProj::Refused { answer } => match answer.take() {
                 Some(answer) => Poll::Ready(Ok(answer.map(Body::of_refusal))),

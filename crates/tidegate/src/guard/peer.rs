@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Who is at the other end of a connection: the socket's peer, or whom a trusted load
 /// balancer named in its PROXY header.
@@ -20,16 +21,29 @@ pub struct Peer {
     via: Option<SocketAddr>,
 }
 
+/// Whether any peer was ever made: where not, no request needs to be searched for one.
+static IS_ANY: AtomicBool = AtomicBool::new(false);
+
 impl Peer {
     /// The peer of a socket.
     pub fn new(addr: SocketAddr) -> Self {
+        // Most processes make many; a flag that is only read stays with every core.
+        if !Self::is_any() {
+            IS_ANY.store(true, Ordering::Relaxed);
+        }
         Self { addr: canonical(addr), via: None }
     }
 
     /// Whom the load balancer at `via` named.
     #[cfg(feature = "listen")]
     pub(super) fn named(addr: SocketAddr, via: SocketAddr) -> Self {
-        Self { addr: canonical(addr), via: Some(canonical(via)) }
+        Self { via: Some(canonical(via)), ..Self::new(addr) }
+    }
+
+    /// False if none was ever made.
+    #[inline]
+    pub(super) fn is_any() -> bool {
+        IS_ANY.load(Ordering::Relaxed)
     }
 
     /// Its address and port.

@@ -124,25 +124,17 @@ impl<'a> Group<'a> {
         &self.0[(FIRST + 1 + 2 * slot) % GROUP_WORDS]
     }
 
-    /// The state under this print; `None` if it is not there or someone writes.
-    #[inline]
-    pub(crate) fn read(self, print: Print) -> Option<Seen> {
-        match self.look(print) {
-            Look::Found(seen) => Some(seen),
-            Look::Absent | Look::Busy => None,
-        }
-    }
-
     #[inline]
     pub(crate) fn look(self, print: Print) -> Look {
         let Some(sequence) = self.rested() else { return Look::Busy };
-        match (0..SLOTS).find(|slot| self.print(*slot) & !PINNED == print.0) {
-            Some(slot) => {
-                let word = self.word(slot).load(Ordering::Relaxed);
-                Look::Found(Seen { sequence, slot, word })
-            }
-            None => Look::Absent,
-        }
+        self.read(sequence, print).map_or(Look::Absent, Look::Found)
+    }
+
+    /// The state under this print, for who has seen the group [at rest](Self::rested).
+    #[inline]
+    pub(crate) fn read(self, sequence: u64, print: Print) -> Option<Seen> {
+        let slot = (0..SLOTS).find(|slot| self.print(*slot) & !PINNED == print.0)?;
+        Some(Seen { sequence, slot, word: self.word(slot).load(Ordering::Relaxed) })
     }
 
     /// The same for a slot that is known.
@@ -155,8 +147,9 @@ impl<'a> Group<'a> {
         Some(Seen { sequence, slot, word: self.word(slot).load(Ordering::Relaxed) })
     }
 
+    /// The sequence number; `None` if someone writes.
     #[inline]
-    fn rested(self) -> Option<u64> {
+    pub(crate) fn rested(self) -> Option<u64> {
         let sequence = self.0[SEQUENCE].load(Ordering::Acquire);
         (sequence & 1 == 0).then_some(sequence)
     }

@@ -113,13 +113,16 @@ impl Meter {
     /// Decides now, without a wait.
     #[inline]
     pub(crate) fn check(&self, hash: u64, cost: u64) -> Decision {
-        self.check_at(self.home.clock.now(), hash, cost)
+        let group = self.home.flat.group(self.home.flat.index(hash));
+        // First, so that the wait for memory and the reading of the clock overlap.
+        let rested = group.rested();
+        self.short_way(self.home.clock.now(), hash, cost, group, |print| group.read(rested?, print))
     }
 
     #[inline(always)]
     pub(crate) fn check_at(&self, now: Timestamp, hash: u64, cost: u64) -> Decision {
         let group = self.home.flat.group(self.home.flat.index(hash));
-        self.short_way(now, hash, cost, group, |print| group.read(print))
+        self.short_way(now, hash, cost, group, |print| group.read(group.rested()?, print))
     }
 
     /// [`check`](Self::check) for a fixed key that has no place of its own.
