@@ -58,6 +58,9 @@ enum Suite {
     /// One contender's memory, in a process of its own; started by `inproc`
     #[command(hide = true)]
     BytesChild(inproc::bytes::ChildOptions),
+    /// One contender's overhead in one situation, in a process of its own; started by `guard`
+    #[command(hide = true)]
+    GuardChild(guard::ChildOptions),
     /// One client process of a contender on Redis; started by `redis`
     #[command(hide = true)]
     Client(redis::client::ClientOptions),
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Suite::Journal(options) => run("journal", &options, journal::run),
         Suite::Sale(options) => run("sale", &options, sale::run),
         Suite::BytesChild(options) => inproc::bytes::child(&options),
+        Suite::GuardChild(options) => guard::child(&options),
         Suite::Client(options) => redis::client::child(&options),
     };
     match outcome {

@@ -5,6 +5,7 @@
 
 use crate::Fallible;
 use std::io::{IsTerminal, Write};
+use std::process::{Command, Stdio};
 
 /// What a contender's figure is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,27 @@ pub struct Measured {
     pub value: f64,
     /// Share of the answers that were not what the limit says.
     pub wrong: f64,
+}
+
+impl Measured {
+    /// Measured by this program, started anew with these arguments: nobody else's leftovers count,
+    /// and no place in memory that the system happened to choose counts for a whole run.
+    pub fn in_own_process(arguments: &[&str]) -> Fallible<Self> {
+        let output =
+            Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let unclear = || format!("the process of {arguments:?} answered {text:?}");
+        if !output.status.success() {
+            return Err(unclear().into());
+        }
+        let (value, wrong) = text.trim().split_once(' ').ok_or_else(unclear)?;
+        Ok(Self { value: value.parse()?, wrong: wrong.parse()? })
+    }
+
+    /// The other side of [`in_own_process`](Self::in_own_process).
+    pub fn tell(&self) {
+        println!("{} {}", self.value, self.wrong);
+    }
 }
 
 /// A contender, ready to be measured as often as asked; the closure gets the round's number, by

@@ -1,8 +1,10 @@
 //! The bare service, and how long a layered one takes longer.
 
+use super::Situation;
 use crate::rounds::Measured;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -11,7 +13,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate::Gate;
+use tidegate::guard::Peer;
+use tidegate::{Gate, User};
 use tower::Service;
 
 const CLIENTS: u32 = 1_000;
@@ -19,16 +22,17 @@ const CLIENTS: u32 = 1_000;
 const TURN: usize = 2_000;
 const TURNS: usize = 100;
 
-/// What every answer of a case should be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Answers {
-    Allowed,
-    Denied,
+/// Answers at once with nothing, or with nothing but a content type.
+#[derive(Clone)]
+pub struct Bare {
+    has_type: bool,
 }
 
-/// Answers at once with nothing.
-#[derive(Clone)]
-pub struct Bare;
+impl Bare {
+    pub fn new(situation: Situation) -> Self {
+        Self { has_type: situation == Situation::LivedIn }
+    }
+}
 
 impl Service<Request<Body>> for Bare {
     type Response = Response<Body>;
@@ -41,7 +45,11 @@ impl Service<Request<Body>> for Bare {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         black_box(request);
-        ready(Ok(Response::new(Body::empty())))
+        let mut answer = Response::new(Body::empty());
+        if self.has_type {
+            answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        }
+        ready(Ok(answer))
     }
 }
 
@@ -73,17 +81,26 @@ where
 pub struct Course {
     expected: StatusCode,
     clients: Vec<SocketAddr>,
+    bare: Bare,
+    /// Who is signed in, in each request.
+    user: Option<User>,
 }
 
 impl Course {
-    pub fn new(answers: Answers) -> Self {
-        let expected = match answers {
-            Answers::Allowed => StatusCode::OK,
-            Answers::Denied => StatusCode::TOO_MANY_REQUESTS,
+    pub fn new(situation: Situation) -> Self {
+        let expected = match situation {
+            Situation::Allowed | Situation::LivedIn => StatusCode::OK,
+            Situation::Denied => StatusCode::TOO_MANY_REQUESTS,
         };
         let first = u32::from(Ipv4Addr::new(198, 18, 0, 0));
         let client = |nth| SocketAddr::from((Ipv4Addr::from(first + nth), 50_000));
-        Self { expected, clients: (0..CLIENTS).map(client).collect() }
+        let clients: Vec<SocketAddr> = (0..CLIENTS).map(client).collect();
+        let user = (situation == Situation::LivedIn).then(|| {
+            // As where a listener has accepted a connection.
+            black_box(Peer::new(clients[0]));
+            User::new("ann")
+        });
+        Self { expected, clients, bare: Bare::new(situation), user }
     }
 
     /// Nanoseconds that a call through the layer takes longer than one to the bare service.
@@ -95,7 +112,7 @@ impl Course {
             let (took, odd) = self.turn(layered, TURN);
             with += took;
             wrong += odd;
-            without += self.turn(&mut Bare, TURN).0;
+            without += self.turn(&mut self.bare.clone(), TURN).0;
         }
         let calls = (TURN * TURNS) as f64;
         Measured {
@@ -131,6 +148,9 @@ impl Course {
         for client in self.clients.iter().cycle().take(calls) {
             let mut request = Request::new(Body::empty());
             request.extensions_mut().insert(ConnectInfo(*client));
+            if let Some(user) = &self.user {
+                request.extensions_mut().insert(user.clone());
+            }
             odd += usize::from(service.status(request) != self.expected);
         }
         (thread_time().saturating_sub(start), odd)

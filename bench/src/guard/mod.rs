@@ -2,14 +2,15 @@
 //! without sockets.
 //!
 //! Every figure is a difference: the layered and the bare service answer the same requests in turns
-//! of the same loop. Requests come from a thousand clients, told by their address.
+//! of the same loop. Requests come from a thousand clients, told by their address. Each round is a
+//! process of its own: where the system puts a stack changes such figures by a tenth.
 
 mod course;
 
 use crate::report::{Base, Better, Case, Plan};
-use crate::rounds::{Entrant, Role, alternate};
+use crate::rounds::{Entrant, Measured, Role, alternate};
 use crate::{Fallible, Wanted};
-use course::{Answers, Course};
+use course::{Bare, Course};
 use std::sync::Arc;
 use tidegate::Limiter;
 use tidegate::guard::{Guard, Headers, Rule};
@@ -17,66 +18,104 @@ use tower::Layer;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
+const TIDEGATE: &str = "tidegate";
+const WITHOUT_HEADERS: &str = "tidegate, without headers";
 const TOWER_GOVERNOR: &str = "tower-governor";
+const FLOOR: &str = "what no layer can do without";
+
+/// What requests meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Situation {
+    /// Clients that have asked for nothing lately, answers without fields of their own.
+    Allowed,
+    /// What a layer meets in a service: signed-in users, clients that have used up some of their
+    /// allowance, answers with a content type.
+    LivedIn,
+    /// Nobody passes.
+    Denied,
+}
+
+impl Situation {
+    fn case(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Allowed => ("layer.ns", "allowed"),
+            Self::LivedIn => ("layer.lived-in.ns", "lived-in"),
+            Self::Denied => ("layer.denied.ns", "denied"),
+        }
+    }
+
+    fn limit(self) -> &'static str {
+        match self {
+            Self::Allowed => "1000000/s",
+            Self::LivedIn => "1000000/h",
+            Self::Denied => "1/day",
+        }
+    }
+}
 
 pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
     let mut cases = Vec::new();
-    for (name, answers) in [("layer.ns", Answers::Allowed), ("layer.denied.ns", Answers::Denied)] {
-        if wanted.case(name) {
-            let entrants = entrants(answers)?;
-            let plan = Plan {
-                name,
-                unit: "ns",
-                better: Better::Lower,
-                base: Base::Peer(TOWER_GOVERNOR),
-                notes: vec![
-                    "processor time of a call through the layer, less that of the bare service, on one thread".into(),
-                    "keyed by the peer's address, of a thousand clients; headers on: RateLimit and RateLimit-Policy here, x-ratelimit-* there".into(),
-                ],
-            };
-            cases.push(Case::new(plan, &alternate(name, entrants, wanted.rounds)?)?);
+    for situation in [Situation::Allowed, Situation::LivedIn, Situation::Denied] {
+        let (name, word) = situation.case();
+        if !wanted.case(name) {
+            continue;
         }
+        let mut entrants =
+            vec![(TIDEGATE, Role::Ours), (WITHOUT_HEADERS, Role::Variant), (TOWER_GOVERNOR, Role::Peer)];
+        let mut notes = vec![
+            "processor time of a call through the layer, less that of the bare service, on one thread; each round in a process of its own".to_owned(),
+            "keyed by the peer's address, of a thousand clients; headers on: RateLimit and RateLimit-Policy here, x-ratelimit-* there".to_owned(),
+        ];
+        match situation {
+            Situation::Allowed => entrants.push((FLOOR, Role::Yardstick)),
+            Situation::LivedIn => notes.push(
+                "a signed-in user, a used allowance, an answer with a content type; the user also becomes the caller of the service here".to_owned(),
+            ),
+            Situation::Denied => {}
+        }
+        let entrants = entrants
+            .into_iter()
+            .map(|(who, role)| {
+                Entrant::new(who, role, move |_| Measured::in_own_process(&["guard-child", word, who]))
+            })
+            .collect();
+        let plan = Plan { name, unit: "ns", better: Better::Lower, base: Base::Peer(TOWER_GOVERNOR), notes };
+        cases.push(Case::new(plan, &alternate(name, entrants, wanted.rounds)?)?);
     }
     Ok(cases)
 }
 
-fn entrants(answers: Answers) -> Fallible<Vec<Entrant<'static>>> {
-    let ours = guard(answers, Headers::default())?;
-    let silent = guard(answers, Headers::none())?;
-    let theirs = governor(answers)?;
-    let mut entrants = vec![
-        entrant("tidegate", Role::Ours, answers, ours.layer().layer(course::Bare)),
-        entrant("tidegate, without headers", Role::Variant, answers, silent.layer().layer(course::Bare)),
-        entrant(TOWER_GOVERNOR, Role::Peer, answers, theirs.layer(course::Bare)),
-    ];
-    if answers == Answers::Allowed {
-        let gate = Limiter::new().gate("floor", "1000000/s")?;
-        let course = Course::new(answers);
-        entrants.push(Entrant::new("what no layer can do without", Role::Yardstick, move |_| {
-            Ok(course.floor(&gate))
-        }));
-    }
-    Ok(entrants)
+#[derive(clap::Args)]
+pub struct ChildOptions {
+    situation: Situation,
+    contender: String,
 }
 
-fn entrant<S: course::Layered + 'static>(
-    name: &'static str,
-    role: Role,
-    answers: Answers,
-    mut service: S,
-) -> Entrant<'static> {
-    let course = Course::new(answers);
-    Entrant::new(name, role, move |_| Ok(course.overhead(&mut service)))
+/// The child's side: prints the overhead in nanoseconds and the share of wrong answers.
+pub fn child(options: &ChildOptions) -> Fallible<()> {
+    let ChildOptions { situation, contender } = options;
+    let (course, bare) = (Course::new(*situation), Bare::new(*situation));
+    let measured = match contender.as_str() {
+        TIDEGATE => {
+            let guard = guard(*situation, Headers::default())?;
+            course.overhead(&mut guard.layer().layer(bare))
+        }
+        WITHOUT_HEADERS => {
+            let guard = guard(*situation, Headers::none())?;
+            course.overhead(&mut guard.layer().layer(bare))
+        }
+        TOWER_GOVERNOR => course.overhead(&mut governor(*situation)?.layer(bare)),
+        FLOOR => course.floor(&Limiter::new().gate("floor", situation.limit())?),
+        other => return Err(format!("nobody here is called {other:?}").into()),
+    };
+    measured.tell();
+    Ok(())
 }
 
 /// One rule by client: nobody meets it, or nobody passes.
-fn guard(answers: Answers, headers: Headers) -> Fallible<Guard> {
-    let limit = match answers {
-        Answers::Allowed => "1000000/s",
-        Answers::Denied => "1/day",
-    };
+fn guard(situation: Situation, headers: Headers) -> Fallible<Guard> {
     let guard = Guard::new(&Limiter::new());
-    Ok(guard.headers(headers).rule(Rule::new("clients", limit).by("ip")).build()?)
+    Ok(guard.headers(headers).rule(Rule::new("clients", situation.limit()).by("ip")).build()?)
 }
 
 type Config = tower_governor::governor::GovernorConfig<
@@ -85,7 +124,7 @@ type Config = tower_governor::governor::GovernorConfig<
 >;
 
 fn governor(
-    answers: Answers,
+    situation: Situation,
 ) -> Fallible<
     GovernorLayer<
         tower_governor::key_extractor::PeerIpKeyExtractor,
@@ -94,9 +133,10 @@ fn governor(
     >,
 > {
     let mut config = GovernorConfigBuilder::default();
-    match answers {
-        Answers::Allowed => config.per_nanosecond(1_000).burst_size(1_000_000),
-        Answers::Denied => config.per_second(86_400).burst_size(1),
+    match situation {
+        Situation::Allowed => config.per_nanosecond(1_000).burst_size(1_000_000),
+        Situation::LivedIn => config.per_nanosecond(3_600_000).burst_size(1_000_000),
+        Situation::Denied => config.per_second(86_400).burst_size(1),
     };
     let config: Config = config.use_headers().finish().ok_or("tower-governor does not take the limit")?;
     Ok(GovernorLayer::new(Arc::new(config)))

@@ -7,7 +7,6 @@ use super::keys::Key;
 use crate::report::{Base, Better, Case, Plan};
 use crate::rounds::{Entrant, Measured, Role, alternate};
 use crate::{Fallible, Wanted};
-use std::process::{Command, Stdio};
 
 const NAME: &str = "bytes.10m";
 const KEYS: u32 = 10_000_000;
@@ -42,17 +41,7 @@ pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
 }
 
 fn in_own_process(contender: &str, keys: u32) -> Fallible<Measured> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(["bytes-child", contender, &keys.to_string()])
-        .stderr(Stdio::inherit())
-        .output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let unclear = || format!("{contender}'s process answered {text:?}");
-    if !output.status.success() {
-        return Err(unclear().into());
-    }
-    let (value, wrong) = text.trim().split_once(' ').ok_or_else(unclear)?;
-    Ok(Measured { value: value.parse()?, wrong: wrong.parse()? })
+    Measured::in_own_process(&["bytes-child", contender, &keys.to_string()])
 }
 
 #[derive(clap::Args)]
@@ -64,18 +53,18 @@ pub struct ChildOptions {
 /// The child's side: prints bytes a key and the share of wrong answers.
 pub fn child(options: &ChildOptions) -> Fallible<()> {
     let (limit, keys) = (Allowance::TINY, options.keys);
-    let (bytes, wrong) = match options.contender.as_str() {
+    let measured = match options.contender.as_str() {
         tidegate::NAME => grown_by(keys, || tidegate::ByKey::new(limit, keys))?,
         governor::NAME => grown_by(keys, || governor::ByKey::new(limit))?,
         throttlecrab::NAME => grown_by(keys, || Ok(throttlecrab::ByKey::new(limit, keys)))?,
         limitador::NAME => grown_by(keys, || limitador::ByKey::new(limit, keys))?,
         other => return Err(format!("nobody here is called {other:?}").into()),
     };
-    println!("{bytes} {wrong}");
+    measured.tell();
     Ok(())
 }
 
-fn grown_by<K: Keyed>(keys: u32, build: impl FnOnce() -> Fallible<K>) -> Fallible<(f64, f64)> {
+fn grown_by<K: Keyed>(keys: u32, build: impl FnOnce() -> Fallible<K>) -> Fallible<Measured> {
     let mut key = Key::numbered(0);
     let before = resident_bytes()?;
     let mut contender = build()?;
@@ -93,7 +82,7 @@ fn grown_by<K: Keyed>(keys: u32, build: impl FnOnce() -> Fallible<K>) -> Fallibl
         wrong += u32::from(!second || third);
     }
     let keys = f64::from(keys);
-    Ok((grown as f64 / keys, f64::from(wrong) / keys))
+    Ok(Measured { value: grown as f64 / keys, wrong: f64::from(wrong) / keys })
 }
 
 fn resident_bytes() -> Fallible<u64> {

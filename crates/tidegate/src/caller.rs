@@ -3,7 +3,7 @@
 //!
 //! Nothing here trusts or parses a header; that is the front end's work.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -186,7 +186,7 @@ thread_local! {
     static IS_ANYBODY: Cell<bool> = const { Cell::new(false) };
     static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
     // None if nobody is known.
-    static USER: RefCell<Option<User>> = const { RefCell::new(None) };
+    static USER: Cell<Option<User>> = const { Cell::new(None) };
 }
 
 impl Caller {
@@ -229,7 +229,11 @@ impl Caller {
     }
 
     pub(crate) fn current_user() -> Option<User> {
-        USER.with_borrow(Clone::clone)
+        USER.with(|current| {
+            let user = current.take();
+            current.set(user.clone());
+            user
+        })
     }
 
     /// Runs `f` as this caller.
@@ -294,17 +298,10 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// `extern "C"`, because such a function does not unwind: whatever is there while another one
-/// is called is put down in memory, to be dropped if that panics, and an answer is large to move.
-#[cold]
-extern "C" fn swap_users(user: &mut Option<User>) {
-    // At the end of a thread there is nobody any more; and nobody holds it borrowed for
-    // longer than this.
-    let _ = USER.try_with(|current| {
-        if let Ok(mut current) = current.try_borrow_mut() {
-            std::mem::swap(&mut *current, user);
-        }
-    });
+#[inline]
+fn swap_users(user: &mut Option<User>) {
+    // At the end of a thread there is nobody any more.
+    let _ = USER.try_with(|current| *user = current.replace(user.take()));
 }
 
 pin_project_lite::pin_project! {

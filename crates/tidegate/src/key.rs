@@ -84,24 +84,53 @@ impl KeyHasher {
 
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
-        let mut v = [
-            self.k0 ^ 0x736f_6d65_7073_6575,
-            self.k1 ^ 0x646f_7261_6e64_6f6d,
-            self.k0 ^ 0x6c79_6765_6e65_7261,
-            self.k1 ^ 0x7465_6462_7974_6573,
-        ];
+        let mut v = self.start();
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
             absorb(&mut v, u64::from_le_bytes(*word));
         }
-        let length = (bytes.len() as u64) << 56;
-        absorb(&mut v, length | tail(rest));
-        v[2] ^= 0xff;
-        round(&mut v);
-        round(&mut v);
-        round(&mut v);
-        v[0] ^ v[1] ^ v[2] ^ v[3]
+        finish(v, bytes.len(), tail(rest))
     }
+
+    /// [`hash`](Self::hash) of the first bytes of these words, lowest first: of a key that was
+    /// never in memory, where a processor would wait for its pieces.
+    #[cfg(feature = "tower")]
+    #[inline(always)]
+    pub(crate) fn hash_words(&self, words: [u64; 3], length: usize) -> u64 {
+        debug_assert!(length < 24, "the last word has room for the length");
+        let mut v = self.start();
+        let [mut rest, second, third] = words;
+        if length >= 8 {
+            absorb(&mut v, rest);
+            rest = second;
+        }
+        if length >= 16 {
+            absorb(&mut v, rest);
+            rest = third;
+        }
+        let whole = u64::MAX << (8 * (length % 8));
+        finish(v, length, rest & !whole)
+    }
+
+    #[inline]
+    fn start(&self) -> [u64; 4] {
+        [
+            self.k0 ^ 0x736f_6d65_7073_6575,
+            self.k1 ^ 0x646f_7261_6e64_6f6d,
+            self.k0 ^ 0x6c79_6765_6e65_7261,
+            self.k1 ^ 0x7465_6462_7974_6573,
+        ]
+    }
+}
+
+#[inline(always)]
+fn finish(mut v: [u64; 4], length: usize, tail: u64) -> u64 {
+    absorb(&mut v, ((length as u64) << 56) | tail);
+    v[2] ^= 0xff;
+    round(&mut v);
+    round(&mut v);
+    round(&mut v);
+    v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
 /// Up to seven bytes as a little-endian number.
@@ -119,14 +148,14 @@ fn tail(rest: &[u8]) -> u64 {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn absorb(v: &mut [u64; 4], word: u64) {
     v[3] ^= word;
     round(v);
     v[0] ^= word;
 }
 
-#[inline]
+#[inline(always)]
 fn round(v: &mut [u64; 4]) {
     v[0] = v[0].wrapping_add(v[1]);
     v[2] = v[2].wrapping_add(v[3]);
@@ -153,6 +182,14 @@ mod tests {
             let mut theirs = std::hash::DefaultHasher::new();
             theirs.write(&bytes);
             assert_eq!(ours.hash(&bytes), theirs.finish(), "{length} bytes");
+            #[cfg(feature = "tower")]
+            if length < 24 {
+                // What comes after them does not count.
+                let word = |at: usize| {
+                    u64::from_le_bytes(std::array::from_fn(|i| bytes.get(at + i).copied().unwrap_or(0xa5)))
+                };
+                assert_eq!(ours.hash_words([word(0), word(8), word(16)], length), theirs.finish());
+            }
         }
     }
 

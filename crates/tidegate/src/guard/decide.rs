@@ -16,6 +16,7 @@ use super::list::List;
 use super::record::Outcome;
 use super::rule::Missing;
 use super::rules::{Ready, RuleSet};
+use crate::ask::Side;
 use crate::caller::Caller;
 use crate::decision::Decision;
 use crate::permit::Permit;
@@ -186,16 +187,12 @@ impl Guard {
         if text.is_none() && shared.headers.standard {
             return Short::Undecided;
         }
-        let mut key = KeyBytes::new();
-        if !key_write::write(&rule.key, facets, route, &mut key) {
-            return Short::Undecided;
-        }
+        let Side::Memory(meter) = &policy.gate.side else { return Short::Undecided };
+        let Some(hash) = key_write::hash(&rule.key, facets, route, meter) else { return Short::Undecided };
         let cost = rule.cost(facets);
-        let decision = policy.gate.check_cost(&key, cost);
+        let decision = meter.check(hash, cost);
         if !decision.is_allowed() {
-            let ask = Ask { rule: index, key, cost };
-            let protocol = Protocol::of(facets.headers());
-            return Short::Refused(judge.refuse(&[ask], &[decision], protocol));
+            return Short::Refused(judge.refuse_one(index, route, cost, &decision, facets));
         }
         match text {
             Some(text) => Short::Passes(Some(Brief::new(text, &decision))),

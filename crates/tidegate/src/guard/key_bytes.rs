@@ -40,22 +40,6 @@ impl KeyBytes {
         }
     }
 
-    /// The first `length` bytes of these words, lowest first. Copied as words: a processor
-    /// waits where pieces were written and a word is read, as it is when a key is hashed.
-    #[inline]
-    pub(super) fn extend_from_words(&mut self, words: [u64; 3], length: usize) {
-        let words = words.map(u64::to_le_bytes);
-        let room =
-            self.short.get_mut(self.length..).and_then(|room| room.as_chunks_mut().0.first_chunk_mut());
-        match room {
-            Some(room) if self.long.is_empty() => {
-                *room = words;
-                self.length += length.min(24);
-            }
-            _ => self.extend_long(&words.as_flattened()[..length.min(24)]),
-        }
-    }
-
     #[cold]
     fn extend_long(&mut self, bytes: &[u8]) {
         if self.long.is_empty() {
@@ -118,11 +102,8 @@ mod tests {
                 let bytes = vec![nth; piece];
                 key.extend_from_slice(&bytes);
                 key.push(b'+');
-                let length = usize::from(nth % 25);
-                key.extend_from_words([u64::from_le_bytes([nth; 8]); 3], length);
                 all.extend_from_slice(&bytes);
                 all.push(b'+');
-                all.extend_from_slice(&[nth; 24][..length]);
                 assert_eq!(*key, *all);
             }
             key.clear();

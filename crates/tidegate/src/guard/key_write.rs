@@ -8,10 +8,11 @@ use super::facets::Facets;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
 use super::text::{self, PartText};
-use crate::caller::Client;
+use crate::store::memory::Meter;
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
+use std::net::Ipv4Addr;
 
 /// Longer values are digested.
 const WHOLE_MAX: usize = 128;
@@ -22,14 +23,7 @@ const SHOWN: usize = 16;
 
 /// The key of a request, or none if a part is missing in every alternative. `route` is
 /// the pattern of the rule that fits.
-#[inline]
 pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> bool {
-    // As most keys are.
-    if let [parts] = &*expr.alternatives
-        && let [part] = &**parts
-    {
-        return write_part(part, facets, route, key).is_some();
-    }
     expr.alternatives.iter().any(|parts| {
         key.clear();
         parts.iter().enumerate().all(|(at, part)| {
@@ -39,6 +33,24 @@ pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, ke
             write_part(part, facets, route, key).is_some()
         })
     })
+}
+
+/// The hash of a request's key. The most common one, an IPv4 address, is never written.
+#[inline(always)]
+pub(super) fn hash(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, meter: &Meter) -> Option<u64> {
+    if let Some([Part::Ip]) = expr.alternatives.first().map(Vec::as_slice)
+        && let Some(ip) = facets.client().and_then(|client| client.as_ipv4())
+    {
+        let (words, length) = ipv4(ip);
+        return Some(meter.hash_words(words, length));
+    }
+    hash_any(expr, facets, route, meter)
+}
+
+#[inline(never)]
+fn hash_any(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, meter: &Meter) -> Option<u64> {
+    let mut key = KeyBytes::new();
+    write(expr, facets, route, &mut key).then(|| meter.hash(&key))
 }
 
 /// What one part says, for a cost.
@@ -64,25 +76,19 @@ pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>
     }
 }
 
-#[inline(always)]
 fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Option<()> {
     match part {
-        Part::Ip => write_client(facets, key),
-        part => write_any(part, facets, route, key),
-    }
-}
-
-#[inline(always)]
-fn write_client(facets: &Facets<'_>, key: &mut KeyBytes) -> Option<()> {
-    write_ip(key, facets.client()?);
-    Some(())
-}
-
-/// Apart, so that the most common part is written where it is needed.
-#[inline(never)]
-fn write_any(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Option<()> {
-    match part {
-        Part::Ip => write_client(facets, key),
+        Part::Ip => {
+            let client = facets.client()?;
+            match client.as_ipv4() {
+                Some(ip) => {
+                    let (words, length) = ipv4(ip);
+                    key.extend_from_slice(&words.map(u64::to_le_bytes).as_flattened()[..length]);
+                }
+                None => write!(key, "ip:{client}").ok()?,
+            }
+            Some(())
+        }
         Part::User => {
             let user = facets.user()?;
             key.extend_from_slice(b"user:");
@@ -204,24 +210,17 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
     }
 }
 
-/// As [`Client`] shows it, without the machinery of formatting for the
-/// common case.
+/// The key of an address, first byte lowest, and how long it is: as [`Client`](crate::Client)
+/// shows it, without the machinery of formatting.
 #[inline(always)]
-fn write_ip(key: &mut KeyBytes, client: Client) {
-    let Some(ip) = client.as_ipv4() else { return write_network(key, client) };
+fn ipv4(ip: Ipv4Addr) -> ([u64; 3], usize) {
     let [a, b, c, d] = ip.octets();
     let ((left, left_bits), (right, right_bits)) = (two_octets(a, b), two_octets(c, d));
     let start = TAG_BITS + left_bits;
     let text = u128::from(TAG) | (u128::from(left) << TAG_BITS) | (u128::from(right) << start);
     let rest = u128::from(right) >> (128 - start);
-    let words = [text as u64, (text >> 64) as u64, rest as u64];
     // Without the last dot.
-    key.extend_from_words(words, (start + right_bits) as usize / 8 - 1);
-}
-
-#[inline(never)]
-fn write_network(key: &mut KeyBytes, client: Client) {
-    let _ = write!(key, "ip:{client}");
+    ([text as u64, (text >> 64) as u64, rest as u64], (start + right_bits) as usize / 8 - 1)
 }
 
 const TAG: u32 = u32::from_le_bytes(*b"ip:\0");
@@ -259,16 +258,15 @@ static OCTETS: [(u32, u32); 256] = {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     #[test]
     fn an_address_is_written_as_it_is_shown() {
         for octet in 0..=255 {
             let each = [[octet, 0, 10, 255], [255, 255, 255, octet], [0, octet, 0, 1]];
             for ip in each.map(Ipv4Addr::from) {
-                let mut key = KeyBytes::from_slice(b"user:42+");
-                write_ip(&mut key, Client::new(ip.into()));
-                assert_eq!(&key[..], format!("user:42+ip:{ip}").as_bytes());
+                let (words, length) = ipv4(ip);
+                let text = words.map(u64::to_le_bytes);
+                assert_eq!(&text.as_flattened()[..length], format!("ip:{ip}").as_bytes());
             }
         }
     }

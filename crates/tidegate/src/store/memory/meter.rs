@@ -97,6 +97,13 @@ impl Meter {
         self.hasher.hash(key)
     }
 
+    /// As [`KeyHasher::hash_words`].
+    #[cfg(feature = "tower")]
+    #[inline(always)]
+    pub(crate) fn hash_words(&self, words: [u64; 3], length: usize) -> u64 {
+        self.hasher.hash_words(words, length)
+    }
+
     pub(crate) fn version(&self) -> Arc<Version> {
         self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
