@@ -72,7 +72,10 @@ fn open_both(
     let view = View { conn: connect(path, settings)?, sql: Sql::new(settings), clock: clock.clone() };
     let reader = Reader::start(view, settings.queue_max)
         .map_err(|error| JournalError::Open(format!("no thread can be started: {error}")))?;
-    let desk = Desk { conn, sql: Sql::new(settings), clock, batch_max: settings.batch_max };
+    // From here on it waits in its own way, see `Desk::begin`.
+    conn.busy_timeout(Duration::ZERO).map_err(|error| meaning(&error))?;
+    let (batch_max, patience) = (settings.batch_max, settings.patience);
+    let desk = Desk { conn, sql: Sql::new(settings), clock, batch_max, patience };
     Ok((desk, reader))
 }
 

@@ -7,11 +7,12 @@ use super::counts::Counts;
 use super::fault::{Fault, fault_of};
 use super::sql::Sql;
 use crate::JournalError;
-use crate::clock::Micros;
+use crate::clock::{Micros, instant};
 use crate::wall::WallClock;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// A transaction that several jobs share.
@@ -104,7 +105,11 @@ pub(super) struct Desk {
     pub(super) sql: Sql,
     pub(super) clock: Arc<WallClock>,
     pub(super) batch_max: usize,
+    pub(super) patience: Duration,
 }
+
+/// How often to look whether the file's lock is free. A look takes microseconds.
+const LOOK: Duration = Duration::from_micros(500);
 
 impl Desk {
     /// Until nobody can ask any more.
@@ -127,8 +132,7 @@ impl Desk {
     }
 
     fn transact(&self, jobs: &mut [Box<dyn Job>]) -> Result<(), Fault> {
-        let begun = self.conn.execute_batch("BEGIN IMMEDIATE");
-        begun.map_err(|error| fault_of(&error, false))?;
+        self.begin().map_err(|error| fault_of(&error, false))?;
         let outcome = self.work(jobs).map_err(|error| fault_of(&error, false)).and_then(|()| {
             // A failed write of the log may still have reached the disk.
             self.conn.execute_batch("COMMIT").map_err(|error| fault_of(&error, true))
@@ -138,6 +142,28 @@ impl Desk {
             let _ = self.conn.execute_batch("ROLLBACK");
         }
         outcome
+    }
+
+    /// Waits for the file's lock, which another process may hold, for as long as the patience
+    /// lasts.
+    ///
+    /// SQLite's own waiting looks ever more seldom, at last ten times a second. A process that
+    /// writes all the time leaves the lock for moments only, and whoever looks so seldom meets
+    /// none of them for seconds: a purge beside a crowd of callers would hardly get on.
+    #[expect(clippy::disallowed_methods, reason = "nobody is told when the lock is free; the thread is ours")]
+    fn begin(&self) -> rusqlite::Result<()> {
+        let begun = instant();
+        loop {
+            match self.conn.execute_batch("BEGIN IMMEDIATE") {
+                Err(error)
+                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                        && begun.elapsed() < self.patience =>
+                {
+                    std::thread::sleep(LOOK);
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     fn work(&self, jobs: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
@@ -170,7 +196,7 @@ mod tests {
         let sql = Sql::new(&settings);
         super::super::migrate::migrate(&conn, &settings.table, &sql, 0).unwrap();
         let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource::new())));
-        let desk = Desk { conn, sql, clock, batch_max: 10 };
+        let desk = Desk { conn, sql, clock, batch_max: 10, patience: settings.patience };
         let record = |nth: u32| {
             let call = crate::Call::new("ship", &"x".repeat(10_000)).unwrap();
             let guid = crate::Guid::stored(format!("record-{nth}"));
@@ -214,7 +240,7 @@ mod tests {
         let wrong = say("INSERT INTO nowhere VALUES (1)");
         let last = say("INSERT INTO t_method_limit_log_count VALUES ('b', 1)");
         drop(queue);
-        Desk { conn, sql, clock, batch_max: 10 }.serve(jobs);
+        Desk { conn, sql, clock, batch_max: 10, patience: settings.patience }.serve(jobs);
         assert_eq!(first.blocking_recv().unwrap().unwrap(), 1);
         assert!(wrong.blocking_recv().unwrap().unwrap_err().error.to_string().contains("nowhere"));
         assert_eq!(last.blocking_recv().unwrap().unwrap(), 1);

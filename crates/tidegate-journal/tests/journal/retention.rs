@@ -1,19 +1,28 @@
 //! What ended long ago goes, a little at a time, and nothing else.
 
 use crate::place::{Place, call, until, worker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tidegate_journal::{JobError, Schedule};
+use tidegate_journal::{JobError, Journal, Schedule};
+use tokio::time::Instant;
 
 on_both! {
     ended_records_go_after_a_day_and_pending_ones_never,
     records_marked_as_deleted_are_not_replayed_and_go_too,
     a_worker_purges_by_its_schedule,
     a_large_purge_does_not_stop_enqueueing,
+    a_large_purge_from_elsewhere_does_not_stop_enqueueing,
     times_without_end_are_as_long_as_can_be,
     a_journal_without_workers_expires_and_purges_and_does_nothing_else,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
+
+const CALLERS: usize = 16;
+
+/// A caller waits for a batch or two, tens of milliseconds; the rest is slack for busy machines.
+const SLOWEST: Duration = Duration::from_secs(3);
 
 async fn ended_records_go_after_a_day_and_pending_ones_never(place: &Place) {
     let journal = place.journal().await;
@@ -67,33 +76,118 @@ async fn a_worker_purges_by_its_schedule(place: &Place) {
 }
 
 async fn a_large_purge_does_not_stop_enqueueing(place: &Place) {
+    let (journal, rows) = (place.journal().await, old_rows(place).await);
+    let purge = async |told: &dyn Fn(u64)| journal.purge(DAY, told).await.unwrap();
+    let meanwhile = enqueue_during(&journal, purge).await;
+    meanwhile.assert_goes_on(place, rows);
+}
+
+/// Where two share a file, nobody queues for both: they meet at its lock.
+async fn a_large_purge_from_elsewhere_does_not_stop_enqueueing(place: &Place) {
+    let (journal, rows) = (place.journal().await, old_rows(place).await);
+    let elsewhere = place.journal().await;
+    let purge = async |told: &dyn Fn(u64)| elsewhere.purge(DAY, told).await.unwrap();
+    let meanwhile = enqueue_during(&journal, purge).await;
+    meanwhile.assert_goes_on(place, rows);
+}
+
+/// The broken variant: as many batches, in one transaction.
+#[test]
+#[should_panic(expected = "calls were recorded")]
+fn a_purge_in_one_transaction_stops_enqueueing_and_is_noticed() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let (journal, rows) = (place.journal().await, old_rows(place).await);
+        let conn = rusqlite::Connection::open(place.path()).unwrap();
+        conn.busy_timeout(crate::place::PATIENCE).unwrap();
+        let purge = async |told: &dyn Fn(u64)| {
+            conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+            let mut gone = 0;
+            while gone < rows {
+                let batch = "DELETE FROM t_method_limit_log WHERE rowid IN
+                               (SELECT rowid FROM t_method_limit_log WHERE status = 1 LIMIT 1000)";
+                gone += tokio::task::block_in_place(|| conn.execute(batch, [])).unwrap() as u64;
+                told(gone);
+                tokio::task::yield_now().await;
+            }
+            conn.execute_batch("COMMIT").unwrap();
+            gone
+        };
+        let meanwhile = enqueue_during(&journal, purge).await;
+        meanwhile.assert_goes_on(place, rows);
+    });
+}
+
+/// Records that ended long ago: so many that their purge takes a while.
+async fn old_rows(place: &Place) -> u64 {
     let rows = 100_000 * crate::place::cases();
-    let journal = place.journal().await;
-    journal.defer(call("ship", 1)).await.unwrap();
-    let old = if place.is_sqlite() {
-        format!(
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})
-                 INSERT INTO t_method_limit_log (guid, method_name, status, create_time, update_time)
-                 SELECT 'old-' || i, 'ship', 1, 0, i FROM n"
-        )
+    place.journal().await;
+    // Guids as ours are: in the order of time.
+    let (numbers, time) = if place.is_sqlite() {
+        let numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})";
+        (numbers.replace("{rows}", &rows.to_string()), "i")
     } else {
-        format!("INSERT INTO t_method_limit_log (guid, method_name, status, create_time, update_time)
-                 SELECT 'old-' || i, 'ship', 1, to_timestamp(0), to_timestamp(i) FROM generate_series(1, {rows}) i")
+        (format!("WITH n AS (SELECT generate_series(1, {rows}) AS i)"), "to_timestamp(i)")
     };
-    place.sql(&old);
-    let cleaner = place.journal().await;
-    let purging = tokio::spawn(async move { worker(&cleaner).run_once().await.unwrap() });
-    // Each of these is durable before the next begins; a purge that held a lock for its
-    // whole length would let none of them through while rows are left.
-    let mut during = 0;
-    while !purging.is_finished() {
-        journal.defer(call("ship", 2)).await.unwrap();
-        during += 1;
+    place.sql(&format!(
+        "{numbers}
+         INSERT INTO t_method_limit_log (guid, method_name, method_params, status, create_time, update_time)
+         SELECT 'old-' || (10000000 + i), 'ship', '{{\"order\":17}}', 1, {time}, {time} FROM n"
+    ));
+    rows as u64
+}
+
+/// What callers met while a purge was under way.
+struct Meanwhile {
+    purged: u64,
+    took: Duration,
+    recorded: u64,
+    /// Those that began and ended between the first batch and the last.
+    between: u64,
+    slowest: Duration,
+}
+
+/// Callers that never pause; each of their calls is durable before the next begins.
+async fn enqueue_during(journal: &Journal, purge: impl AsyncFnOnce(&dyn Fn(u64)) -> u64) -> Meanwhile {
+    let (gone, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let caller = |_| {
+        let (journal, gone, is_over) = (journal.clone(), gone.clone(), is_over.clone());
+        tokio::spawn(async move {
+            let mut calls = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
+                let (before, begun) = (gone.load(Ordering::SeqCst), Instant::now());
+                journal.defer(call("ship", 2)).await.unwrap();
+                calls.push((before, gone.load(Ordering::SeqCst), begun.elapsed()));
+            }
+            calls
+        })
+    };
+    let callers: Vec<_> = (0..CALLERS).map(caller).collect();
+    let begun = Instant::now();
+    let purged = purge(&|so_far| gone.store(so_far, Ordering::SeqCst)).await;
+    let took = begun.elapsed();
+    is_over.store(true, Ordering::SeqCst);
+    let calls = futures_util::future::try_join_all(callers).await.unwrap().concat();
+    Meanwhile {
+        purged,
+        took,
+        recorded: calls.len() as u64,
+        between: calls.iter().filter(|(before, after, _)| *before > 0 && *after < purged).count() as u64,
+        slowest: calls.iter().map(|(.., time)| *time).max().unwrap_or_default(),
     }
-    assert_eq!(purging.await.unwrap().purged, rows as u64);
-    assert_eq!(place.count("status = 1"), 0);
-    assert_eq!(place.count("status = 0"), during + 1);
-    assert!(during >= 20, "only {during} calls were recorded while {rows} rows went");
+}
+
+impl Meanwhile {
+    fn assert_goes_on(&self, place: &Place, rows: u64) {
+        let Self { purged, took, recorded, between, slowest } = self;
+        let said = format!(
+            "while {rows} rows went in {took:.1?}, {between} calls were recorded, the slowest within {slowest:.1?}"
+        );
+        println!("{said}");
+        assert_eq!((*purged, place.count("status = 1")), (rows, 0));
+        assert_eq!(place.count("status = 0"), *recorded);
+        assert!(*between >= 10 * CALLERS as u64, "{said}");
+        assert!(*slowest < SLOWEST, "{said}");
+    }
 }
 
 async fn times_without_end_are_as_long_as_can_be(place: &Place) {
