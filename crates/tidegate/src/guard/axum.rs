@@ -96,7 +96,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// What was decided; none without `tell_handlers`, or while the guard is off.
+    /// What was decided; none without `tell_handlers`.
     pub fn decided(&self) -> Option<&Decided> {
         self.passage.more.as_deref()?.decided.as_ref()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What the guard decided about the request at hand, in its extensions, if the guard has
 /// [`tell_handlers`](super::GuardBuilder::tell_handlers); with the feature `axum` also an
-/// extractor.
+/// extractor. Without policies, if no rule applied or the guard is switched off.
 ///
 /// ```
 /// use tidegate::guard::Decided;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// }
 /// # handle(http::Request::new(()));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Decided {
     policies: SmallVec<[(Arc<str>, Decision); 1]>,
     wait: Duration,

@@ -82,6 +82,21 @@ fn a_handler_sees_what_was_decided_and_who_calls() {
     assert_eq!(call(&open, get("/")).status(), 500, "nobody guards it");
 }
 
+#[test]
+fn a_handler_that_wants_to_know_is_served_while_the_guard_is_off() {
+    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "1/h").by("'all'")).tell_handlers());
+    async fn handler(decided: Decided) -> String {
+        format!("{:?} left, {} asked", decided.remaining(), decided.policies().count())
+    }
+    let app: Router = Router::new().route("/", on_get(handler)).layer(guard.layer());
+    guard.switch_off();
+    for _ in 0..3 {
+        assert_eq!(text(call(&app, get("/"))), "None left, 0 asked");
+    }
+    guard.switch_on();
+    assert_eq!(text(call(&app, get("/"))), "Some(0) left, 1 asked");
+}
+
 #[derive(Clone)]
 struct App {
     guard: Guard,
