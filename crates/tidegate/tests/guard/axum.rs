@@ -97,6 +97,25 @@ fn a_handler_that_wants_to_know_is_served_while_the_guard_is_off() {
     assert_eq!(text(call(&app, get("/"))), "Some(0) left, 1 asked");
 }
 
+#[test]
+fn a_handler_behind_two_layers_sees_what_both_decided() {
+    let (guard, _) = build(|guard| {
+        guard
+            .rule(Rule::new("order", "3/h").by("'all'"))
+            .rule(Rule::new("per-user", "9/h").by("'all'"))
+            .tell_handlers()
+    });
+    async fn handler(decided: Decided) -> String {
+        let names: Vec<&str> = decided.policies().map(|(name, _)| name).collect();
+        format!("{names:?}, {:?} left", decided.remaining())
+    }
+    let order = guard.only(["order"]).unwrap();
+    let app: Router = Router::new()
+        .route("/", on_get(handler).layer(order.layer()))
+        .layer(guard.except(["order"]).unwrap().layer());
+    assert_eq!(text(call(&app, get("/"))), "[\"per-user\", \"order\"], Some(2) left");
+}
+
 #[derive(Clone)]
 struct App {
     guard: Guard,
