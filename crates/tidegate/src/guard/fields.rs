@@ -308,7 +308,7 @@ pub(super) struct Written {
 impl Written {
     /// None if nothing is to be said.
     pub(super) fn of(headers: &Headers, shown: &[Shown<'_>]) -> Option<Self> {
-        if !headers.standard && !headers.legacy {
+        if shown.is_empty() || (!headers.standard && !headers.legacy) {
             return None;
         }
         let standard = if headers.standard { standard(headers, shown) } else { None };
@@ -480,6 +480,11 @@ mod tests {
                 "{limit}"
             );
         }
+    }
+
+    #[test]
+    fn of_no_policy_nothing_is_held() {
+        assert!(Written::of(&Headers::standard().legacy(), &[]).is_none());
     }
 
     #[test]
