@@ -77,8 +77,10 @@ impl KeyExpr {
     ///
     /// // the tenant is the first label of the host's name
     /// let tenant = KeyExpr::from_fn("tenant", |facets| {
-    ///     let host = facets.headers().get("host")?.to_str().ok()?;
-    ///     host.split('.').next().map(str::to_string)
+    ///     // HTTP/2 says it in the URI, HTTP/1 in a header
+    ///     let header = || facets.headers().get("host")?.to_str().ok();
+    ///     let host = facets.uri().host().or_else(header)?;
+    ///     host.split('.').next().map(str::to_ascii_lowercase)
     /// })?;
     /// let key = tenant.and("user".parse()?);
     /// assert_eq!(key.to_string(), "fn:tenant + user");
