@@ -16,7 +16,7 @@ use crate::limiter::{Check, Limiter};
 use crate::permit::Permit;
 use crate::refusal::Refusal;
 use crate::verdict::Verdict;
-use crate::{Algorithm, Decision, Limit};
+use crate::{Decision, Limit};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -235,49 +235,14 @@ impl<'a> Asks<'a> {
     /// Takes places and units now or not at all, whatever wait is in force by now.
     pub fn take(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        if !self.a_rate_waits() {
-            let permit = self.limiter.reserve(&self.checks()).into_permit()?;
-            if permit.wait().is_zero() {
-                return Ok(permit);
-            }
-            // The limit was changed just now.
-            permit.cancel();
-        }
-        let [places, rates] = self.places_and_rates();
-        let held = self.limiter.reserve(&places).into_permit()?;
-        Ok(self.limiter.check(&rates).into_permit()?.join(held))
+        self.limiter.take(&self.checks()).into_permit()
     }
 
     /// [`take`](Self::take) for async code.
     pub async fn take_async(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        if !self.a_rate_waits() {
-            let verdict = self.limiter.reserve_async(&self.checks());
-            let permit = verdict.await.into_permit()?;
-            if permit.wait().is_zero() {
-                return Ok(permit);
-            }
-            permit.cancel();
-        }
-        let [places, rates] = self.places_and_rates();
-        let held = self.limiter.reserve_async(&places).await.into_permit()?;
-        Ok(self.limiter.check_async(&rates).await.into_permit()?.join(held))
-    }
-
-    /// True if a reservation may start later: the limit in force is not what the function
-    /// says. Then rates are checked, after the places. A later start that was reserved and
-    /// cancelled would not always come back, and a crowd that is refused would use up all
-    /// of them.
-    fn a_rate_waits(&self) -> bool {
-        self.gates.iter().any(|gate| !holds(gate) && gate.limit().can_wait())
-    }
-
-    fn places_and_rates(&self) -> [Checks<'_>; 2] {
-        let checks = |places: bool| {
-            let all = self.checks().into_iter().zip(&self.gates);
-            all.filter(|(_, gate)| holds(gate) == places).map(|(check, _)| check).collect()
-        };
-        [checks(true), checks(false)]
+        let verdict = self.limiter.take_async(&self.checks());
+        verdict.await.into_permit()
     }
 
     /// Waits on this thread.
@@ -302,9 +267,4 @@ impl<'a> Asks<'a> {
         let check = |(ask, gate): (&'a Ask<'a>, _)| Check::new(gate, ask.key.as_bytes()).cost(ask.cost);
         self.asks.iter().zip(&self.gates).map(check).collect()
     }
-}
-
-/// A gate stays what it is: no change makes a rate of places.
-fn holds(gate: &Gate) -> bool {
-    matches!(gate.limit().algorithm(), Algorithm::Concurrency { .. })
 }

@@ -139,3 +139,23 @@ fn a_handler_sees_how_long_it_waited() {
     assert!(poll_once(second).is_ready());
     assert_eq!(*seen.lock().unwrap(), [(ms(0), Some(0), true), (ms(10_000), Some(0), true)]);
 }
+
+/// A rate that has learned to wait since the rules were built once let requests run ahead of
+/// the start that it had promised them.
+#[test]
+fn a_limit_that_learned_to_wait_lets_nobody_start_early() {
+    let (guard, clock) = build(|guard| {
+        guard.rule(Rule::new("places", "50 concurrent").by("'all'")).rule(Rule::new("rate", "5/s").by("'all'"))
+    });
+    guard.limiter().get("rate").unwrap().change("5/s wait 10s").unwrap();
+    let mut shop = shop(&guard);
+    let mut started = |tries: usize| {
+        (0..tries).filter(|_| now(shop.call(get("/"))).unwrap().status() == 200).count()
+    };
+    assert_eq!(started(20), 5);
+    clock.advance(ms(1000));
+    assert_eq!(started(20), 5, "nobody who was refused has used up a start");
+    let refused = ask(&guard, get("/"));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1")));
+    assert_eq!(guard.limiter().get("places").unwrap().peek("'all'").remaining(), 50);
+}
