@@ -125,7 +125,9 @@ impl Rule {
     }
 
     /// A request costs what this part of it says (`header:…`, `query:…` or `json:…`), from
-    /// 1 to `max`. Without it, 1; if it is not a number, `max`.
+    /// 1 to `max`. Without it, 1. If it is not a number, stands there twice, or could not be
+    /// read (a query or body that is too long, a body that is not JSON, no
+    /// [`JsonLayer`](super::JsonLayer)), `max`.
     pub fn cost_from(mut self, part: &str, max: u64) -> Self {
         self.cost = Cost::Part { text: part.into(), max };
         self

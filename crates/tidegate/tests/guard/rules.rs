@@ -100,6 +100,9 @@ fn a_cost_comes_from_the_request_within_its_bounds() {
     assert_eq!(spent("/?count=1e1"), 10);
     assert_eq!(spent("/?count=1&count=2"), 10);
     assert_eq!(spent("/?count="), 10);
+    assert_eq!(spent("/?coun%74=3"), 3);
+    assert_eq!(spent("/?coun%74=3&coun%74=3"), 10);
+    assert_eq!(spent("/?discount=3"), 1, "another name");
 
     let (guard, _) = guard_of(Rule::new("x", "100/h").by("'all'").cost(7));
     ask(&guard, get("/"));
