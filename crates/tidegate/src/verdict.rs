@@ -106,7 +106,8 @@ impl Verdict {
     }
 
     /// The decision that binds: of a denial the one that takes longest to come
-    /// right, otherwise the one with the longest wait or the least left.
+    /// right, as far as that is known, otherwise the one with the longest wait or the
+    /// least left.
     ///
     /// # Panics
     /// If there were no checks at all.
@@ -148,8 +149,9 @@ impl Verdict {
 pub(crate) fn weight(decision: &Decision) -> (u8, Duration, u64) {
     let (rank, time) = match decision.denial() {
         None => (0, decision.wait()),
-        Some(Denial::Later(after)) => (1, after),
-        Some(Denial::Unknown | Denial::Full) => (2, Duration::ZERO),
+        // A time that is known beats one that nobody knows: before it, coming back is in vain.
+        Some(Denial::Unknown | Denial::Full) => (1, Duration::ZERO),
+        Some(Denial::Later(after)) => (2, after),
         Some(Denial::Unavailable(after)) => (3, after),
         Some(Denial::NeedsPermit | Denial::Unidentified) => (4, Duration::ZERO),
         Some(Denial::Never) => (5, Duration::ZERO),

@@ -25,7 +25,7 @@ pub struct Refused<'a> {
 
 impl<'a> Refused<'a> {
     /// The verdict that binds: of several refusals the one that takes longest to come
-    /// right.
+    /// right, as far as that is known.
     pub fn record(&self) -> &Record<'a> {
         &self.records[self.binding]
     }

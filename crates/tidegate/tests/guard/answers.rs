@@ -202,3 +202,16 @@ fn of_two_refusals_the_later_one_counts() {
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["slow", "fast"]));
     assert!(refused.detail().starts_with("denied by `slow`"));
 }
+
+#[test]
+fn a_time_that_is_known_is_told_beside_one_that_nobody_knows() {
+    let (guard, _) = build(|guard| {
+        guard.rule(Rule::new("places", "1 concurrent").by("'x'")).rule(Rule::new("rate", "1/h").by("'x'"))
+    });
+    let held = now(shop(&guard).call(get("/"))).unwrap();
+    let refused = ask(&guard, get("/"));
+    assert_eq!(refused.header("retry-after"), Some("3600"));
+    assert!(refused.detail().starts_with("denied by `rate`"), "{}", refused.detail());
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["places", "rate"]));
+    drop(held);
+}
