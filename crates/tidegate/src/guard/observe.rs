@@ -72,6 +72,7 @@ macro_rules! event_line {
             key = $record.key.map(tracing::field::display),
             outcome = $record.outcome.as_str(),
             shadow = $record.is_shadow,
+            limit = $record.limit.map(tracing::field::display),
             remaining = $record.decision.map(|decision| decision.remaining()),
             degraded = $record.is_degraded(),
             $($name = $value,)*

@@ -185,6 +185,7 @@ fn refusals_are_logged_a_few_each_second_and_the_others_counted() {
         "key=user:42",
         "outcome=\"denied\"",
         "shadow=false",
+        "limit=1/h",
         "remaining=0",
         "retry_after_ms=3600000",
         "degraded=false",
