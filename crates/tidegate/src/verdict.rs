@@ -24,6 +24,8 @@ pub struct Verdict {
     /// The key that binds, as people read it; only of a denial, which alone names it.
     key: Option<Box<str>>,
     permit: Option<Permit>,
+    /// How long places were queued for before it was decided.
+    queued: Duration,
 }
 
 /// A gate's name and limit, kept alive by the gate itself.
@@ -47,7 +49,12 @@ impl Verdict {
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
         let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
         let permit = is_allowed.then(|| Permit::new(charges, now, wait));
-        Self { decisions, binding, gates, key: None, permit }
+        Self { decisions, binding, gates, key: None, permit, queued: Duration::ZERO }
+    }
+
+    /// Decided after this time in queues.
+    pub(crate) fn after(self, queued: Duration) -> Self {
+        Self { queued, ..self }
     }
 
     /// Names the key that binds, given the key of a check by its place.
@@ -93,6 +100,12 @@ impl Verdict {
     /// How long to wait for the start, as of the decision: the longest wait of all.
     pub fn wait(&self) -> Duration {
         self.permit.as_ref().map_or(Duration::ZERO, Permit::wait)
+    }
+
+    /// How long a call that was allowed by `acquire` has waited in all: in queues for places,
+    /// and then for its start.
+    pub fn waited(&self) -> Duration {
+        self.queued + self.wait()
     }
 
     /// The time after which a denied request would fit, where that is known.

@@ -34,7 +34,10 @@ pub(crate) enum Mode {
     /// Decide now, without a wait.
     Check,
     /// Decide now, without a wait, and hold places.
-    #[cfg_attr(not(any(feature = "macros", feature = "tower")), expect(dead_code, reason = "front ends ask so"))]
+    #[cfg_attr(
+        not(any(feature = "macros", feature = "tower")),
+        expect(dead_code, reason = "front ends ask so")
+    )]
     Hold,
     /// Decide now, and be told a wait up to the limit's.
     Reserve,

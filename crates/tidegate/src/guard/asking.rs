@@ -68,7 +68,7 @@ impl Asking {
         } else {
             limiter.check_async(&checks(judge, live)).await
         };
-        let (decisions, wait) = (Decisions::from_slice(verdict.decisions()), verdict.wait());
+        let (decisions, wait) = (Decisions::from_slice(verdict.decisions()), verdict.waited());
         (decisions, wait, place(judge, live, verdict.into_permit().ok()))
     }
 }

@@ -116,6 +116,26 @@ fn a_wait_is_told_with_the_time_it_took() {
     assert_eq!(*times.0.lock().unwrap(), [(0, 0), (10_000, 10_500)]);
 }
 
+#[test]
+fn a_wait_for_a_place_is_told_as_one() {
+    let (guard, clock, told) = watched([Rule::new("x", "1 concurrent queue 1 wait 5s").by("'x'")]);
+    let mut shop = shop(&guard);
+    let first = now(tower::Service::call(&mut shop, get("/"))).unwrap();
+    let mut second = std::pin::pin!(tower::Service::call(&mut shop, get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    clock.advance(ms(1_500));
+    drop(first);
+    assert!(poll_once(second).is_ready());
+    let limit = "1 concurrent queue 1 wait 5s, 0 left";
+    assert_eq!(
+        told.take(),
+        [
+            format!("[allowed] allowed by `x` for 'x': {limit}"),
+            format!("[waited] allowed by `x` for 'x' after 1.5 s: {limit}"),
+        ]
+    );
+}
+
 /// Writes what is logged for guards into lines.
 #[derive(Clone)]
 struct Log {
