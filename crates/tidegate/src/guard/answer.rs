@@ -40,7 +40,7 @@ impl<'a> Refused<'a> {
         self.record().rule
     }
 
-    /// Whose request it is, where the rule found that out.
+    /// Whose request it is, where the rule found that out, as [`Record::key`] shows it.
     pub fn key(&self) -> Option<Key<'a>> {
         self.record().key
     }

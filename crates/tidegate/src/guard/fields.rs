@@ -43,7 +43,7 @@ type Line = SmallVec<[u8; 128]>;
 pub struct Headers {
     pub(super) standard: bool,
     legacy: bool,
-    partition_keys: bool,
+    pub(super) partition_keys: bool,
     /// The share of a `Retry-After` that may be added, in thousandths.
     jitter_permille: u32,
 }

@@ -102,7 +102,8 @@ impl<'a> Record<'a> {
         self.policy
     }
 
-    /// The key, where it was found.
+    /// The key, where it was found, as people may see it: values of headers and cookies by
+    /// their digest, unless the rule [shows them](super::Rule::show_whole_keys).
     pub fn key(&self) -> Option<Key<'a>> {
         self.key
     }

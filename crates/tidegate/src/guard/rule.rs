@@ -37,6 +37,7 @@ pub struct Rule {
     pub(super) cost: Cost,
     pub(super) missing: Missing,
     pub(super) is_shadow: bool,
+    pub(super) shows_whole_keys: bool,
     pub(super) allow: Listed,
     pub(super) deny: Listed,
     pub(super) options: Options,
@@ -85,6 +86,7 @@ impl Rule {
             cost: Cost::Units(1),
             missing: Missing::default(),
             is_shadow: false,
+            shows_whole_keys: false,
             allow: Listed::default(),
             deny: Listed::default(),
             options: Options::new(),
@@ -147,6 +149,14 @@ impl Rule {
         self
     }
 
+    /// Shows values of headers and cookies as they are, in logs, to observers and to clients.
+    /// Unless said, only the beginning of their SHA-256 is shown
+    /// (`header:x-api-key=#3f9a2c41d07e`), as they are mostly secrets of the client.
+    pub fn show_whole_keys(mut self) -> Self {
+        self.shows_whole_keys = true;
+        self
+    }
+
     /// The rule does not apply to clients in these networks. A network that is narrower
     /// than what a client is counted by (an IPv6 address, a /64) means that client.
     pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
@@ -154,7 +164,8 @@ impl Rule {
         self
     }
 
-    /// The rule does not apply to these keys, written as they are shown (`user:42`).
+    /// The rule does not apply to these keys, written as they are shown (`user:42`), values
+    /// of headers and cookies whole.
     pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.allow.keys.extend(keys.into_iter().map(Into::into));
         self
