@@ -107,6 +107,11 @@ impl Ready {
 }
 
 impl RuleSet {
+    /// True if there is a rule of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.rules.iter().any(|rule| *rule.name == *name)
+    }
+
     /// The text of the policy of this name.
     pub(super) fn policy(&self, name: &str) -> Option<&PolicyText> {
         self.policies().find(|policy| *policy.name == *name).map(|policy| &policy.text)

@@ -279,6 +279,22 @@ fn a_key_on_a_deny_list_is_no_less_secret() {
     assert_eq!(refused.detail(), format!("denied by `x` for header:x-api-key=#{DIGEST}: on a deny list"));
 }
 
+#[test]
+fn a_rule_that_a_layer_was_made_for_does_not_go_in_silence() {
+    let rule = |name: &str| Rule::new(name, "1/h").by("'x'");
+    let (guard, _) = build(|guard| guard.rule(rule("order")).rule(rule("all")));
+    let order = guard.only(["order"]).unwrap();
+    let lines = logged(Level::INFO, || {
+        guard.replace([rule("orders"), rule("all")]).unwrap();
+        guard.replace([rule("orders")]).unwrap();
+    });
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert!(lines[0].starts_with("WARN message=the rule `order` is gone"), "{}", lines[0]);
+    assert_eq!(ask(&order, get("/")).header("ratelimit"), None);
+    guard.replace([rule("order")]).unwrap();
+    assert!(ask(&order, get("/")).header("ratelimit").is_some());
+}
+
 /// The common request has a short way, which nobody watches.
 #[derive(Default)]
 struct Watching;
