@@ -167,3 +167,25 @@ fn json_keys_work_in_a_router() {
     assert_eq!(send(r#"{"id": 2}"#).status(), 200);
     assert_eq!(send(r#"{ "id" : 1 }"#).status(), 429);
 }
+
+#[test]
+fn inside_a_nested_router_a_rule_meets_the_path_that_is_left() {
+    let (guard, _) = build(|guard| {
+        guard
+            .rule(Rule::new("inside", "9/h").on("/goods/{id}").by("path:2"))
+            .rule(Rule::new("whole", "9/h").on("/api/goods/{id}").by("path:3"))
+            .rule(Rule::new("route", "9/h").by("route"))
+    });
+    let goods = || Router::new().route("/goods/{id}", on_get(|| async { "goods" }));
+    let policies = |app: &Router| {
+        let answer = call(app, get("/api/goods/7"));
+        answer.headers()["ratelimit-policy"].to_str().unwrap().to_string()
+    };
+    let inside: Router = Router::new().nest("/api", goods().route_layer(guard.layer()));
+    assert!(policies(&inside).starts_with("\"inside\""));
+    let outside: Router = Router::new().nest("/api", goods()).layer(guard.layer());
+    assert!(policies(&outside).starts_with("\"whole\""));
+    // The pattern that axum tells is the whole one at both places.
+    let left = |key: &str| guard.limiter().get("route").unwrap().peek(key).remaining();
+    assert_eq!(left("route:GET /api/goods/{id}"), 7);
+}
