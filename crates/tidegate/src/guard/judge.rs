@@ -14,6 +14,7 @@ use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::limiter::Check;
+use crate::sampler::Sampler;
 use crate::store::memory;
 use bytes::Bytes;
 use http::Response;
@@ -193,7 +194,7 @@ impl<'a> Judge<'a> {
         self.tell_with(&rule.sampler, record);
     }
 
-    fn tell_with(&self, sampler: &observe::Sampler, record: &Record<'_>) {
+    fn tell_with(&self, sampler: &Sampler, record: &Record<'_>) {
         if let Some(observer) = &self.shared.observer {
             observer.verdict(record);
         }

@@ -6,20 +6,24 @@
 mod key;
 mod path;
 mod refused;
+mod told;
 
 pub use key::{AsClient, KeyPart, KeyText, Known, Missing, Shown, UserId};
 pub use path::{deferred_function, deferred_method};
 pub use refused::{Cost, OfRefusal, Refused, otherwise, when_again};
+pub use told::{AlreadyObserved, CallObserver, observe_calls};
 
 use crate::gate::{Gate, GateError, Handle};
 use crate::limiter::{Check, Limiter};
 use crate::permit::Permit;
 use crate::refusal::Refusal;
+use crate::sampler::Sampler;
 use crate::verdict::Verdict;
 use crate::{Decision, Limit};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// One limit of one function, as a static beside it.
 pub struct Site {
@@ -29,6 +33,8 @@ pub struct Site {
     gate: OnceLock<Gate>,
     /// The same, where every call has the same key.
     handle: OnceLock<Handle>,
+    /// Of the lines about its refusals.
+    sampler: Sampler,
 }
 
 /// What the attribute says.
@@ -61,7 +67,13 @@ struct Resolved {
 impl Site {
     /// Nothing is looked up before the first call.
     pub const fn new(text: Text) -> Self {
-        Self { text, resolved: OnceLock::new(), gate: OnceLock::new(), handle: OnceLock::new() }
+        Self {
+            text,
+            resolved: OnceLock::new(),
+            gate: OnceLock::new(),
+            handle: OnceLock::new(),
+            sampler: Sampler::new(),
+        }
     }
 
     /// The beginning of a key, of one part or of several.
@@ -89,7 +101,7 @@ impl Site {
     #[inline]
     pub fn check(&self, limiter: Option<&Limiter>, key: &KeyText, cost: u64) -> Result<(), Refusal> {
         let gate = self.gate_in(limiter);
-        key.identified(&gate)?;
+        self.identified(key, &gate)?;
         self.told(&gate, || key.as_bytes(), gate.check_cost(key.as_bytes(), cost))
     }
 
@@ -102,7 +114,7 @@ impl Site {
         cost: u64,
     ) -> Result<(), Refusal> {
         let gate = self.gate_in(limiter);
-        key.identified(&gate)?;
+        self.identified(key, &gate)?;
         let decision = gate.check_cost_async(key.as_bytes(), cost).await;
         self.told(&gate, || key.as_bytes(), decision)
     }
@@ -114,7 +126,18 @@ impl Site {
         key: impl FnOnce() -> &'k [u8],
         decision: Decision,
     ) -> Result<(), Refusal> {
-        if decision.is_allowed() { Ok(()) } else { Err(Refusal::new(gate, key(), decision)) }
+        if !decision.is_allowed() {
+            return Err(told::refused(self, gate, Refusal::new(gate, key(), decision)));
+        }
+        if told::is_watched() {
+            told::allowed(gate, key(), &decision, Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn identified(&self, key: &KeyText, gate: &Gate) -> Result<(), Refusal> {
+        key.identified(gate).map_err(|refusal| told::refused(self, gate, refusal))
     }
 
     fn fixed(&self) -> &[u8] {
@@ -222,45 +245,61 @@ impl<'a> Asks<'a> {
     /// Decides now.
     pub fn check(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        self.limiter.check(&self.checks()).into_permit()
+        self.told(self.limiter.check(&self.checks()))
     }
 
     /// [`check`](Self::check) for async code.
     pub async fn check_async(self) -> Result<Permit, Refusal> {
         self.identified()?;
         let verdict = self.limiter.check_async(&self.checks());
-        verdict.await.into_permit()
+        self.told(verdict.await)
     }
 
     /// Takes places and units now or not at all, whatever wait is in force by now.
     pub fn take(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        self.limiter.take(&self.checks()).into_permit()
+        self.told(self.limiter.take(&self.checks()))
     }
 
     /// [`take`](Self::take) for async code.
     pub async fn take_async(self) -> Result<Permit, Refusal> {
         self.identified()?;
         let verdict = self.limiter.take_async(&self.checks());
-        verdict.await.into_permit()
+        self.told(verdict.await)
     }
 
     /// Waits on this thread.
     pub fn block(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        self.limiter.acquire(&self.checks()).blocking().into_permit()
+        self.told(self.limiter.acquire(&self.checks()).blocking())
     }
 
     /// Waits, under any executor.
     pub async fn acquire(self) -> Result<Permit, Refusal> {
         self.identified()?;
         let acquire = self.limiter.acquire(&self.checks());
-        let verdict: Verdict = acquire.await;
-        verdict.into_permit()
+        self.told(acquire.await)
     }
 
     fn identified(&self) -> Result<(), Refusal> {
-        self.asks.iter().zip(&self.gates).try_for_each(|(ask, gate)| ask.key.identified(gate))
+        self.asks.iter().zip(&self.gates).try_for_each(|(ask, gate)| ask.site.identified(ask.key, gate))
+    }
+
+    /// The permit, or the refusal as its limit tells it.
+    fn told(&self, verdict: Verdict) -> Result<Permit, Refusal> {
+        if verdict.is_allowed() && told::is_watched() {
+            let wait = verdict.waited();
+            for ((ask, gate), decision) in self.asks.iter().zip(&self.gates).zip(verdict.decisions()) {
+                told::allowed(gate, ask.key.as_bytes(), decision, wait);
+            }
+        }
+        verdict.into_permit().map_err(|refusal| {
+            let binds = |(_, gate): &(_, &Gate)| gate.name() == refusal.gate();
+            match self.asks.iter().zip(&self.gates).find(binds) {
+                Some((ask, gate)) => told::refused(ask.site, gate, refusal),
+                None => refusal,
+            }
+        })
     }
 
     fn checks(&self) -> Checks<'_> {
