@@ -51,6 +51,8 @@ enum Phase {
 struct Queued {
     waiter: Arc<Waiter>,
     until: Timestamp,
+    /// When the first queue was entered.
+    since: Timestamp,
     /// The ask that is queued for, and those still to come, last first.
     ask: MemoryAsk,
     to_come: Vec<MemoryAsk>,
@@ -106,7 +108,7 @@ impl InMemory {
         match self.places_to_queue_for(&verdict) {
             Some(mut places) => {
                 places.sort_by_key(|ask| std::cmp::Reverse((ask.meter.id, ask.hash)));
-                queue(places, Vec::new(), verdict, waker)
+                queue(places, Vec::new(), None, verdict, waker)
             }
             None => done(verdict),
         }
@@ -142,12 +144,12 @@ impl InMemory {
         let now = queued.ask.meter.home.clock.now();
         queued.held.push(Permit::new(place, now, std::time::Duration::ZERO));
         if !queued.to_come.is_empty() {
-            return queue(queued.to_come, queued.held, queued.denied, waker);
+            return queue(queued.to_come, queued.held, Some(queued.since), queued.denied, waker);
         }
         let is_rate = |ask: &&MemoryAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
         let mut rates: Vec<MemoryAsk> = self.asks.iter().filter(is_rate).cloned().collect();
         let verdict = in_memory(&mut rates, Mode::Reserve);
-        reserved(verdict.spread(&self.asks, queued.held))
+        reserved(verdict.spread(&self.asks, queued.held).after(now.since(queued.since)))
     }
 }
 
@@ -162,22 +164,30 @@ fn reserved(verdict: Verdict) -> Phase {
 
 /// Queues for the last of `places`.
 ///
-/// The queue may be full: then the verdict is what it was.
-fn queue(mut places: Vec<MemoryAsk>, held: Vec<Permit>, denied: Verdict, waker: &Waker) -> Phase {
+/// The queue may be full: then the verdict is what it was. `since` is when the first queue
+/// was entered, if this is another one.
+fn queue(
+    mut places: Vec<MemoryAsk>,
+    held: Vec<Permit>,
+    since: Option<Timestamp>,
+    denied: Verdict,
+    waker: &Waker,
+) -> Phase {
     let Some(ask) = places.pop() else { return done(denied) };
     let waiter = Waiter::new(ask.cost, waker.clone());
     let queued = with_state(&ask.meter, ask.hash, |version, now_us, state| match (&version.plan, state) {
         (Plan::Slots(slots), State::Slots(state)) => {
             let is_queued = slots.enqueue(state, &waiter);
-            let until = Timestamp::from_micros(now_us) + version.limit.wait();
+            let now = Timestamp::from_micros(now_us);
             // A place may have come back between the question and the queue.
-            is_queued.then(|| (until, slots.hand_on(state)))
+            is_queued.then(|| (now, now + version.limit.wait(), slots.hand_on(state)))
         }
         _ => None,
     });
-    let Some((until, wakers)) = queued else { return done(denied) };
+    let Some((now, until, wakers)) = queued else { return done(denied) };
     wakers.into_iter().for_each(Waker::wake);
-    Phase::Queued(Queued { waiter, until, ask, to_come: places, held, denied })
+    let since = since.unwrap_or(now);
+    Phase::Queued(Queued { waiter, until, since, ask, to_come: places, held, denied })
 }
 
 /// Takes a waiter out of its queue, or hands on the place that it was just given.

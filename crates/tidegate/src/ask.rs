@@ -38,6 +38,16 @@ impl Side {
         }
     }
 
+    /// The time on its clock.
+    #[cfg(feature = "macros")]
+    pub(crate) fn now(&self) -> Timestamp {
+        match self {
+            Self::Memory(meter) => meter.home.clock.now(),
+            #[cfg(feature = "redis")]
+            Self::Redis(meter) => meter.core().clock.now(),
+        }
+    }
+
     /// The limit that it was defined with.
     pub(crate) fn defined(&self) -> &Limit {
         match self {

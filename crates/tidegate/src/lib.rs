@@ -58,6 +58,8 @@ mod clock;
 mod key;
 #[cfg(feature = "redis")]
 mod parts;
+#[cfg(any(feature = "macros", feature = "tower"))]
+mod sampler;
 #[cfg(any(feature = "redis", feature = "listen"))]
 mod sleep;
 mod timer;
@@ -83,6 +85,8 @@ pub use key::Key;
 pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
 pub use permit::Permit;
 pub use refusal::Refusal;
+#[cfg(feature = "macros")]
+pub use site::{AlreadyObserved, CallObserver, observe_calls};
 #[cfg(feature = "redis")]
 pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
 pub use tidegate_limit::{Algorithm, Limit, LimitBuilder, LimitError};

@@ -347,6 +347,20 @@ impl Limiter {
         decide(owned(checks), Mode::Reserve)
     }
 
+    /// Takes places and units now, or nothing, whatever wait is in force: a start that is
+    /// reserved and cancelled does not always come back, so whoever does not wait must not
+    /// reserve one.
+    #[cfg(feature = "macros")]
+    pub(crate) fn take(&self, checks: &[Check<'_>]) -> Verdict {
+        decide(owned(checks), Mode::Hold)
+    }
+
+    /// [`take`](Self::take) for async code.
+    #[cfg(any(feature = "macros", feature = "tower"))]
+    pub(crate) fn take_async(&self, checks: &[Check<'_>]) -> VerdictFuture {
+        VerdictFuture::new(owned(checks), Mode::Hold)
+    }
+
     /// [`check`](Self::check) for async code.
     pub fn check_async(&self, checks: &[Check<'_>]) -> VerdictFuture {
         VerdictFuture::new(owned(checks), Mode::Check)

@@ -8,7 +8,7 @@
 use crate::Limit;
 use crate::algorithm::{Gauge, Mode};
 use crate::ask::{MemoryAsk, OwnedAsk, Side, decide_in_memory};
-use crate::clock::{MonotonicClock, StoreClock, Timestamp};
+use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
 use crate::decision::{Decision, Denial, Outcome};
 use crate::permit::{Charge, Permit};
 use crate::sleep::Sleep;
@@ -334,6 +334,8 @@ fn places_to_queue_for(asks: &[OwnedAsk], denied: &Verdict) -> Option<Vec<RedisA
 
 /// Queues for one place after the other, and then asks for everything else.
 async fn queue(asks: Vec<OwnedAsk>, places: Vec<RedisAsk>, denied: Verdict) -> Verdict {
+    let clock = MonotonicClock::new();
+    let since = clock.now();
     let mut held = Earlier::default();
     for place in places {
         match one_place(&place).await {
@@ -350,6 +352,7 @@ async fn queue(asks: Vec<OwnedAsk>, places: Vec<RedisAsk>, denied: Verdict) -> V
             None => return denied,
         }
     }
+    let queued = clock.now().since(since);
     let is_rate = |ask: &&OwnedAsk| !matches!(ask, OwnedAsk::Redis(ask) if ask.meter.version().is_place());
     let rates: Vec<OwnedAsk> = asks.iter().filter(is_rate).cloned().collect();
     let (rates, rate_charges) = decide(rates, Mode::Reserve).await.into_parts();
@@ -368,7 +371,7 @@ async fn queue(asks: Vec<OwnedAsk>, places: Vec<RedisAsk>, denied: Verdict) -> V
     let Some(rate_charges) = rate_charges else { return verdict(&asks, decisions, SmallVec::new()) };
     let mut charges = held.keep();
     charges.extend(rate_charges);
-    verdict(&asks, decisions, charges)
+    verdict(&asks, decisions, charges).after(queued)
 }
 
 /// Queues for a place until it is held, the queue is full, or the wait is over.

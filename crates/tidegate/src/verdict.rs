@@ -24,6 +24,8 @@ pub struct Verdict {
     /// The key that binds, as people read it; only of a denial, which alone names it.
     key: Option<Box<str>>,
     permit: Option<Permit>,
+    /// How long places were queued for before it was decided.
+    queued: Duration,
 }
 
 /// A gate's name and limit, kept alive by the gate itself.
@@ -47,7 +49,12 @@ impl Verdict {
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
         let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
         let permit = is_allowed.then(|| Permit::new(charges, now, wait));
-        Self { decisions, binding, gates, key: None, permit }
+        Self { decisions, binding, gates, key: None, permit, queued: Duration::ZERO }
+    }
+
+    /// Decided after this time in queues.
+    pub(crate) fn after(self, queued: Duration) -> Self {
+        Self { queued, ..self }
     }
 
     /// Names the key that binds, given the key of a check by its place.
@@ -95,6 +102,12 @@ impl Verdict {
         self.permit.as_ref().map_or(Duration::ZERO, Permit::wait)
     }
 
+    /// How long a call that was allowed by `acquire` has waited in all: in queues for places,
+    /// and then for its start.
+    pub fn waited(&self) -> Duration {
+        self.queued + self.wait()
+    }
+
     /// The time after which a denied request would fit, where that is known.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decisions.get(self.binding).and_then(Decision::retry_after)
@@ -106,7 +119,8 @@ impl Verdict {
     }
 
     /// The decision that binds: of a denial the one that takes longest to come
-    /// right, otherwise the one with the longest wait or the least left.
+    /// right, as far as that is known, otherwise the one with the longest wait or the
+    /// least left.
     ///
     /// # Panics
     /// If there were no checks at all.
@@ -148,8 +162,9 @@ impl Verdict {
 pub(crate) fn weight(decision: &Decision) -> (u8, Duration, u64) {
     let (rank, time) = match decision.denial() {
         None => (0, decision.wait()),
-        Some(Denial::Later(after)) => (1, after),
-        Some(Denial::Unknown | Denial::Full) => (2, Duration::ZERO),
+        // A time that is known beats one that nobody knows: before it, coming back is in vain.
+        Some(Denial::Unknown | Denial::Full) => (1, Duration::ZERO),
+        Some(Denial::Later(after)) => (2, after),
         Some(Denial::Unavailable(after)) => (3, after),
         Some(Denial::NeedsPermit | Denial::Unidentified) => (4, Duration::ZERO),
         Some(Denial::Never) => (5, Duration::ZERO),

@@ -46,7 +46,7 @@ impl Header {
         let behind = ClientIp::behind(TRUSTED).unwrap();
         match self {
             Self::List => behind,
-            Self::Forwarded => behind.forwarded(),
+            Self::Forwarded => behind.forwarded().unwrap(),
         }
     }
 
@@ -335,7 +335,12 @@ fn wrong_settings_say_what_to_write() {
         "`X-Forwarded-For` is a list of hops, not one address: call `x_forwarded_for()` or `forwarded()` instead"
     );
     assert!(said(ClientIp::behind(["nginx"])).starts_with("`nginx` is not a network: write"));
-    for never_reads in [ClientIp::peer().header("cf-connecting-ip"), ClientIp::behind([""; 0])] {
+    for never_reads in [
+        ClientIp::peer().header("cf-connecting-ip"),
+        ClientIp::peer().forwarded(),
+        ClientIp::peer().x_forwarded_for(),
+        ClientIp::behind([""; 0]),
+    ] {
         assert_eq!(
             said(never_reads),
             "no proxy is trusted, so no header is ever read: name them, as in \

@@ -33,6 +33,12 @@ use warmup::WarmState;
 pub(crate) enum Mode {
     /// Decide now, without a wait.
     Check,
+    /// Decide now, without a wait, and hold places.
+    #[cfg_attr(
+        not(any(feature = "macros", feature = "tower")),
+        expect(dead_code, reason = "front ends ask so")
+    )]
+    Hold,
     /// Decide now, and be told a wait up to the limit's.
     Reserve,
 }

@@ -25,7 +25,7 @@ pub struct Refused<'a> {
 
 impl<'a> Refused<'a> {
     /// The verdict that binds: of several refusals the one that takes longest to come
-    /// right.
+    /// right, as far as that is known.
     pub fn record(&self) -> &Record<'a> {
         &self.records[self.binding]
     }
@@ -40,7 +40,7 @@ impl<'a> Refused<'a> {
         self.record().rule
     }
 
-    /// Whose request it is, where the rule found that out.
+    /// Whose request it is, where the rule found that out, as [`Record::key`] shows it.
     pub fn key(&self) -> Option<Key<'a>> {
         self.record().key
     }
@@ -60,7 +60,8 @@ impl<'a> Refused<'a> {
         self.retry_after_seconds
     }
 
-    /// True if the store did not answer: a fault of the service, not of the client.
+    /// True if the store did not answer, or has no room for another key: a fault of the
+    /// service, not of the client.
     pub fn is_unavailable(&self) -> bool {
         self.outcome() == Outcome::Unavailable
     }
@@ -71,7 +72,7 @@ impl<'a> Refused<'a> {
         self.records.iter().filter(refuses).map(|record| record.policy)
     }
 
-    /// The status that fits: 429 for a limit, 503 if the store is away, 403 for a deny
+    /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny
     /// list, 400 if the request does not say what the rule needs.
     pub fn status(&self) -> StatusCode {
         status(self.outcome())

@@ -54,10 +54,11 @@ impl Asking {
         let verdict = if waits {
             match Waiting::begin(&self.shared.waiting, self.shared.waiting_max) {
                 Some(_waiting) => limiter.acquire(&checks(judge, live)).await,
-                None => return self.without_waiting(judge).await,
+                // As many wait as may: those who would have to are refused.
+                None => limiter.take_async(&checks(judge, live)).await,
             }
         } else if judge.policies(live).any(|(_, policy, _)| policy.is_place) {
-            limiter.reserve_async(&checks(judge, live)).await
+            limiter.take_async(&checks(judge, live)).await
         } else if let [ask] = live
             && let [policy] = judge.rules.rules[ask.rule].policies.as_slice()
         {
@@ -67,34 +68,8 @@ impl Asking {
         } else {
             limiter.check_async(&checks(judge, live)).await
         };
-        let (decisions, wait) = (Decisions::from_slice(verdict.decisions()), verdict.wait());
+        let (decisions, wait) = (Decisions::from_slice(verdict.decisions()), verdict.waited());
         (decisions, wait, place(judge, live, verdict.into_permit().ok()))
-    }
-
-    /// As many wait as may: those who would have to are refused. Places first, which
-    /// come back whole if a rate refuses.
-    async fn without_waiting(&self, judge: &Judge<'_>) -> (Decisions, Duration, Option<Permit>) {
-        let limiter = &self.shared.limiter;
-        let is_place: SmallVec<[bool; 4]> =
-            judge.policies(&self.asks.live).map(|(_, policy, _)| policy.is_place).collect();
-        let part = |places: bool| {
-            let all = checks(judge, &self.asks.live);
-            all.into_iter().zip(&is_place).filter(move |(_, is)| **is == places).map(|(check, _)| check)
-        };
-        let places: Vec<Check<'_>> = part(true).collect();
-        let rates: Vec<Check<'_>> = part(false).collect();
-        let places = limiter.reserve_async(&places).await;
-        let rates = if places.is_allowed() {
-            limiter.check_async(&rates).await
-        } else {
-            // Nothing more is asked for.
-            limiter.check_async(&rates.iter().map(|check| check.cost(0)).collect::<Vec<_>>()).await
-        };
-        let (mut of_places, mut of_rates) = (places.decisions().iter(), rates.decisions().iter());
-        let next = |is: &bool| if *is { of_places.next() } else { of_rates.next() };
-        let decisions = is_place.iter().filter_map(next).copied().collect();
-        let permit = if rates.is_allowed() { places.into_permit().ok() } else { None };
-        (decisions, Duration::ZERO, place(judge, &self.asks.live, permit))
     }
 }
 

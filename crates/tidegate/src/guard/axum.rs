@@ -11,7 +11,6 @@ use super::facets::Facets;
 use super::fields::Headers;
 use super::guarded::Guard;
 use super::record::Outcome;
-use crate::decision::Denial;
 use crate::refusal::Refusal;
 use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequestParts, OptionalFromRequestParts};
@@ -96,7 +95,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// What was decided; none without `tell_handlers`, or while the guard is off.
+    /// What was decided; none without `tell_handlers`.
     pub fn decided(&self) -> Option<&Decided> {
         self.passage.more.as_deref()?.decided.as_ref()
     }
@@ -136,7 +135,7 @@ impl IntoResponseParts for Admitted {
 }
 
 /// For handlers, and functions below them, that are limited one by one (`#[limited]`): 429
-/// as `application/problem+json` with `Retry-After`, 503 if the store is away, 400 if who
+/// as `application/problem+json` with `Retry-After`, 503 if the store is away or full, 400 if who
 /// calls is not known but has to be.
 ///
 /// ```
@@ -154,11 +153,7 @@ impl IntoResponseParts for Admitted {
 /// ```
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let outcome = match self.decision().denial() {
-            Some(Denial::Unavailable(_)) => Outcome::Unavailable,
-            Some(Denial::Unidentified) => Outcome::Incomplete,
-            _ => Outcome::Denied,
-        };
+        let outcome = Outcome::of_denied(self.decision());
         let mut answer = problem_of(outcome, &self.to_string(), std::iter::once(self.gate()));
         if let Some(after) = self.retry_after() {
             let seconds = Headers::standard().retry_after(after);

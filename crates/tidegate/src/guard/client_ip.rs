@@ -110,15 +110,19 @@ impl ClientIp {
     }
 
     /// Reads `Forwarded` (RFC 7239), from proxies that are trusted.
-    #[must_use]
-    pub fn forwarded(self) -> Self {
-        Self { header: FORWARDED, form: Form::Forwarded, ..self }
+    ///
+    /// # Errors
+    /// If nobody is trusted to write it.
+    pub fn forwarded(self) -> Result<Self, ClientIpError> {
+        self.reading(FORWARDED, Form::Forwarded)
     }
 
     /// Reads `X-Forwarded-For`, from proxies that are trusted.
-    #[must_use]
-    pub fn x_forwarded_for(self) -> Self {
-        Self { header: X_FORWARDED_FOR, form: Form::List, ..self }
+    ///
+    /// # Errors
+    /// If nobody is trusted to write it.
+    pub fn x_forwarded_for(self) -> Result<Self, ClientIpError> {
+        self.reading(X_FORWARDED_FOR, Form::List)
     }
 
     /// Reads one address from a header that the trusted peer sets itself, such as
@@ -137,10 +141,15 @@ impl ClientIp {
         if header == X_FORWARDED_FOR || header == FORWARDED {
             return Err(ClientIpError::List(shown()));
         }
+        self.reading(header, Form::One)
+    }
+
+    /// Where nobody is trusted, no header would ever be read: better said than found out.
+    fn reading(self, header: HeaderName, form: Form) -> Result<Self, ClientIpError> {
         if self.trusted.is_empty() {
             return Err(ClientIpError::NobodyTrusted);
         }
-        Ok(Self { header, form: Form::One, ..self })
+        Ok(Self { header, form, ..self })
     }
 
     /// IPv4 addresses with the same leading bits are one client; 32 unless said.
@@ -301,14 +310,14 @@ mod tests {
         assert!(work.bytes <= "6, 203.0.113.9, 10.0.0.2".len(), "{work:?}");
 
         let spoofed = "for=\"6.6.6.6,".repeat(80_000) + ", for=203.0.113.9, for=10.0.0.2";
-        let (client, work) = walk(&list().forwarded(), &[spoofed.as_bytes()]);
+        let (client, work) = walk(&list().forwarded().unwrap(), &[spoofed.as_bytes()]);
         assert_eq!((client.as_str(), work.hops), ("203.0.113.9", 2));
         assert!(work.bytes <= ", for=203.0.113.9, for=10.0.0.2".len(), "{work:?}");
     }
 
     #[test]
     fn thousands_of_trusted_hops_end_at_the_bound() {
-        for (client_ip, hop) in [(list(), "10.0.0.3,"), (list().forwarded(), "for=10.0.0.3,")] {
+        for (client_ip, hop) in [(list(), "10.0.0.3,"), (list().forwarded().unwrap(), "for=10.0.0.3,")] {
             let hops = hop.repeat(10_000) + hop.trim_end_matches(',');
             let (client, work) = walk(&client_ip, &[hops.as_bytes()]);
             assert_eq!(client, "10.0.0.3");
@@ -326,10 +335,10 @@ mod tests {
         for (client_ip, line) in [
             (list(), blanks.as_bytes()),
             (list(), &[0; 1 << 20]),
-            (list().forwarded(), blanks.as_bytes()),
-            (list().forwarded(), quote.as_bytes()),
-            (list().forwarded(), &[b'\\'; 1 << 20]),
-            (list().forwarded(), &[b'"'; (1 << 20) + 1]),
+            (list().forwarded().unwrap(), blanks.as_bytes()),
+            (list().forwarded().unwrap(), quote.as_bytes()),
+            (list().forwarded().unwrap(), &[b'\\'; 1 << 20]),
+            (list().forwarded().unwrap(), &[b'"'; (1 << 20) + 1]),
         ] {
             let (client, work) = walk(&client_ip, &[line]);
             assert_eq!(client, "10.0.0.1");
@@ -339,7 +348,7 @@ mod tests {
 
     #[test]
     fn the_bound_is_where_it_is_said_to_be() {
-        for (client_ip, hop) in [(list(), "10.0.0.2"), (list().forwarded(), "for=10.0.0.2")] {
+        for (client_ip, hop) in [(list(), "10.0.0.2"), (list().forwarded().unwrap(), "for=10.0.0.2")] {
             // Even the comma has to be within the bound.
             for (blanks, seen) in
                 [(BYTES_MAX - hop.len(), "10.0.0.1"), (BYTES_MAX - hop.len() - 1, "10.0.0.2")]
@@ -354,7 +363,7 @@ mod tests {
     fn bytes_that_no_header_has_end_the_walk() {
         for line in [&b"203.0.113.9, \0"[..], b"203.0.113.9, 10.0.0.2\0", b"203.0.113.9,\xff", b"\0,\0"] {
             assert_eq!(walk(&list(), &[line]).0, "10.0.0.1");
-            assert_eq!(walk(&list().forwarded(), &[line]).0, "10.0.0.1");
+            assert_eq!(walk(&list().forwarded().unwrap(), &[line]).0, "10.0.0.1");
         }
     }
 }

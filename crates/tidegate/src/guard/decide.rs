@@ -129,7 +129,10 @@ impl Guard {
         let judge = Judge { shared, rules, started: shared.started() };
         if shared.is_off.load(Ordering::Relaxed) {
             self.pass_all(&judge, facets);
-            return Begun::Judged(Ok(Passage { caller: shared.caller(facets), ..Passage::default() }));
+            // A handler that wants to know is told that nobody was asked.
+            let decided = shared.tells_handlers.then(Decided::default);
+            let more = decided.map(|decided| Box::new(More { decided: Some(decided), ..More::default() }));
+            return Begun::Judged(Ok(Passage { caller: shared.caller(facets), more, ..Passage::default() }));
         }
         let mut asks = Asks::default();
         if let Err(stop) = self.find(&judge, facets, &mut asks) {

@@ -1,13 +1,14 @@
 //! What a handler may want to know of the verdict that let it run.
 
 use crate::decision::Decision;
+use http::Extensions;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What the guard decided about the request at hand, in its extensions, if the guard has
 /// [`tell_handlers`](super::GuardBuilder::tell_handlers); with the feature `axum` also an
-/// extractor.
+/// extractor. Without policies, if no rule applied or the guard is switched off.
 ///
 /// ```
 /// use tidegate::guard::Decided;
@@ -20,7 +21,7 @@ use std::time::Duration;
 /// }
 /// # handle(http::Request::new(()));
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Decided {
     policies: SmallVec<[(Arc<str>, Decision); 1]>,
     wait: Duration,
@@ -31,7 +32,19 @@ impl Decided {
         Self { policies: policies.collect(), wait }
     }
 
-    /// The policies that applied, in the order of the rules, with what they decided.
+    /// Says it to the handler, after what layers further out have said.
+    pub(super) fn add_to(self, extensions: &mut Extensions) {
+        match extensions.get_mut::<Self>() {
+            Some(before) => {
+                before.policies.extend(self.policies);
+                before.wait += self.wait;
+            }
+            None => drop(extensions.insert(self)),
+        }
+    }
+
+    /// The policies that applied, in the order of the rules, with what they decided; those
+    /// of an outer layer first.
     pub fn policies(&self) -> impl Iterator<Item = (&str, &Decision)> {
         self.policies.iter().map(|(name, decision)| (&**name, decision))
     }

@@ -3,7 +3,7 @@
 //! The client's address is found when somebody asks for it, and once.
 
 use super::client_ip::ClientIp;
-use super::json_fields::JsonFields;
+use super::json_fields::{Field, JsonFields};
 use super::peer::Peer;
 use crate::caller::{Client, User, mapped};
 #[cfg(feature = "axum")]
@@ -159,7 +159,8 @@ impl<'a> Facets<'a> {
         None
     }
 
-    pub(super) fn json(&self, pointer: &str) -> Option<&'a str> {
-        self.extensions.get::<JsonFields>()?.get(pointer)
+    /// What the body says there; unclear without a [`JsonLayer`](super::JsonLayer).
+    pub(super) fn json(&self, pointer: &str) -> &'a Field {
+        self.extensions.get::<JsonFields>().map_or(&Field::Unclear, |fields| fields.get(pointer))
     }
 }

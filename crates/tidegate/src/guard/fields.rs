@@ -43,7 +43,7 @@ type Line = SmallVec<[u8; 128]>;
 pub struct Headers {
     pub(super) standard: bool,
     legacy: bool,
-    partition_keys: bool,
+    pub(super) partition_keys: bool,
     /// The share of a `Retry-After` that may be added, in thousandths.
     jitter_permille: u32,
 }
@@ -307,7 +307,7 @@ pub(super) struct Written {
 impl Written {
     /// None if nothing is to be said.
     pub(super) fn of(headers: &Headers, shown: &[Shown<'_>]) -> Option<Self> {
-        if !headers.standard && !headers.legacy {
+        if shown.is_empty() || (!headers.standard && !headers.legacy) {
             return None;
         }
         let standard = if headers.standard { standard(headers, shown) } else { None };
@@ -479,6 +479,11 @@ mod tests {
                 "{limit}"
             );
         }
+    }
+
+    #[test]
+    fn of_no_policy_nothing_is_held() {
+        assert!(Written::of(&Headers::standard().legacy(), &[]).is_none());
     }
 
     #[test]

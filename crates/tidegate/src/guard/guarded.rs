@@ -8,14 +8,16 @@ use super::fields::Headers;
 use super::json_layer::JsonLayer;
 use super::layer::GuardLayer;
 use super::list::List;
-use super::observe::{Observer, Sampler};
+use super::observe::Observer;
 use super::rule::{Listed, Rule};
 use super::rules::{RuleSet, list};
 use crate::caller::Caller;
 use crate::clock::Timestamp;
 use crate::limiter::Limiter;
+use crate::sampler::Sampler;
 use arc_swap::ArcSwap;
 use http::Extensions;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -55,8 +57,9 @@ pub(super) struct Shared {
     pub(super) rules: ArcSwap<RuleSet>,
     /// How often the rules were replaced.
     pub(super) version: AtomicU64,
-    /// Held by whoever replaces the rules.
-    replacing: Mutex<()>,
+    /// Held by whoever replaces the rules: the names that [`Guard::only`] and
+    /// [`Guard::except`] were asked for.
+    chosen: Mutex<BTreeSet<Box<str>>>,
     pub(super) finder: ClientFinder,
     pub(super) headers: Headers,
     pub(super) render: Box<dyn Render>,
@@ -145,13 +148,25 @@ impl Guard {
     /// used, also under another limit; without success nothing changes. Whoever waits
     /// already goes on under the rules as they were.
     ///
+    /// A layer made by [`only`](Self::only) asks the rules that have its names now: where one
+    /// is gone, it asks one rule less, down to none. The log is warned of it.
+    ///
     /// # Errors
     /// As [`GuardBuilder::build`]; and if a concurrency limit would become a rate, or the
     /// other way round, under the same name.
     pub fn replace(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), GuardError> {
-        let _one_at_a_time = self.shared.replacing.lock().unwrap_or_else(PoisonError::into_inner);
+        // One at a time.
+        let chosen = self.shared.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = rules.into_iter().collect();
-        let new = RuleSet::replace(&self.shared.limiter, rules, Some(&self.shared.rules.load_full()))?;
+        let old = self.shared.rules.load_full();
+        let new = RuleSet::replace(&self.shared.limiter, rules, Some(&old))?;
+        for gone in chosen.iter().filter(|name| old.has(name) && !new.has(name)) {
+            tracing::warn!(
+                target: "tidegate::guard",
+                rule = &**gone,
+                "the rule `{gone}` is gone, but layers were made for it by name: those with `only` ask one rule less"
+            );
+        }
         self.shared.rules.store(Arc::new(new));
         self.shared.version.fetch_add(1, Ordering::Release);
         Ok(())
@@ -185,7 +200,10 @@ impl Guard {
                 Err(GuardError::new(format!("there is no rule `{name}`; there are `{}`", known.join("`, `"))))
             }
         };
-        names.into_iter().map(check).collect()
+        let names: Arc<[Box<str>]> = names.into_iter().map(check).collect::<Result<_, _>>()?;
+        let mut chosen = self.shared.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        chosen.extend(names.iter().cloned());
+        Ok(names)
     }
 
     /// The names of the rules in force.
@@ -350,7 +368,7 @@ impl GuardBuilder {
             limiter: self.limiter,
             rules: ArcSwap::from_pointee(rules),
             version: AtomicU64::new(0),
-            replacing: Mutex::default(),
+            chosen: Mutex::default(),
             finder: self.finder,
             headers: self.headers,
             render: self.render,

@@ -2,43 +2,59 @@
 //!
 //! The parser walks to each pointer and skips everything else, so what a stranger sends
 //! is neither copied nor nested into. A member that stands twice on the way makes the
-//! field missing: programs differ in which one they take.
+//! field unclear: programs differ in which one they take. As a key, what is unclear is
+//! missing; as a cost, it is the most, or whoever writes such bodies would pay the least.
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a [`JsonLayer`](super::JsonLayer) has found, in the request's extensions.
+/// What a [`JsonLayer`](super::JsonLayer) has found, in the request's extensions: pointers
+/// and what is there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct JsonFields(Arc<[Found]>);
+pub(super) struct JsonFields(Arc<[(Box<str>, Field)]>);
 
-/// A pointer and what is there.
-type Found = (Box<str>, Option<Box<str>>);
+/// What a body says at a pointer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    /// Nothing, or `null`; also where there is no body.
+    Missing,
+    /// A string as it is, a number (beyond 64 bits as the nearest double), a boolean.
+    Text(Box<str>),
+    /// An object or a list, a member that stands twice, or a body that is not JSON or was
+    /// not read.
+    Unclear,
+}
 
 impl JsonFields {
-    /// The fields of `body` at these pointers; all missing if it is not JSON.
+    /// The fields of `body` at these pointers.
     pub(super) fn find(pointers: Vec<Box<str>>, body: &[u8]) -> Self {
         let find = |pointer: Box<str>| {
-            let field = field(body, &pointer);
+            let field = field(body, &pointer).unwrap_or(Field::Unclear);
             (pointer, field)
         };
         Self(pointers.into_iter().map(find).collect())
     }
 
-    pub(super) fn get(&self, pointer: &str) -> Option<&str> {
-        self.0.iter().find(|(own, _)| **own == *pointer).and_then(|(_, field)| field.as_deref())
+    /// The same, where there is no body.
+    pub(super) fn of_no_body(pointers: Vec<Box<str>>) -> Self {
+        Self(pointers.into_iter().map(|pointer| (pointer, Field::Missing)).collect())
+    }
+
+    /// What is there; unclear, if nobody has looked.
+    pub(super) fn get(&self, pointer: &str) -> &Field {
+        let found = self.0.iter().find(|(own, _)| **own == *pointer);
+        found.map_or(&Field::Unclear, |(_, field)| field)
     }
 }
 
-/// A string as it is, a number (beyond 64 bits as the nearest double), a boolean; none for
-/// anything else.
-fn field(body: &[u8], pointer: &str) -> Option<Box<str>> {
+fn field(body: &[u8], pointer: &str) -> serde_json::Result<Field> {
     let steps: Vec<Cow<'_, str>> = pointer.split('/').skip(1).map(unescaped).collect();
     let mut json = serde_json::Deserializer::from_slice(body);
-    let found = Step { rest: &steps }.deserialize(&mut json).ok()?;
-    json.end().ok()?;
-    found
+    let found = Step { rest: &steps }.deserialize(&mut json)?;
+    json.end()?;
+    Ok(found)
 }
 
 /// `~1` is `/`, `~0` is `~` (RFC 6901).
@@ -52,7 +68,7 @@ struct Step<'a> {
 }
 
 impl<'de> DeserializeSeed<'de> for Step<'_> {
-    type Value = Option<Box<str>>;
+    type Value = Field;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_any(self)
@@ -60,13 +76,18 @@ impl<'de> DeserializeSeed<'de> for Step<'_> {
 }
 
 impl Step<'_> {
-    fn end(&self, text: impl FnOnce() -> Box<str>) -> Option<Box<str>> {
-        self.rest.is_empty().then(text)
+    fn end(&self, text: impl FnOnce() -> Box<str>) -> Field {
+        if self.rest.is_empty() { Field::Text(text()) } else { Field::Missing }
+    }
+
+    /// What an object or a list says that has nothing at the next step, or ends the way.
+    fn nothing(&self) -> Field {
+        if self.rest.is_empty() { Field::Unclear } else { Field::Missing }
     }
 }
 
 impl<'de> Visitor<'de> for Step<'_> {
-    type Value = Option<Box<str>>;
+    type Value = Field;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
@@ -93,12 +114,12 @@ impl<'de> Visitor<'de> for Step<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(None)
+        Ok(Field::Missing)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let step = self.rest.split_first();
-        let (mut found, mut times) = (None, 0);
+        let (mut found, mut times) = (self.nothing(), 0);
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
             match step {
                 Some((own, rest)) if *own == name => {
@@ -110,12 +131,12 @@ impl<'de> Visitor<'de> for Step<'_> {
                 }
             }
         }
-        Ok(found.filter(|_| times == 1))
+        Ok(if times > 1 { Field::Unclear } else { found })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         let step = self.rest.split_first().and_then(|(own, rest)| Some((index(own)?, rest)));
-        let (mut found, mut at) = (None, 0usize);
+        let (mut found, mut at) = (self.nothing(), 0usize);
         loop {
             let more = match step {
                 Some((own, rest)) if own == at => {
@@ -142,7 +163,14 @@ mod tests {
     use super::*;
 
     fn at(pointer: &str, json: &str) -> Option<String> {
-        field(json.as_bytes(), pointer).map(String::from)
+        match look(pointer, json) {
+            Field::Text(text) => Some(text.into()),
+            Field::Missing | Field::Unclear => None,
+        }
+    }
+
+    fn look(pointer: &str, json: &str) -> Field {
+        JsonFields::find(vec![pointer.into()], json.as_bytes()).get(pointer).clone()
     }
 
     #[test]
@@ -153,21 +181,29 @@ mod tests {
         assert_eq!(at("/a/1/b~1c", json).as_deref(), Some("x\ny"));
         assert_eq!(at("/a/1/~0", json).as_deref(), Some("true"));
         assert_eq!(at("/n", json).as_deref(), Some("-1.5"));
-        for missing in ["/a", "/order", "/a/2", "/a/01", "/a/-", "/x", "/n/0", "/order/goodsId/0"] {
-            assert_eq!(at(missing, json), None, "{missing}");
+        for missing in ["/a/2", "/a/01", "/a/-", "/x", "/n/0", "/order/goodsId/0"] {
+            assert_eq!(look(missing, json), Field::Missing, "{missing}");
         }
+        for unclear in ["/a", "/order", "/a/1"] {
+            assert_eq!(look(unclear, json), Field::Unclear, "{unclear}");
+        }
+        assert_eq!(look("/a", r#"{"a": null}"#), Field::Missing);
     }
 
     #[test]
-    fn what_programs_read_differently_is_missing() {
-        assert_eq!(at("/a", r#"{"a": 1, "a": 2}"#), None);
-        assert_eq!(at("/a/b", r#"{"a": {"b": 1}, "a": {"c": 2}}"#), None);
-        assert_eq!(at("/a", r#"{"a": 1} {"a": 2}"#), None);
-        assert_eq!(at("/a", r#"{"a": 1,}"#), None);
-        assert_eq!(at("/a", r#"{"a": 1"#), None);
-        assert_eq!(at("/a", r#"{"\u0061": 1, "a": 2}"#), None);
-        assert_eq!(at("/a", "\"a\""), None);
-        assert_eq!(at("/a", ""), None);
+    fn what_programs_read_differently_is_unclear() {
+        for (pointer, json) in [
+            ("/a", r#"{"a": 1, "a": 2}"#),
+            ("/a/b", r#"{"a": {"b": 1}, "a": {"c": 2}}"#),
+            ("/a", r#"{"a": 1} {"a": 2}"#),
+            ("/a", r#"{"a": 1,}"#),
+            ("/a", r#"{"a": 1"#),
+            ("/a", r#"{"\u0061": 1, "a": 2}"#),
+            ("/a", ""),
+        ] {
+            assert_eq!(look(pointer, json), Field::Unclear, "{json}");
+        }
+        assert_eq!(look("/a", "\"a\""), Field::Missing);
     }
 
     #[test]

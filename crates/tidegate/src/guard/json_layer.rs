@@ -41,7 +41,8 @@ const MAX_BYTES: usize = 64 * 1024;
 ///
 /// A body is read only if a rule that applies to the request asks for it and its content
 /// type is `application/json` or ends in `+json`. The fields of one that is longer than
-/// the bound, broken, or not read are missing.
+/// the bound, broken, or not read are missing; where a cost is to be read from them, it is
+/// the most that the rule says.
 #[derive(Clone, Debug)]
 pub struct JsonLayer {
     guard: Guard,
@@ -92,13 +93,16 @@ where
     fn call(&mut self, request: Request<B>) -> JsonFuture<S, B> {
         let pointers = self.layer.pointers(&request);
         let is_too_long = request.body().size_hint().lower() > self.layer.max_bytes as u64;
-        let (head, body) = request.into_parts();
-        let body = Replay::new(body);
-        if pointers.is_empty() || is_too_long {
-            return JsonFuture {
-                state: State::Running { future: self.inner.call(Request::from_parts(head, body)) },
-            };
+        let is_read = !pointers.is_empty() && !is_too_long && is_json(request.headers());
+        let (mut head, body) = request.into_parts();
+        if !is_read {
+            if !pointers.is_empty() && body.is_end_stream() {
+                head.extensions.insert(JsonFields::of_no_body(pointers));
+            }
+            let request = Request::from_parts(head, Replay::new(body));
+            return JsonFuture { state: State::Running { future: self.inner.call(request) } };
         }
+        let body = Replay::new(body);
         // The one that was made ready is the one that will be called.
         let clone = self.inner.clone();
         let service = std::mem::replace(&mut self.inner, clone);
@@ -116,7 +120,7 @@ impl JsonLayer {
             rule.pointers().next().is_some() && self.guard.choice.has(&rule.name)
         };
         let mut asking = rules.rules.iter().filter(asks).peekable();
-        if asking.peek().is_none() || !self.guard.is_on() || !is_json(request.headers()) {
+        if asking.peek().is_none() || !self.guard.is_on() {
             return Vec::new();
         }
         let facets = Facets::new(request, &shared.finder);

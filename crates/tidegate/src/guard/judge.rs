@@ -17,10 +17,12 @@ use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::key::Key;
 use crate::limiter::Check;
+use crate::sampler::Sampler;
 use crate::store::memory;
 use bytes::Bytes;
 use http::Response;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// One snapshot of the rules, judging one request.
@@ -42,6 +44,14 @@ impl<'a> Judge<'a> {
             let rule = &rules.rules[ask.rule];
             rule.policies.iter().map(move |policy| (rule, policy, ask))
         })
+    }
+
+    /// The key of each of those, as people and clients may see it.
+    fn keys<'b>(&self, asks: &'b [Ask]) -> SmallVec<[Cow<'b, [u8]>; 2]>
+    where
+        'a: 'b,
+    {
+        self.policies(asks).map(|(rule, _, ask)| rule.shown(&ask.key)).collect()
     }
 
     /// Decides all questions in memory, without waits.
@@ -87,15 +97,18 @@ impl<'a> Judge<'a> {
         if self.is_watched() {
             let outcome = if wait.is_zero() { Outcome::Allowed } else { Outcome::Waited };
             for ((rule, policy, ask), decision) in self.policies(asks).zip(decisions) {
-                self.tell(rule, &Record { wait, ..self.record(rule, policy, ask, decision, outcome) });
+                let key = rule.shown(&ask.key);
+                self.tell(rule, &Record { wait, ..self.record(rule, policy, &key, decision, outcome) });
             }
         }
-        let shown = |((_, policy, ask), decision): ((&Ready, &'a Policy, &'b Ask), &'b Decision)| Shown {
+        let keys = if self.shared.headers.partition_keys { self.keys(asks) } else { SmallVec::new() };
+        let shown = |(at, ((_, policy, _), decision)): (usize, ((_, &'a Policy, _), &'b Decision))| Shown {
             text: &policy.text,
             decision,
-            key: &ask.key,
+            key: keys.get(at).map_or(&[], |key| key),
         };
-        let shown: SmallVec<[Shown<'_>; 2]> = self.policies(asks).zip(decisions).map(shown).collect();
+        let shown: SmallVec<[Shown<'_>; 2]> =
+            self.policies(asks).zip(decisions).enumerate().map(shown).collect();
         let brief = Brief::of(&self.shared.headers, &shown);
         let written = if brief.is_none() { Written::of(&self.shared.headers, &shown) } else { None };
         let decided = self.shared.tells_handlers.then(|| {
@@ -130,11 +143,13 @@ impl<'a> Judge<'a> {
         decisions: &[Decision],
         protocol: Protocol,
     ) -> Box<Response<Bytes>> {
+        let keys = self.keys(asks);
         let records: SmallVec<[Record<'_>; 2]> = self
             .policies(asks)
             .zip(decisions)
-            .map(|((rule, policy, ask), decision)| {
-                self.record(rule, policy, ask, decision, Outcome::of_denied(decision))
+            .zip(&keys)
+            .map(|(((rule, policy, _), decision), key)| {
+                self.record(rule, policy, key, decision, Outcome::of_denied(decision))
             })
             .collect();
         for ((rule, ..), record) in self.policies(asks).zip(&records) {
@@ -149,7 +164,8 @@ impl<'a> Judge<'a> {
     #[cold]
     pub(super) fn stop(&self, stop: &Stop, protocol: Protocol) -> Box<Response<Bytes>> {
         let rule = stop.rule.map(|at| &self.rules.rules[at]);
-        let record = self.brief(rule, &stop.key, stop.outcome);
+        let key = rule.map_or(Cow::Borrowed(&*stop.key), |rule| rule.shown(&stop.key));
+        let record = self.brief(rule, &key, stop.outcome);
         match rule {
             Some(rule) => self.tell(rule, &record),
             None => self.tell_with(&self.shared.sampler, &record),
@@ -174,14 +190,15 @@ impl<'a> Judge<'a> {
                 (true, false) => Outcome::Waited,
                 (false, _) => Outcome::of_denied(decision),
             };
-            self.tell(rule, &Record { wait, ..self.record(rule, policy, ask, decision, outcome) });
+            let key = rule.shown(&ask.key);
+            self.tell(rule, &Record { wait, ..self.record(rule, policy, &key, decision, outcome) });
         }
     }
 
     /// Records that a rule was not asked, or what one that only watches thinks of it.
     pub(super) fn pass(&self, rule: &Ready, key: &[u8], outcome: Outcome) {
         if self.is_watched() || outcome.is_refusal() {
-            self.tell(rule, &self.brief(Some(rule), key, outcome));
+            self.tell(rule, &self.brief(Some(rule), &rule.shown(key), outcome));
         }
     }
 
@@ -195,7 +212,7 @@ impl<'a> Judge<'a> {
         self.tell_with(&rule.sampler, record);
     }
 
-    fn tell_with(&self, sampler: &observe::Sampler, record: &Record<'_>) {
+    fn tell_with(&self, sampler: &Sampler, record: &Record<'_>) {
         if let Some(observer) = &self.shared.observer {
             observer.verdict(record);
         }
@@ -215,14 +232,14 @@ impl<'a> Judge<'a> {
         &self,
         rule: &'b Ready,
         policy: &'b Policy,
-        ask: &'b Ask,
+        key: &'b [u8],
         decision: &Decision,
         outcome: Outcome,
     ) -> Record<'b> {
         Record {
             rule: &rule.name,
             policy: &policy.name,
-            key: Some(Key::new(&ask.key)),
+            key: Some(Key::new(key)),
             limit: Some(&policy.limit),
             decision: Some(*decision),
             outcome,

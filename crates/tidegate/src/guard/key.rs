@@ -27,10 +27,10 @@ use std::sync::Arc;
 /// |---|---|---|
 /// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
 /// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
-/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=k1` |
+/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d` |
 /// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
 /// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
-/// | `cookie:session` | a cookie that stands there once | `cookie:session=s1` |
+/// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82ee` |
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
 /// | `route` | the method and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
 /// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](super::JsonLayer) | `json:/order/goodsId=7` |
@@ -41,6 +41,11 @@ use std::sync::Arc;
 /// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
 /// bits of it); an empty one, one above 4096 bytes, and one that stands there twice count
 /// as missing. What happens then is the rule's [`Missing`](super::Missing).
+///
+/// Values of headers and cookies are shown by the beginning of their SHA-256; the store's
+/// key has them as they are (`header:x-api-key=k1`). [`Rule::show_whole_keys`] shows them.
+///
+/// [`Rule::show_whole_keys`]: super::Rule::show_whole_keys
 #[derive(Clone, Debug)]
 pub struct KeyExpr {
     pub(super) alternatives: Vec<Vec<Part>>,
@@ -77,8 +82,10 @@ impl KeyExpr {
     ///
     /// // the tenant is the first label of the host's name
     /// let tenant = KeyExpr::from_fn("tenant", |facets| {
-    ///     let host = facets.headers().get("host")?.to_str().ok()?;
-    ///     host.split('.').next().map(str::to_string)
+    ///     // HTTP/2 says it in the URI, HTTP/1 in a header
+    ///     let header = || facets.headers().get("host")?.to_str().ok();
+    ///     let host = facets.uri().host().or_else(header)?;
+    ///     host.split('.').next().map(str::to_ascii_lowercase)
     /// })?;
     /// let key = tenant.and("user".parse()?);
     /// assert_eq!(key.to_string(), "fn:tenant + user");

@@ -5,6 +5,7 @@
 //! bytes can be split in one way only. Nothing is allocated for keys up to 96 bytes.
 
 use super::facets::Facets;
+use super::json_fields::Field;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
 use super::text::{self, PartText};
@@ -53,7 +54,8 @@ fn hash_any(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, meter: &Me
     write(expr, facets, route, &mut key).then(|| meter.hash(&key))
 }
 
-/// What one part says, for a cost.
+/// What one part says, for a cost: none if it says nothing, an error if it is no number,
+/// stands there twice or was not read. Whoever sends that is not to pay the least.
 pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>> {
     let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).ok_or(());
     match part {
@@ -65,13 +67,18 @@ pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>
         }
         Part::Query(name) => {
             let query = facets.uri().query()?;
-            match text::parameter(query, name) {
-                Some(value) => Some(read(&value)),
-                // Twice there, or not read because it is too long: not a number either.
-                None => (query.len() > text::READ_MAX || query.contains(&**name)).then_some(Err(())),
+            if query.len() > text::READ_MAX {
+                return Some(Err(()));
             }
+            let mut values = text::parameters(query, name);
+            let first = values.next()?;
+            Some(if values.next().is_some() { Err(()) } else { read(&first) })
         }
-        Part::Json(pointer) => facets.json(pointer).map(|text| read(text.as_bytes())),
+        Part::Json(pointer) => match facets.json(pointer) {
+            Field::Missing => None,
+            Field::Text(text) => Some(read(text.as_bytes())),
+            Field::Unclear => Some(Err(())),
+        },
         _ => None,
     }
 }
@@ -127,7 +134,7 @@ fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut K
             value(key, pattern.as_bytes())
         }
         Part::Json(pointer) => {
-            let found = facets.json(pointer)?;
+            let Field::Text(found) = facets.json(pointer) else { return None };
             named(key, b"json:", pointer);
             value(key, found.as_bytes())
         }

@@ -85,7 +85,7 @@ macro_rules! run {
     ($inner:expr, $request:ident, $passage:ident) => {{
         let Passage { brief, caller: Caller { client, mut user }, mut more } = $passage;
         if let Some(decided) = more.as_mut().and_then(|more| more.decided.take()) {
-            $request.extensions_mut().insert(decided);
+            decided.add_to($request.extensions_mut());
         }
         let lent = Lent::known(client, &mut user);
         let future = $inner.call($request);

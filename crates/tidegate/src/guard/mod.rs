@@ -52,6 +52,7 @@ mod rules;
 
 mod key;
 mod key_bytes;
+mod key_shown;
 mod key_text;
 mod key_write;
 

@@ -6,7 +6,7 @@
 
 use super::record::Record;
 use crate::clock::Timestamp;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sampler::Sampler;
 use tracing::Level;
 
 /// Told about every verdict: where metrics are counted.
@@ -36,32 +36,6 @@ pub trait Observer: Send + Sync + 'static {
     }
 }
 
-/// Lets a few in each second through, and counts the others.
-#[derive(Debug, Default)]
-pub(super) struct Sampler {
-    /// The second in the upper half, how many came in it in the lower.
-    seen: AtomicU64,
-    suppressed: AtomicU64,
-}
-
-impl Sampler {
-    /// How many were suppressed before, if this one is let through.
-    pub(super) fn admit(&self, now: Timestamp, each_second: u32) -> Option<u64> {
-        let second = now.as_micros() / 1_000_000;
-        let count = |seen: u64| {
-            let count = if seen >> 32 == second { seen & 0xffff_ffff } else { 0 };
-            (count < u64::from(each_second)).then_some((second << 32) | (count + 1))
-        };
-        match self.seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
-            Ok(_) => Some(self.suppressed.swap(0, Ordering::Relaxed)),
-            Err(_) => {
-                self.suppressed.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
-    }
-}
-
 /// One line of the log: what every line says, and what this one adds.
 macro_rules! event_line {
     ($level:ident, $record:ident, $($name:ident = $value:expr),*) => {
@@ -72,6 +46,7 @@ macro_rules! event_line {
             key = $record.key.map(tracing::field::display),
             outcome = $record.outcome.as_str(),
             shadow = $record.is_shadow,
+            limit = $record.limit.map(tracing::field::display),
             remaining = $record.decision.map(|decision| decision.remaining()),
             degraded = $record.is_degraded(),
             $($name = $value,)*
@@ -112,22 +87,4 @@ pub(super) fn log_refused(
         retry_after_ms = retry_after.map(|after| after.as_millis() as u64),
         suppressed = suppressed
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_few_each_second_and_the_others_are_counted() {
-        let sampler = Sampler::default();
-        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-        assert_eq!(sampler.admit(at(5), 2), Some(0));
-        assert_eq!(sampler.admit(at(5), 2), Some(0));
-        for _ in 0..7 {
-            assert_eq!(sampler.admit(at(5), 2), None);
-        }
-        assert_eq!(sampler.admit(at(6), 2), Some(7));
-        assert_eq!(sampler.admit(at(6), 0), None);
-    }
 }

@@ -17,7 +17,8 @@ pub enum Outcome {
     Waited,
     /// Refused: the allowance is used up.
     Denied,
-    /// Refused: the store did not answer, and the rule denies then.
+    /// Refused, and not by the client's fault: the store did not answer or has no room for
+    /// another key, and the rule denies then.
     Unavailable,
     /// This rule would have let it through, another one refused: nothing was charged.
     NotCharged,
@@ -58,7 +59,8 @@ impl Outcome {
 
     pub(super) fn of_denied(decision: &Decision) -> Self {
         match decision.denial() {
-            Some(Denial::Unavailable(_)) => Self::Unavailable,
+            Some(Denial::Unavailable(_) | Denial::Full) => Self::Unavailable,
+            Some(Denial::Unidentified) => Self::Incomplete,
             Some(_) => Self::Denied,
             None => Self::NotCharged,
         }
@@ -100,7 +102,8 @@ impl<'a> Record<'a> {
         self.policy
     }
 
-    /// The key, where it was found.
+    /// The key, where it was found, as people may see it: values of headers and cookies by
+    /// their digest, unless the rule [shows them](super::Rule::show_whole_keys).
     pub fn key(&self) -> Option<Key<'a>> {
         self.key
     }

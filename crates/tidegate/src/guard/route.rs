@@ -59,7 +59,7 @@ impl Route {
 
     #[inline]
     pub(super) fn is_for(&self, method: &Method, path: &str) -> bool {
-        self.method.as_ref().is_none_or(|own| own == method) && self.fits(path)
+        self.method.as_ref().is_none_or(|own| own == method || is_head_of(own, method)) && self.fits(path)
     }
 
     fn fits(&self, path: &str) -> bool {
@@ -85,6 +85,11 @@ impl Route {
         }
         true
     }
+}
+
+/// Routers call what is there for GET, when HEAD is asked: it costs them the same.
+fn is_head_of(own: &Method, method: &Method) -> bool {
+    *own == Method::GET && *method == Method::HEAD
 }
 
 #[inline]

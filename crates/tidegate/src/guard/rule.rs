@@ -37,6 +37,7 @@ pub struct Rule {
     pub(super) cost: Cost,
     pub(super) missing: Missing,
     pub(super) is_shadow: bool,
+    pub(super) shows_whole_keys: bool,
     pub(super) allow: Listed,
     pub(super) deny: Listed,
     pub(super) options: Options,
@@ -85,6 +86,7 @@ impl Rule {
             cost: Cost::Units(1),
             missing: Missing::default(),
             is_shadow: false,
+            shows_whole_keys: false,
             allow: Listed::default(),
             deny: Listed::default(),
             options: Options::new(),
@@ -99,7 +101,8 @@ impl Rule {
     }
 
     /// Applies to requests of this method (any, if none is said) and pattern, as in
-    /// `POST /goods/{id}/order` or `/files/{*rest}`. Said several times, any of them.
+    /// `POST /goods/{id}/order` or `/files/{*rest}`. `GET` means `HEAD` too, as routers
+    /// answer it with the handler of GET. Said several times, any of them.
     pub fn on(mut self, pattern: &str) -> Self {
         self.on.push(pattern.into());
         self
@@ -124,7 +127,9 @@ impl Rule {
     }
 
     /// A request costs what this part of it says (`header:…`, `query:…` or `json:…`), from
-    /// 1 to `max`. Without it, 1; if it is not a number, `max`.
+    /// 1 to `max`. Without it, 1. If it is not a number, stands there twice, or could not be
+    /// read (a query or body that is too long, a body that is not JSON, no
+    /// [`JsonLayer`](super::JsonLayer)), `max`.
     pub fn cost_from(mut self, part: &str, max: u64) -> Self {
         self.cost = Cost::Part { text: part.into(), max };
         self
@@ -144,6 +149,14 @@ impl Rule {
         self
     }
 
+    /// Shows values of headers and cookies as they are, in logs, to observers and to clients.
+    /// Unless said, only the beginning of their SHA-256 is shown
+    /// (`header:x-api-key=#3f9a2c41d07e`), as they are mostly secrets of the client.
+    pub fn show_whole_keys(mut self) -> Self {
+        self.shows_whole_keys = true;
+        self
+    }
+
     /// The rule does not apply to clients in these networks. A network that is narrower
     /// than what a client is counted by (an IPv6 address, a /64) means that client.
     pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
@@ -151,7 +164,8 @@ impl Rule {
         self
     }
 
-    /// The rule does not apply to these keys, written as they are shown (`user:42`).
+    /// The rule does not apply to these keys, written as they are shown (`user:42`), values
+    /// of headers and cookies whole.
     pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.allow.keys.extend(keys.into_iter().map(Into::into));
         self

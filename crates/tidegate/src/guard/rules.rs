@@ -7,16 +7,17 @@ use super::error::GuardError;
 use super::facets::Facets;
 use super::fields::PolicyText;
 use super::key::{KeyExpr, Part};
-use super::key_write;
 use super::list::List;
-use super::observe::Sampler;
 use super::route::Route;
 use super::rule::{Cost, CostOf, Listed, Missing, Rule};
+use super::{key_shown, key_write};
 use crate::ask::Side;
 use crate::gate::Gate;
 use crate::limiter::{Limiter, Options};
+use crate::sampler::Sampler;
 use crate::{Algorithm, Limit};
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -36,6 +37,8 @@ pub(super) struct Ready {
     pub(super) shared_key: Box<[u8]>,
     cost: ReadyCost,
     pub(super) is_shadow: bool,
+    /// True if parts of its keys are not shown.
+    pub(super) has_secrets: bool,
     pub(super) allow: List,
     pub(super) deny: List,
     pub(super) sampler: Arc<Sampler>,
@@ -88,6 +91,11 @@ impl Ready {
         }
     }
 
+    /// A key as people and clients may see it.
+    pub(super) fn shown<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        if self.has_secrets { key_shown::without_secrets(key).into() } else { key.into() }
+    }
+
     /// The JSON pointers that it asks for.
     pub(super) fn pointers(&self) -> impl Iterator<Item = &str> {
         let cost = match &self.cost {
@@ -99,6 +107,11 @@ impl Ready {
 }
 
 impl RuleSet {
+    /// True if there is a rule of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.rules.iter().any(|rule| *rule.name == *name)
+    }
+
     /// The text of the policy of this name.
     pub(super) fn policy(&self, name: &str) -> Option<&PolicyText> {
         self.policies().find(|policy| *policy.name == *name).map(|policy| &policy.text)
@@ -146,6 +159,7 @@ struct Draft {
     missing: Missing,
     cost: ReadyCost,
     is_shadow: bool,
+    shows_whole_keys: bool,
     allow: List,
     deny: List,
     options: Options,
@@ -157,7 +171,8 @@ const LIMITS_MAX: usize = 8;
 
 impl Draft {
     fn new(rule: Rule) -> Result<Self, GuardError> {
-        let Rule { name, limits, on, key, cost, missing, is_shadow, allow, deny, options } = rule;
+        let Rule { name, limits, on, key, cost, missing, is_shadow, shows_whole_keys, allow, deny, options } =
+            rule;
         let is_part = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
             let what = "a name is 1 to 60 letters, digits or any of `._-:/`; write for example `checkout`";
@@ -184,7 +199,19 @@ impl Draft {
         };
         let cost = cost_of(cost).map_err(|what| of(&what))?;
         let (allow, deny) = (list(&allow).map_err(|what| of(&what))?, list(&deny).map_err(|what| of(&what))?);
-        Ok(Self { limits, routes, key, missing, cost, is_shadow, allow, deny, options, name })
+        Ok(Self {
+            limits,
+            routes,
+            key,
+            missing,
+            cost,
+            is_shadow,
+            shows_whole_keys,
+            allow,
+            deny,
+            options,
+            name,
+        })
     }
 
     fn define(self, old: Option<&RuleSet>, undo: &mut Undo<'_>) -> Result<Ready, GuardError> {
@@ -206,6 +233,7 @@ impl Draft {
         Ok(Ready {
             is_instant,
             is_simple: is_instant && policies.len() == 1 && !self.is_shadow && !has_lists,
+            has_secrets: !self.shows_whole_keys && key_shown::has_secrets(&self.key),
             shared_key: format!("(no {})", self.key).into_bytes().into(),
             sampler: before.map(|rule| rule.sampler.clone()).unwrap_or_default(),
             name: self.name.into(),

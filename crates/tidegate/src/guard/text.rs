@@ -80,13 +80,18 @@ pub(super) fn parameter<'a>(query: &'a str, name: &str) -> Option<Value<'a>> {
     if query.len() > READ_MAX {
         return None;
     }
+    only(parameters(query, name))
+}
+
+/// All values of a query parameter.
+pub(super) fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Value<'a>> {
     let value = |pair: &'a [u8]| {
         let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
         let is_it = *decoded(&pair[..at], PartText::Query) == *name.as_bytes();
         is_it.then(|| pair.get(at + 1..).unwrap_or_default())
     };
     let pairs = query.as_bytes().split(|byte| *byte == b'&');
-    only(pairs.filter_map(value)).map(|raw| decoded(raw, PartText::Query))
+    pairs.filter_map(value).map(|raw| decoded(raw, PartText::Query))
 }
 
 /// The one value of a cookie; none if it stands there twice.

@@ -6,20 +6,24 @@
 mod key;
 mod path;
 mod refused;
+mod told;
 
 pub use key::{AsClient, KeyPart, KeyText, Known, Missing, Shown, UserId};
 pub use path::{deferred_function, deferred_method};
 pub use refused::{Cost, OfRefusal, Refused, otherwise, when_again};
+pub use told::{AlreadyObserved, CallObserver, observe_calls};
 
 use crate::gate::{Gate, GateError, Handle};
 use crate::limiter::{Check, Limiter};
 use crate::permit::Permit;
 use crate::refusal::Refusal;
+use crate::sampler::Sampler;
 use crate::verdict::Verdict;
-use crate::{Algorithm, Decision, Limit};
+use crate::{Decision, Limit};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// One limit of one function, as a static beside it.
 pub struct Site {
@@ -29,6 +33,8 @@ pub struct Site {
     gate: OnceLock<Gate>,
     /// The same, where every call has the same key.
     handle: OnceLock<Handle>,
+    /// Of the lines about its refusals.
+    sampler: Sampler,
 }
 
 /// What the attribute says.
@@ -61,7 +67,13 @@ struct Resolved {
 impl Site {
     /// Nothing is looked up before the first call.
     pub const fn new(text: Text) -> Self {
-        Self { text, resolved: OnceLock::new(), gate: OnceLock::new(), handle: OnceLock::new() }
+        Self {
+            text,
+            resolved: OnceLock::new(),
+            gate: OnceLock::new(),
+            handle: OnceLock::new(),
+            sampler: Sampler::new(),
+        }
     }
 
     /// The beginning of a key, of one part or of several.
@@ -89,7 +101,7 @@ impl Site {
     #[inline]
     pub fn check(&self, limiter: Option<&Limiter>, key: &KeyText, cost: u64) -> Result<(), Refusal> {
         let gate = self.gate_in(limiter);
-        key.identified(&gate)?;
+        self.identified(key, &gate)?;
         self.told(&gate, || key.as_bytes(), gate.check_cost(key.as_bytes(), cost))
     }
 
@@ -102,7 +114,7 @@ impl Site {
         cost: u64,
     ) -> Result<(), Refusal> {
         let gate = self.gate_in(limiter);
-        key.identified(&gate)?;
+        self.identified(key, &gate)?;
         let decision = gate.check_cost_async(key.as_bytes(), cost).await;
         self.told(&gate, || key.as_bytes(), decision)
     }
@@ -114,7 +126,18 @@ impl Site {
         key: impl FnOnce() -> &'k [u8],
         decision: Decision,
     ) -> Result<(), Refusal> {
-        if decision.is_allowed() { Ok(()) } else { Err(Refusal::new(gate, key(), decision)) }
+        if !decision.is_allowed() {
+            return Err(told::refused(self, gate, Refusal::new(gate, key(), decision)));
+        }
+        if told::is_watched() {
+            told::allowed(gate, key(), &decision, Duration::ZERO);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn identified(&self, key: &KeyText, gate: &Gate) -> Result<(), Refusal> {
+        key.identified(gate).map_err(|refusal| told::refused(self, gate, refusal))
     }
 
     fn fixed(&self) -> &[u8] {
@@ -222,89 +245,65 @@ impl<'a> Asks<'a> {
     /// Decides now.
     pub fn check(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        self.limiter.check(&self.checks()).into_permit()
+        self.told(self.limiter.check(&self.checks()))
     }
 
     /// [`check`](Self::check) for async code.
     pub async fn check_async(self) -> Result<Permit, Refusal> {
         self.identified()?;
         let verdict = self.limiter.check_async(&self.checks());
-        verdict.await.into_permit()
+        self.told(verdict.await)
     }
 
     /// Takes places and units now or not at all, whatever wait is in force by now.
     pub fn take(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        if !self.a_rate_waits() {
-            let permit = self.limiter.reserve(&self.checks()).into_permit()?;
-            if permit.wait().is_zero() {
-                return Ok(permit);
-            }
-            // The limit was changed just now.
-            permit.cancel();
-        }
-        let [places, rates] = self.places_and_rates();
-        let held = self.limiter.reserve(&places).into_permit()?;
-        Ok(self.limiter.check(&rates).into_permit()?.join(held))
+        self.told(self.limiter.take(&self.checks()))
     }
 
     /// [`take`](Self::take) for async code.
     pub async fn take_async(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        if !self.a_rate_waits() {
-            let verdict = self.limiter.reserve_async(&self.checks());
-            let permit = verdict.await.into_permit()?;
-            if permit.wait().is_zero() {
-                return Ok(permit);
-            }
-            permit.cancel();
-        }
-        let [places, rates] = self.places_and_rates();
-        let held = self.limiter.reserve_async(&places).await.into_permit()?;
-        Ok(self.limiter.check_async(&rates).await.into_permit()?.join(held))
-    }
-
-    /// True if a reservation may start later: the limit in force is not what the function
-    /// says. Then rates are checked, after the places. A later start that was reserved and
-    /// cancelled would not always come back, and a crowd that is refused would use up all
-    /// of them.
-    fn a_rate_waits(&self) -> bool {
-        self.gates.iter().any(|gate| !holds(gate) && gate.limit().can_wait())
-    }
-
-    fn places_and_rates(&self) -> [Checks<'_>; 2] {
-        let checks = |places: bool| {
-            let all = self.checks().into_iter().zip(&self.gates);
-            all.filter(|(_, gate)| holds(gate) == places).map(|(check, _)| check).collect()
-        };
-        [checks(true), checks(false)]
+        let verdict = self.limiter.take_async(&self.checks());
+        self.told(verdict.await)
     }
 
     /// Waits on this thread.
     pub fn block(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        self.limiter.acquire(&self.checks()).blocking().into_permit()
+        self.told(self.limiter.acquire(&self.checks()).blocking())
     }
 
     /// Waits, under any executor.
     pub async fn acquire(self) -> Result<Permit, Refusal> {
         self.identified()?;
         let acquire = self.limiter.acquire(&self.checks());
-        let verdict: Verdict = acquire.await;
-        verdict.into_permit()
+        self.told(acquire.await)
     }
 
     fn identified(&self) -> Result<(), Refusal> {
-        self.asks.iter().zip(&self.gates).try_for_each(|(ask, gate)| ask.key.identified(gate))
+        self.asks.iter().zip(&self.gates).try_for_each(|(ask, gate)| ask.site.identified(ask.key, gate))
+    }
+
+    /// The permit, or the refusal as its limit tells it.
+    fn told(&self, verdict: Verdict) -> Result<Permit, Refusal> {
+        if verdict.is_allowed() && told::is_watched() {
+            let wait = verdict.waited();
+            for ((ask, gate), decision) in self.asks.iter().zip(&self.gates).zip(verdict.decisions()) {
+                told::allowed(gate, ask.key.as_bytes(), decision, wait);
+            }
+        }
+        verdict.into_permit().map_err(|refusal| {
+            let binds = |(_, gate): &(_, &Gate)| gate.name() == refusal.gate();
+            match self.asks.iter().zip(&self.gates).find(binds) {
+                Some((ask, gate)) => told::refused(ask.site, gate, refusal),
+                None => refusal,
+            }
+        })
     }
 
     fn checks(&self) -> Checks<'_> {
         let check = |(ask, gate): (&'a Ask<'a>, _)| Check::new(gate, ask.key.as_bytes()).cost(ask.cost);
         self.asks.iter().zip(&self.gates).map(check).collect()
     }
-}
-
-/// A gate stays what it is: no change makes a rate of places.
-fn holds(gate: &Gate) -> bool {
-    matches!(gate.limit().algorithm(), Algorithm::Concurrency { .. })
 }

@@ -7,6 +7,7 @@ use http_body_util::Full;
 use sfv::{BareItem, List, ListEntry, Parser};
 use std::convert::Infallible;
 use tidegate::guard::{Headers, Refused, Rule};
+use tidegate::{Options, Overflow};
 use tower::{Layer, Service, service_fn};
 
 #[test]
@@ -201,4 +202,29 @@ fn of_two_refusals_the_later_one_counts() {
     assert_eq!(refused.header("retry-after"), Some("3600"));
     assert_eq!(refused.json()["violated-policies"], serde_json::json!(["slow", "fast"]));
     assert!(refused.detail().starts_with("denied by `slow`"));
+}
+
+#[test]
+fn a_time_that_is_known_is_told_beside_one_that_nobody_knows() {
+    let (guard, _) = build(|guard| {
+        guard.rule(Rule::new("places", "1 concurrent").by("'x'")).rule(Rule::new("rate", "1/h").by("'x'"))
+    });
+    let held = now(shop(&guard).call(get("/"))).unwrap();
+    let refused = ask(&guard, get("/"));
+    assert_eq!(refused.header("retry-after"), Some("3600"));
+    assert!(refused.detail().starts_with("denied by `rate`"), "{}", refused.detail());
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["places", "rate"]));
+    drop(held);
+}
+
+#[test]
+fn a_store_that_is_full_is_not_the_clients_fault() {
+    let options = Options::new().max_keys(1).overflow(Overflow::Refuse);
+    let (guard, _) = guard_of(Rule::new("x", "5/h").by("user").options(options));
+    let refused = (0..10_000).map(|user| ask(&guard, by(&user.to_string(), get("/"))));
+    let refused = refused.into_iter().find(|answer| answer.status != 200).unwrap();
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, None));
+    let kind = refused.json()["type"].as_str().unwrap().to_string();
+    assert!(kind.ends_with("#temporary-reduced-capacity"), "{kind}");
+    assert!(refused.detail().ends_with("no room for another key"), "{}", refused.detail());
 }

@@ -82,6 +82,40 @@ fn a_handler_sees_what_was_decided_and_who_calls() {
     assert_eq!(call(&open, get("/")).status(), 500, "nobody guards it");
 }
 
+#[test]
+fn a_handler_that_wants_to_know_is_served_while_the_guard_is_off() {
+    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "1/h").by("'all'")).tell_handlers());
+    async fn handler(decided: Decided) -> String {
+        format!("{:?} left, {} asked", decided.remaining(), decided.policies().count())
+    }
+    let app: Router = Router::new().route("/", on_get(handler)).layer(guard.layer());
+    guard.switch_off();
+    for _ in 0..3 {
+        assert_eq!(text(call(&app, get("/"))), "None left, 0 asked");
+    }
+    guard.switch_on();
+    assert_eq!(text(call(&app, get("/"))), "Some(0) left, 1 asked");
+}
+
+#[test]
+fn a_handler_behind_two_layers_sees_what_both_decided() {
+    let (guard, _) = build(|guard| {
+        guard
+            .rule(Rule::new("order", "3/h").by("'all'"))
+            .rule(Rule::new("per-user", "9/h").by("'all'"))
+            .tell_handlers()
+    });
+    async fn handler(decided: Decided) -> String {
+        let names: Vec<&str> = decided.policies().map(|(name, _)| name).collect();
+        format!("{names:?}, {:?} left", decided.remaining())
+    }
+    let order = guard.only(["order"]).unwrap();
+    let app: Router = Router::new()
+        .route("/", on_get(handler).layer(order.layer()))
+        .layer(guard.except(["order"]).unwrap().layer());
+    assert_eq!(text(call(&app, get("/"))), "[\"per-user\", \"order\"], Some(2) left");
+}
+
 #[derive(Clone)]
 struct App {
     guard: Guard,
@@ -132,4 +166,26 @@ fn json_keys_work_in_a_router() {
     assert_eq!(text(send(r#"{"id": 1}"#)), r#"{"id": 1}"#);
     assert_eq!(send(r#"{"id": 2}"#).status(), 200);
     assert_eq!(send(r#"{ "id" : 1 }"#).status(), 429);
+}
+
+#[test]
+fn inside_a_nested_router_a_rule_meets_the_path_that_is_left() {
+    let (guard, _) = build(|guard| {
+        guard
+            .rule(Rule::new("inside", "9/h").on("/goods/{id}").by("path:2"))
+            .rule(Rule::new("whole", "9/h").on("/api/goods/{id}").by("path:3"))
+            .rule(Rule::new("route", "9/h").by("route"))
+    });
+    let goods = || Router::new().route("/goods/{id}", on_get(|| async { "goods" }));
+    let policies = |app: &Router| {
+        let answer = call(app, get("/api/goods/7"));
+        answer.headers()["ratelimit-policy"].to_str().unwrap().to_string()
+    };
+    let inside: Router = Router::new().nest("/api", goods().route_layer(guard.layer()));
+    assert!(policies(&inside).starts_with("\"inside\""));
+    let outside: Router = Router::new().nest("/api", goods()).layer(guard.layer());
+    assert!(policies(&outside).starts_with("\"whole\""));
+    // The pattern that axum tells is the whole one at both places.
+    let left = |key: &str| guard.limiter().get("route").unwrap().peek(key).remaining();
+    assert_eq!(left("route:GET /api/goods/{id}"), 7);
 }

@@ -25,7 +25,7 @@ fn a_header_of_a_megabyte_is_not_a_key() {
 
 #[test]
 fn bytes_beyond_ascii_are_a_key_and_shown_escaped() {
-    let (guard, _) = guard_of(Rule::new("x", "1/h").by("header:x-k"));
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("header:x-k").show_whole_keys());
     let request = || {
         let mut request = get("/");
         request.headers_mut().insert("x-k", HeaderValue::from_bytes(b"\xff\xfe\tb").unwrap());

@@ -172,6 +172,65 @@ fn a_cost_can_come_from_the_body() {
 }
 
 #[test]
+fn a_body_whose_cost_cannot_be_read_costs_the_most() {
+    let spent = |kind: &str, body: &[u8]| {
+        let guard = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50)).0;
+        let (status, received) = send(&guard, 60, kind, Chunks::new(&[body]));
+        assert_eq!((status, received.unwrap().0.as_slice()), (200, body));
+        100 - guard.limiter().get("x").unwrap().peek("'all'").remaining()
+    };
+    let json = |body: &str| spent("application/json", body.as_bytes());
+    assert_eq!(json(r#"{"count": 7}"#), 7);
+    assert_eq!(json(r#"{"count": 70}"#), 50);
+    // It is JSON, and does not say it.
+    for lacks in ["{}", r#"{"other": 7}"#, "[7]", "7", r#"{"count": null}"#, r#"{"x": {"count": 7}}"#] {
+        assert_eq!(json(lacks), 1, "{lacks}");
+    }
+    for unclear in [
+        &format!(r#"{{"count": 7{}}}"#, " ".repeat(60)),
+        r#"{"count": 7, "count": 7}"#,
+        r#"{"count": 7, "c\u006funt": 1}"#,
+        r#"{"count": 7"#,
+        r#"{"count": 7} {}"#,
+        r#"{"count": [7]}"#,
+        r#"{"count": {}}"#,
+        r#"{"count": "many"}"#,
+        r#"{"count": -7}"#,
+    ] {
+        assert_eq!(json(unclear), 50, "{unclear}");
+    }
+    assert_eq!(spent("text/plain", br#"{"count": 7}"#), 50);
+}
+
+#[test]
+fn a_request_without_a_body_costs_one() {
+    let guard = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50)).0;
+    let shop = service_fn(|_: Request<Replay<Full<Bytes>>>| async {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("x")))
+    });
+    let mut shop = ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop);
+    assert_eq!(block_on(shop.call(get("/").map(|()| Full::default()))).unwrap().status(), 200);
+    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 99);
+}
+
+#[test]
+fn a_body_that_says_itself_that_it_is_too_long_costs_the_most() {
+    let guard = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50)).0;
+    let mut body = Chunks::new(&[br#"{"count": 7}"#]);
+    body.says_length = Some(61);
+    assert_eq!(send(&guard, 60, "application/json", body).0, 200);
+    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 50);
+}
+
+#[test]
+fn a_cost_that_nobody_reads_is_the_most() {
+    let (guard, _) = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50));
+    // Without `json_layer()`.
+    assert_eq!(ask(&guard, post("/orders")).status, 200);
+    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 50);
+}
+
+#[test]
 fn an_error_in_the_body_arrives_as_one() {
     let guard = guard();
     let mut body = Chunks::new(&[&ORDER[..5]]);

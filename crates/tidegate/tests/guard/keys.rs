@@ -19,7 +19,7 @@ impl Observer for Keys {
 fn keys<B>(rule: Rule, requests: impl IntoIterator<Item = Request<B>>) -> Vec<Option<Vec<u8>>> {
     let (limiter, _) = limiter();
     let seen = Keys::default();
-    let rule = rule.missing(Missing::Skip);
+    let rule = rule.missing(Missing::Skip).show_whole_keys();
     let guard = Guard::new(&limiter).rule(rule).observer(seen.clone()).build().unwrap();
     for request in requests {
         ask(&guard, request);

@@ -116,6 +116,26 @@ fn a_wait_is_told_with_the_time_it_took() {
     assert_eq!(*times.0.lock().unwrap(), [(0, 0), (10_000, 10_500)]);
 }
 
+#[test]
+fn a_wait_for_a_place_is_told_as_one() {
+    let (guard, clock, told) = watched([Rule::new("x", "1 concurrent queue 1 wait 5s").by("'x'")]);
+    let mut shop = shop(&guard);
+    let first = now(tower::Service::call(&mut shop, get("/"))).unwrap();
+    let mut second = std::pin::pin!(tower::Service::call(&mut shop, get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    clock.advance(ms(1_500));
+    drop(first);
+    assert!(poll_once(second).is_ready());
+    let limit = "1 concurrent queue 1 wait 5s, 0 left";
+    assert_eq!(
+        told.take(),
+        [
+            format!("[allowed] allowed by `x` for 'x': {limit}"),
+            format!("[waited] allowed by `x` for 'x' after 1.5 s: {limit}"),
+        ]
+    );
+}
+
 /// Writes what is logged for guards into lines.
 #[derive(Clone)]
 struct Log {
@@ -185,6 +205,7 @@ fn refusals_are_logged_a_few_each_second_and_the_others_counted() {
         "key=user:42",
         "outcome=\"denied\"",
         "shadow=false",
+        "limit=1/h",
         "remaining=0",
         "retry_after_ms=3600000",
         "degraded=false",
@@ -202,6 +223,76 @@ fn what_is_let_through_is_logged_only_to_those_who_want_it_all() {
     let lines = logged(Level::TRACE, || drop(ask(&guard, by("bob", get("/")))));
     assert_eq!(lines.len(), 1);
     assert!(lines[0].contains("TRACE message=allowed by `x` for user:bob: 1/h, 0 left"), "{}", lines[0]);
+}
+
+/// The first 12 digits of the SHA-256 of `k-secret`, as `sha256sum` shows them.
+const DIGEST: &str = "a9d47e48fea8";
+
+#[test]
+fn what_clients_keep_secret_is_shown_by_its_digest() {
+    let rule = Rule::new("x", "1/h").by("user + header:x-api-key + cookie:session + path:1");
+    let (guard, _, told) = watched([rule]);
+    let request = |secret: &str| {
+        let cookie = format!("session={secret}");
+        by("42", with("x-api-key", secret, with("cookie", &cookie, get("/goods"))))
+    };
+    ask(&guard, request("k-secret"));
+    let mut refused = None;
+    let lines = logged(Level::TRACE, || refused = Some(ask(&guard, request("k-secret"))));
+    let grpc = ask(&guard, with("content-type", "application/grpc", request("k-secret")));
+    let shown = format!("user:42+header:x-api-key=#{DIGEST}+cookie:session=#{DIGEST}+path:1=goods");
+    let refused = refused.unwrap();
+    assert_eq!(refused.detail(), format!("denied by `x` for {shown}: 1/h, 0 left, free again in 1 h"));
+    assert!(grpc.header("grpc-message").unwrap().contains(DIGEST));
+    assert!(lines[0].contains(&format!(" key={shown} ")), "{}", lines[0]);
+    let told = told.take();
+    assert!(told[0].starts_with(&format!("[allowed] allowed by `x` for {shown}: ")), "{}", told[0]);
+    let all = format!("{refused:?} {grpc:?} {lines:?} {told:?}");
+    assert!(!all.contains("k-secret"), "{all}");
+
+    // The store's key is as it was: it is what keys in lists are compared with.
+    let gate = guard.limiter().get("x").unwrap();
+    let whole = "user:42+header:x-api-key=k-secret+cookie:session=k-secret+path:1=goods";
+    assert_eq!(gate.peek(whole).remaining(), 0);
+
+    // Digested is what was sent, also where the key is written otherwise.
+    for (secret, says) in [("a+b%c", "=#ce569c38c036"), (&"k".repeat(200)[..], "=#6de3c2886910")] {
+        ask(&guard, request(secret));
+        assert!(ask(&guard, request(secret)).detail().contains(says), "{says}");
+    }
+}
+
+#[test]
+fn a_rule_can_show_its_keys_whole() {
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("header:x-tenant").show_whole_keys());
+    ask(&guard, with("x-tenant", "acme", get("/")));
+    let refused = ask(&guard, with("x-tenant", "acme", get("/")));
+    assert!(refused.detail().starts_with("denied by `x` for header:x-tenant=acme: "), "{}", refused.detail());
+}
+
+#[test]
+fn a_key_on_a_deny_list_is_no_less_secret() {
+    let (guard, _) =
+        guard_of(Rule::new("x", "1/h").by("header:x-api-key").deny_keys(["header:x-api-key=k-secret"]));
+    let refused = ask(&guard, with("x-api-key", "k-secret", get("/")));
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.detail(), format!("denied by `x` for header:x-api-key=#{DIGEST}: on a deny list"));
+}
+
+#[test]
+fn a_rule_that_a_layer_was_made_for_does_not_go_in_silence() {
+    let rule = |name: &str| Rule::new(name, "1/h").by("'x'");
+    let (guard, _) = build(|guard| guard.rule(rule("order")).rule(rule("all")));
+    let order = guard.only(["order"]).unwrap();
+    let lines = logged(Level::INFO, || {
+        guard.replace([rule("orders"), rule("all")]).unwrap();
+        guard.replace([rule("orders")]).unwrap();
+    });
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert!(lines[0].starts_with("WARN message=the rule `order` is gone"), "{}", lines[0]);
+    assert_eq!(ask(&order, get("/")).header("ratelimit"), None);
+    guard.replace([rule("order")]).unwrap();
+    assert!(ask(&order, get("/")).header("ratelimit").is_some());
 }
 
 /// The common request has a short way, which nobody watches.

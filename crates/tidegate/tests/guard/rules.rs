@@ -15,6 +15,19 @@ fn a_rule_applies_where_it_says() {
 }
 
 #[test]
+fn a_rule_on_get_is_met_by_head_too() {
+    let (guard, _) = guard_of(Rule::new("goods", "2/h").on("GET /goods/{id}").by("path:2"));
+    let head = || http::Request::head("/goods/7").body(()).unwrap();
+    assert_eq!(ask(&guard, get("/goods/7")).status, 200);
+    assert_eq!(ask(&guard, head()).status, 200);
+    assert_eq!(ask(&guard, head()).status, 429);
+    assert_eq!(ask(&guard, post("/goods/7")).header("ratelimit"), None);
+
+    let (guard, _) = guard_of(Rule::new("goods", "1/h").on("HEAD /goods/{id}").by("path:2"));
+    assert_eq!(ask(&guard, get("/goods/7")).header("ratelimit"), None);
+}
+
+#[test]
 fn several_rules_are_charged_all_or_none() {
     let (guard, _) = build(|guard| {
         guard.rule(Rule::new("in-all", "10/h").by("'everyone'")).rule(Rule::new("per-user", "2/h").by("user"))
@@ -87,6 +100,9 @@ fn a_cost_comes_from_the_request_within_its_bounds() {
     assert_eq!(spent("/?count=1e1"), 10);
     assert_eq!(spent("/?count=1&count=2"), 10);
     assert_eq!(spent("/?count="), 10);
+    assert_eq!(spent("/?coun%74=3"), 3);
+    assert_eq!(spent("/?coun%74=3&coun%74=3"), 10);
+    assert_eq!(spent("/?discount=3"), 1, "another name");
 
     let (guard, _) = guard_of(Rule::new("x", "100/h").by("'all'").cost(7));
     ask(&guard, get("/"));

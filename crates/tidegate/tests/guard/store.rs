@@ -1,7 +1,8 @@
-//! A store that is away.
+//! A store elsewhere, there or away.
 
 use crate::support::*;
 use axum::response::IntoResponse;
+use testkit::servers::{RedisServer, wait_until};
 use tidegate::guard::{Guard, Rule};
 use tidegate::{Fallback, Limiter, Options, Redis, Refusal};
 
@@ -53,4 +54,28 @@ fn a_rule_that_allows_then_lets_through_up_to_its_cap() {
     assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
     assert_eq!(ask(&guard, by("bob", get("/"))).status, 200);
     assert_eq!(ask(&guard, by("eve", get("/"))).status, 503);
+}
+
+#[test]
+fn in_redis_too_a_limit_that_learned_to_wait_lets_nobody_start_early() {
+    let server = RedisServer::start();
+    let patience = std::time::Duration::from_secs(10);
+    let limiter = Limiter::builder().redis(Redis::at(&server.url()).unwrap().deadline(patience)).build();
+    let places = Rule::new("places", "2 concurrent").by("'all'");
+    let guard = Guard::new(&limiter).rule(places).rule(Rule::new("rate", "5/h").by("'all'")).build().unwrap();
+    limiter.get("rate").unwrap().change("5/h wait 10h").unwrap();
+    let free = || limiter.get("places").unwrap().peek("'all'").remaining();
+    let mut shop = shop(&guard);
+    let held = block_on(tower::Service::call(&mut shop, get("/"))).unwrap();
+    assert_eq!((held.status().as_u16(), free()), (200, 1), "a place is held");
+    for _ in 1..5 {
+        assert_eq!(ask(&guard, get("/")).status, 200);
+        wait_until("the place comes back", patience, || free() == 1);
+    }
+    let refused = ask(&guard, get("/"));
+    assert_eq!(refused.status, 429);
+    assert!(refused.header("retry-after").is_some());
+    assert_eq!(free(), 1);
+    drop(held);
+    wait_until("both places come back", patience, || free() == 2);
 }

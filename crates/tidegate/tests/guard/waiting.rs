@@ -139,3 +139,74 @@ fn a_handler_sees_how_long_it_waited() {
     assert!(poll_once(second).is_ready());
     assert_eq!(*seen.lock().unwrap(), [(ms(0), Some(0), true), (ms(10_000), Some(0), true)]);
 }
+
+/// A rate that has learned to wait since the rules were built once let requests run ahead of
+/// the start that it had promised them.
+#[test]
+fn a_limit_that_learned_to_wait_lets_nobody_start_early() {
+    let (guard, clock) = build(|guard| {
+        guard
+            .rule(Rule::new("places", "50 concurrent").by("'all'"))
+            .rule(Rule::new("rate", "5/s").by("'all'"))
+    });
+    guard.limiter().get("rate").unwrap().change("5/s wait 10s").unwrap();
+    let mut shop = shop(&guard);
+    let mut started =
+        |tries: usize| (0..tries).filter(|_| now(shop.call(get("/"))).unwrap().status() == 200).count();
+    assert_eq!(started(20), 5);
+    clock.advance(ms(1000));
+    assert_eq!(started(20), 5, "nobody who was refused has used up a start");
+    let refused = ask(&guard, get("/"));
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1")));
+    assert_eq!(guard.limiter().get("places").unwrap().peek("'all'").remaining(), 50);
+}
+
+#[test]
+fn a_wait_for_a_place_is_told() {
+    let (guard, clock) =
+        build(|guard| guard.rule(Rule::new("x", "1 concurrent queue 1 wait 5s").by("'all'")).tell_handlers());
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let handler = {
+        let seen = seen.clone();
+        tower::service_fn(move |request: http::Request<()>| {
+            seen.lock().unwrap().push(request.extensions().get::<Decided>().unwrap().wait());
+            async { Ok::<_, std::convert::Infallible>(http::Response::new(String::from("x"))) }
+        })
+    };
+    let mut service = guard.layer().layer(handler);
+    let first = now(service.call(get("/"))).unwrap();
+    let mut second = pin!(service.call(get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    clock.advance(ms(1_200));
+    drop(first);
+    assert!(poll_once(second).is_ready());
+    assert_eq!(*seen.lock().unwrap(), [ms(0), ms(1_200)]);
+}
+
+#[test]
+fn a_wait_for_a_place_and_then_for_a_rate_is_told_whole() {
+    let (guard, clock) = build(|guard| {
+        guard
+            .rule(Rule::new("places", "1 concurrent queue 1 wait 5s").by("'all'"))
+            .rule(Rule::new("rate", "1 per 2s wait 9s").by("'all'"))
+            .tell_handlers()
+    });
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let handler = {
+        let seen = seen.clone();
+        tower::service_fn(move |request: http::Request<()>| {
+            seen.lock().unwrap().push(request.extensions().get::<Decided>().unwrap().wait());
+            async { Ok::<_, std::convert::Infallible>(http::Response::new(String::from("x"))) }
+        })
+    };
+    let mut service = guard.layer().layer(handler);
+    let first = now(service.call(get("/"))).unwrap();
+    let mut second = pin!(service.call(get("/")));
+    assert!(poll_once(second.as_mut()).is_pending());
+    clock.advance(ms(500));
+    drop(first);
+    assert!(poll_once(second.as_mut()).is_pending(), "it has the place, and waits for the rate");
+    clock.advance(ms(1_500));
+    assert!(poll_once(second).is_ready());
+    assert_eq!(*seen.lock().unwrap(), [ms(0), ms(2_000)]);
+}

@@ -5,6 +5,7 @@ mod methods;
 mod process;
 mod refused;
 mod shapes;
+mod told;
 mod waiting;
 
 use std::future::Future;

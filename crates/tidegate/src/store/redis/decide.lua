@@ -693,7 +693,7 @@ local function the_rest()
     end
 
     function kind.fits(p, s, cost, mode)
-      if mode == 1 and s.waiting == 0 and s.held + cost <= p.amount then return true end
+      if (mode == 1 or mode == 3) and s.waiting == 0 and s.held + cost <= p.amount then return true end
     end
 
     function kind.apply(s, _, _, units, member)

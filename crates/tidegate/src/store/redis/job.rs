@@ -42,6 +42,7 @@ impl How {
             Self::Take(Mode::Check) => 0,
             Self::Take(Mode::Reserve) => 1,
             Self::Peek => 2,
+            Self::Take(Mode::Hold) => 3,
         }
     }
 
@@ -212,7 +213,8 @@ impl Group {
     /// What was asked may have been done, or may be done later. Rates count as spent;
     /// places would be held by nobody until their lease ends, so they are let go.
     pub(crate) fn let_go_of_places(&self) {
-        for request in self.requests.iter().filter(|request| request.how == How::Take(Mode::Reserve)) {
+        let holds = |request: &&Request| matches!(request.how, How::Take(Mode::Reserve | Mode::Hold));
+        for request in self.requests.iter().filter(holds) {
             let places = self.keys.iter().zip(&request.costs).filter(|(key, _)| key.version.is_place());
             for (at, (key, cost)) in places.enumerate() {
                 let member = member(&key.meter.core().node, request.number(at), *cost);
