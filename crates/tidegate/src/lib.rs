@@ -90,7 +90,10 @@ pub use site::{AlreadyObserved, CallObserver, observe_calls};
 #[cfg(feature = "redis")]
 pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
 pub use tidegate_limit::{Algorithm, Limit, LimitBuilder, LimitError};
+// Here and not beside the attribute: what its examples need would be built twice, once for the
+// compiler that runs it.
 #[cfg(feature = "macros")]
+#[doc = include_str!("limited.md")]
 pub use tidegate_macros::limited;
 pub use timer::Timer;
 pub use verdict::Verdict;
