@@ -21,7 +21,8 @@ pub(super) struct Crew {
     /// Taken before the gate is asked, so that a replay starts when the gate says so. There is
     /// one for each method at least: lanes that stand at their gate leave one to the others.
     pub(super) permits: Arc<Semaphore>,
-    pub(super) permits_max: u32,
+    /// One place for those that may be why their workers died.
+    pub(super) suspects: Arc<Semaphore>,
     pub(super) closing: watch::Receiver<bool>,
     pub(super) tally: Arc<Tally>,
     outcomes: mpsc::UnboundedSender<Outcome>,
@@ -48,7 +49,7 @@ impl Crew {
         let crew = Self {
             journal: journal.clone(),
             permits: Arc::new(Semaphore::new(permits)),
-            permits_max: u32::try_from(permits).unwrap_or(u32::MAX),
+            suspects: Arc::new(Semaphore::new(1)),
             plan: plan.clone(),
             until,
             methods,

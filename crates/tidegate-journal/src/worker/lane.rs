@@ -40,16 +40,19 @@ impl Turn {
         self.claimed.lapses > 0
     }
 
-    /// How many places it takes. A record that was begun and has seen two workers die has all to
-    /// itself: if it is the one that kills, it takes nobody along any more.
-    fn places(&self, crew: &Crew) -> u32 {
-        let is_alone = self.claimed.lapses > 1 && self.claimed.attempts > 0;
-        if is_alone { crew.permits_max } else { 1 }
+    /// It was begun, and two workers died. Of these one runs at a time: if it is the one that
+    /// kills, no other loses an attempt by it. It waits for nobody else, and nobody for it; who
+    /// runs beside it when it kills was not counted yet, and is next time.
+    fn is_strong_suspect(&self) -> bool {
+        self.claimed.lapses > 1 && self.claimed.attempts > 0
     }
 }
 
 /// Shorter waits are not worth stepping aside.
 const IN_LINE: Duration = Duration::from_millis(20);
+
+/// How long a suspect steps aside while another runs.
+const NEXT_SUSPECT: Duration = Duration::from_millis(50);
 
 /// Until the driver lets go of the other end. `most` records of the method are in hand at most.
 pub(super) async fn lane(
@@ -97,6 +100,7 @@ fn make_room(crew: &Crew, method: &Method, aside: &mut Aside) {
 /// What a replay holds until it has ended.
 struct Admission {
     _permit: OwnedSemaphorePermit,
+    _suspect: Option<OwnedSemaphorePermit>,
     _held: Option<Box<dyn Any + Send>>,
 }
 
@@ -147,7 +151,7 @@ async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) -> Admitted {
         },
         () = crew.closed() => return settle(End::Returned),
         () = until(turn.start_by) => return settle(End::Expired { reason: EXPIRED.to_owned() }),
-        passed = pass(crew, method, &replay, turn.places(crew)) => passed,
+        passed = pass(crew, method, &replay, &turn) => passed,
     };
     match passed {
         Passed::Yes(admission) => {
@@ -166,10 +170,15 @@ enum Passed {
 }
 
 /// Waits for a place and for the gate, which may say that it opens later, or never for this one.
-async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Passed {
-    let permits = crew.permits.clone();
-    let permit = permits.acquire_many_owned(places).await.expect("the semaphore is never closed");
-    let Some(gate) = &method.gate else { return Passed::Yes(Admission { _permit: permit, _held: None }) };
+async fn pass(crew: &Crew, method: &Method, replay: &Replay, turn: &Turn) -> Passed {
+    let suspect = match turn.is_strong_suspect().then(|| crew.suspects.clone().try_acquire_owned()) {
+        Some(Err(_)) => return Passed::NotYet(NEXT_SUSPECT),
+        Some(Ok(suspect)) => Some(suspect),
+        None => None,
+    };
+    let permit = crew.permits.clone().acquire_owned().await.expect("the semaphore is never closed");
+    let admission = |held| Passed::Yes(Admission { _permit: permit, _suspect: suspect, _held: held });
+    let Some(gate) = &method.gate else { return admission(None) };
     loop {
         // A gate that panics must not end the line, be it before or while it is awaited.
         let asked = AssertUnwindSafe(async { gate(replay.clone()).await }).catch_unwind().await;
@@ -182,7 +191,7 @@ async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Pas
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                return Passed::Yes(Admission { _permit: permit, _held: go.held });
+                return admission(go.held);
             }
             Start::Never(reason) => return Passed::Never(reason),
             Start::AskAgain(wait) if wait >= IN_LINE => return Passed::NotYet(wait),

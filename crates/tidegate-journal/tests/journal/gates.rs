@@ -161,11 +161,15 @@ async fn a_gate_that_panics_is_asked_again(place: &Place) {
 
 /// A worker whose gate lets nobody of `alice` through before it is told to.
 fn keyed(journal: &Journal, is_open: &Arc<AtomicBool>) -> Worker {
+    keyed_for(journal, is_open, Duration::from_millis(150))
+}
+
+fn keyed_for(journal: &Journal, is_open: &Arc<AtomicBool>, wait: Duration) -> Worker {
     let is_open = is_open.clone();
     worker(journal).on("ship", |(_, nth): (String, u32)| async move { Ok::<_, JobError>(nth) }).gate(
         move |replay: Replay| {
             let goes = !replay.params.contains("alice") || is_open.load(Ordering::SeqCst);
-            async move { if goes { Go::now() } else { Go::ask_again(Duration::from_millis(150)) } }
+            async move { if goes { Go::now() } else { Go::ask_again(wait) } }
         },
     )
 }

@@ -1,10 +1,10 @@
 //! Workers that stop, and leases that live for as long as they are needed.
 
-use crate::place::{Place, call, end, status, until, worker};
+use crate::place::{PATIENCE, Place, call, end, status, until, worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tidegate_journal::{Go, JobError, Status};
+use tidegate_journal::{Go, JobError, Journal, Status};
 use tokio::sync::{Notify, Semaphore};
 
 on_both! {

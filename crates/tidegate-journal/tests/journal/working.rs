@@ -4,7 +4,7 @@ use crate::place::{Crowd, Place, call, end, seen, status, until, worker};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidegate_journal::{Cancelled, Filter, Go, JobError, Page, Retried, Status};
+use tidegate_journal::{Cancelled, Filter, Go, JobError, Page, Retried, Schedule, Status};
 use tokio::sync::{Notify, Semaphore};
 
 on_both! {

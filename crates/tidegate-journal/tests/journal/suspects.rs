@@ -1,0 +1,77 @@
+//! Records whose workers died, and may be why: watched, and no burden to the others.
+
+use crate::place::{PATIENCE, Place, call, end, seen, status, worker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tidegate_journal::{Go, JobError, Journal, Status};
+use tokio::sync::{Notify, Semaphore};
+
+on_both! {
+    a_suspect_waits_for_nobody_and_holds_nobody_up,
+    suspects_run_one_at_a_time_and_let_others_of_their_method_pass,
+}
+
+/// As a record looks after two workers died that had begun it.
+const SUSPECT: &str = "UPDATE t_method_limit_log SET lapses = 2, attempts = 1";
+
+async fn a_suspect_waits_for_nobody_and_holds_nobody_up(place: &Place) {
+    let journal = place.journal().await;
+    let hour = Duration::from_secs(3_600);
+    let suspect = journal.defer(call("ship", 1).delay(hour)).await.unwrap();
+    place.sql(SUSPECT);
+    let slow = journal.defer(call("slow", 1)).await.unwrap();
+    let began = Arc::new(Notify::new());
+    let begins = began.clone();
+    let running = worker(&journal)
+        .concurrency(4)
+        .grace(Duration::ZERO)
+        .on("slow", move |_: u32| {
+            begins.notify_one();
+            async {
+                std::future::pending::<()>().await;
+                Ok::<_, JobError>(())
+            }
+        })
+        .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
+        .start();
+    began.notified().await;
+    place.age(&["next_time"], hour);
+    assert_eq!(end(&journal, &suspect).await.status, Status::Done);
+    let other = journal.defer(call("ship", 2)).await.unwrap();
+    assert_eq!(end(&journal, &other).await.status, Status::Done);
+    assert_eq!(status(&journal, &slow).await, Status::Running);
+    running.stop().await;
+}
+
+async fn suspects_run_one_at_a_time_and_let_others_of_their_method_pass(place: &Place) {
+    let journal = place.journal().await;
+    for _ in 0..3 {
+        journal.defer(call("ship", "suspect").priority(9)).await.unwrap();
+    }
+    place.sql(SUSPECT);
+    let plain = journal.defer(call("ship", "plain")).await.unwrap();
+    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let go_on = Arc::new(Semaphore::new(0));
+    let (counted, busiest, goes_on) = (inside.clone(), most.clone(), go_on.clone());
+    let running = worker(&journal)
+        .on("ship", move |kind: String| {
+            let (inside, most, go_on) = (counted.clone(), busiest.clone(), goes_on.clone());
+            async move {
+                if kind == "suspect" {
+                    most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    go_on.acquire().await.unwrap().forget();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+                Ok::<_, JobError>(())
+            }
+        })
+        .start();
+    seen("one has begun", || inside.load(Ordering::SeqCst) > 0).await;
+    assert_eq!(end(&journal, &plain).await.status, Status::Done);
+    go_on.add_permits(3);
+    seen("all are done", || running.stats().total.done == 4).await;
+    running.stop().await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert_eq!(place.count("status = 1 AND attempts = 2 AND lapses = 0"), 3);
+}
