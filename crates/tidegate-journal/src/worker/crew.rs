@@ -18,9 +18,8 @@ pub(super) struct Crew {
     pub(super) until: Until,
     pub(super) methods: Vec<Arc<Method>>,
     pub(super) held: Held,
-    /// Taken before the gate is asked, so that a replay starts when the gate says so. There is
-    /// one for each method at least: lanes that stand at their gate leave one to the others.
-    pub(super) permits: Arc<Semaphore>,
+    /// The places that any method may take, beside the one that each has of its own.
+    pub(super) shared: Arc<Semaphore>,
     /// One place for those that may be why their workers died.
     pub(super) suspects: Arc<Semaphore>,
     pub(super) closing: watch::Receiver<bool>,
@@ -45,10 +44,10 @@ impl Crew {
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Outcome>) {
         // What waits here is held, and what is held is bounded.
         let (outcomes, entered) = mpsc::unbounded_channel();
-        let permits = plan.concurrency.max(methods.len());
+        let shared = plan.concurrency.saturating_sub(methods.len());
         let crew = Self {
             journal: journal.clone(),
-            permits: Arc::new(Semaphore::new(permits)),
+            shared: Arc::new(Semaphore::new(shared)),
             suspects: Arc::new(Semaphore::new(1)),
             plan: plan.clone(),
             until,

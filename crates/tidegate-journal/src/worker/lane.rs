@@ -10,6 +10,7 @@ use super::drive::Until;
 use super::gate::{Go, Start};
 use super::handler::{Finished, JobError, Replay};
 use super::held::{Stop, Why};
+use super::places::Places;
 use crate::backend::{Claimed, EXPIRED, End};
 use crate::clock::instant;
 use futures_util::FutureExt as _;
@@ -61,11 +62,12 @@ pub(super) async fn lane(
     mut turns: mpsc::UnboundedReceiver<Turn>,
     most: u32,
 ) {
+    let places = Places::beside(&crew.shared);
     let mut aside = Aside::of(most);
     loop {
         // One of those aside and one of the others by turns: neither waits for all of the other.
         if let Some(turn) = aside.take_due()
-            && let Admitted::Later(turn, wait) = admit(&crew, &method, turn).await
+            && let Admitted::Later(turn, wait) = admit(&crew, &method, &places, turn).await
         {
             aside.add(turn, wait);
         }
@@ -73,7 +75,7 @@ pub(super) async fn lane(
             biased;
             turn = turns.recv() => match turn {
                 None => break,
-                Some(turn) => match admit(&crew, &method, turn).await {
+                Some(turn) => match admit(&crew, &method, &places, turn).await {
                     Admitted::Later(turn, wait) => aside.add(turn, wait),
                     Admitted::Started => aside.found(),
                     Admitted::Ended => {}
@@ -99,7 +101,7 @@ fn make_room(crew: &Crew, method: &Method, aside: &mut Aside) {
 
 /// What a replay holds until it has ended.
 struct Admission {
-    _permit: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
     _suspect: Option<OwnedSemaphorePermit>,
     _held: Option<Box<dyn Any + Send>>,
 }
@@ -122,7 +124,7 @@ enum Admitted {
     Later(Turn, Duration),
 }
 
-async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) -> Admitted {
+async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, places: &Places, turn: Turn) -> Admitted {
     let lease = turn.claimed.lease.clone();
     let settle = |end| {
         crew.settle(&method.name, lease.clone(), end, false);
@@ -151,7 +153,7 @@ async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) -> Admitted {
         },
         () = crew.closed() => return settle(End::Returned),
         () = until(turn.start_by) => return settle(End::Expired { reason: EXPIRED.to_owned() }),
-        passed = pass(crew, method, &replay, &turn) => passed,
+        passed = pass(crew, method, places, &replay, &turn) => passed,
     };
     match passed {
         Passed::Yes(admission) => {
@@ -170,14 +172,16 @@ enum Passed {
 }
 
 /// Waits for a place and for the gate, which may say that it opens later, or never for this one.
-async fn pass(crew: &Crew, method: &Method, replay: &Replay, turn: &Turn) -> Passed {
+///
+/// A place is taken before the gate is asked, so that a replay starts when the gate says so.
+async fn pass(crew: &Crew, method: &Method, places: &Places, replay: &Replay, turn: &Turn) -> Passed {
     let suspect = match turn.is_strong_suspect().then(|| crew.suspects.clone().try_acquire_owned()) {
         Some(Err(_)) => return Passed::NotYet(NEXT_SUSPECT),
         Some(Ok(suspect)) => Some(suspect),
         None => None,
     };
-    let permit = crew.permits.clone().acquire_owned().await.expect("the semaphore is never closed");
-    let admission = |held| Passed::Yes(Admission { _permit: permit, _suspect: suspect, _held: held });
+    let place = places.take().await;
+    let admission = |held| Passed::Yes(Admission { _place: place, _suspect: suspect, _held: held });
     let Some(gate) = &method.gate else { return admission(None) };
     loop {
         // A gate that panics must not end the line, be it before or while it is awaited.

@@ -14,6 +14,7 @@ mod handler;
 mod held;
 mod lane;
 mod method;
+mod places;
 mod tidy;
 
 pub use gate::Go;
@@ -190,7 +191,9 @@ impl Worker {
         self
     }
 
-    /// How many replays run at once, in all; 64 unless said, and at least one a method.
+    /// How many replays run at once, in all; 64 unless said. One place is each method's own, so
+    /// that no other can hold it up; the rest is for all. Where there are more methods than that,
+    /// each has its own place and no more.
     #[must_use]
     pub fn concurrency(mut self, replays: usize) -> Self {
         self.plan.concurrency = replays.clamp(1, 100_000);

@@ -12,6 +12,7 @@ on_both! {
     permanent_errors_bad_parameters_and_unwritable_results_are_not_repeated,
     a_panic_counts_as_an_error_and_harms_nobody_else,
     a_poison_record_does_not_hold_others_up,
+    methods_whose_handlers_hang_hold_up_no_other,
     the_highest_priority_goes_first_then_the_oldest,
     a_method_with_many_records_does_not_starve_one_with_few,
     a_worker_leaves_methods_alone_that_it_does_not_know,
@@ -104,7 +105,7 @@ async fn a_poison_record_does_not_hold_others_up(place: &Place) {
         guids.push(journal.defer(call("ship", nth)).await.unwrap());
     }
     let running = worker(&journal)
-        .concurrency(2)
+        .concurrency(3)
         .on("ship", |n: u32| async move {
             if n == 0 {
                 std::future::pending::<()>().await;
@@ -120,6 +121,36 @@ async fn a_poison_record_does_not_hold_others_up(place: &Place) {
     assert_eq!(status(&journal, &poison).await, Status::Running);
     running.stop().await;
     assert_eq!(status(&journal, &poison).await, Status::Pending, "given back");
+}
+
+async fn methods_whose_handlers_hang_hold_up_no_other(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..20 {
+        journal.defer(call("ship", nth)).await.unwrap();
+        journal.defer(call("pack", nth)).await.unwrap();
+    }
+    let begun = Arc::new(AtomicUsize::new(0));
+    let hang = || {
+        let begun = begun.clone();
+        move |_: u32| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Result<(), JobError>>()
+        }
+    };
+    let running = worker(&journal)
+        .concurrency(8)
+        .on("ship", hang())
+        .on("pack", hang())
+        .on("bill", |_: u32| async { Ok::<_, JobError>(()) })
+        .grace(Duration::ZERO)
+        .start();
+    seen("all places but one hang", || begun.load(Ordering::SeqCst) >= 7).await;
+    for nth in 0..5 {
+        let bill = journal.defer(call("bill", nth)).await.unwrap();
+        assert_eq!(end(&journal, &bill).await.status, Status::Done);
+    }
+    assert_eq!(begun.load(Ordering::SeqCst), 7);
+    running.stop().await;
 }
 
 async fn the_highest_priority_goes_first_then_the_oldest(place: &Place) {
