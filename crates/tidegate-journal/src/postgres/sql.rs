@@ -11,7 +11,7 @@ pub(super) struct Sql {
     pub(super) defer: String,
     pub(super) there: String,
     pub(super) claim: String,
-    pub(super) begin: String,
+    pub(super) count: String,
     pub(super) beat: String,
     pub(super) settle: String,
     pub(super) settled: String,
@@ -110,10 +110,10 @@ impl Sql {
                            t.attempts, t.max_attempts, t.last_error, t.create_time,
                            (extract(epoch FROM t.deadline - now()) * 1000000)::int8, t.lapses"
             ),
-            begin: format!(
-                "UPDATE {t} AS t SET attempts = t.attempts + 1
-                 FROM unnest($1::text[], $2::int8[]) AS g (guid, number)
-                 WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0 RETURNING t.guid"
+            // The number itself, not one more: it may run twice.
+            count: format!(
+                "UPDATE {t} SET attempts = $3::int4
+                 WHERE guid = $1 AND lease_no = $2 AND status = 0 RETURNING 1"
             ),
             // $1 guids, $2 numbers, $3 length. Rows that are being changed at this moment are
             // skipped: the next sign of life finds out what became of them.

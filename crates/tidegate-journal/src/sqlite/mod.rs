@@ -129,8 +129,8 @@ impl Backend for Sqlite {
         Box::pin(self.writer.run(move |tx| work::claim(tx, &ask)))
     }
 
-    fn begin(&self, leases: Vec<Lease>) -> Answer<'_, Vec<Guid>> {
-        Box::pin(self.writer.run(move |tx| work::begin(tx, &leases)))
+    fn count(&self, lease: Lease, attempts: u32) -> Answer<'_, bool> {
+        Box::pin(self.writer.run(move |tx| work::count(tx, &lease, attempts)))
     }
 
     fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Vec<Guid>> {

@@ -16,7 +16,7 @@ pub(super) struct Sql {
     pub(super) by_key: String,
     pub(super) insert: String,
     pub(super) claim: String,
-    pub(super) begin: String,
+    pub(super) count: String,
     pub(super) beat: String,
     pub(super) settle: String,
     pub(super) standing: String,
@@ -77,8 +77,8 @@ impl Sql {
                  RETURNING guid, lease_no, method_name, coalesce(method_params, 'null'), priority,
                            attempts, max_attempts, last_error, create_time, deadline, lapses"
             ),
-            begin: format!(
-                "UPDATE {t} SET attempts = attempts + 1 WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
+            count: format!(
+                "UPDATE {t} SET attempts = ?3 WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
             ),
             beat: format!(
                 "UPDATE {t} SET lease_until = ?3, next_time = ?3

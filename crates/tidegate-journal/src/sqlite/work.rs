@@ -73,16 +73,10 @@ pub(super) fn claim(tx: &Tx<'_>, ask: &Claim) -> rusqlite::Result<Vec<Claimed>> 
     Ok(all)
 }
 
-/// Which leases hold.
-pub(super) fn begin(tx: &Tx<'_>, leases: &[Lease]) -> rusqlite::Result<Vec<Guid>> {
-    let mut statement = tx.conn.prepare_cached(&tx.sql.begin)?;
-    let mut held = Vec::with_capacity(leases.len());
-    for lease in leases {
-        if statement.execute(params![lease.guid.as_str(), lease.number])? == 1 {
-            held.push(lease.guid.clone());
-        }
-    }
-    Ok(held)
+/// Whether the lease holds.
+pub(super) fn count(tx: &Tx<'_>, lease: &Lease, attempts: u32) -> rusqlite::Result<bool> {
+    let mut statement = tx.conn.prepare_cached(&tx.sql.count)?;
+    Ok(statement.execute(params![lease.guid.as_str(), lease.number, attempts])? == 1)
 }
 
 /// Which leases are lost.

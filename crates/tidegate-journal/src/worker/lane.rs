@@ -125,13 +125,42 @@ enum Admitted {
 }
 
 async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, places: &Places, turn: Turn) -> Admitted {
-    let lease = turn.claimed.lease.clone();
-    let settle = |end| {
-        crew.settle(&method.name, lease.clone(), end, false);
-        Admitted::Ended
-    };
+    let replay = Replay::new(&turn.claimed);
+    match pass(crew, method, places, &turn, &replay).await {
+        Ok(admission) => {
+            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
+            return Admitted::Started;
+        }
+        Err(Not::Yet(wait)) => return Admitted::Later(turn, wait),
+        Err(Not::AtAll(end)) => crew.settle(&method.name, turn.claimed.lease, end, false),
+        Err(Not::Ours) => crew.lost(&turn.claimed.lease),
+    }
+    Admitted::Ended
+}
+
+/// Why a turn does not start.
+enum Not {
+    /// To be asked again after so much time.
+    Yet(Duration),
+    /// It ends without a start.
+    AtAll(End),
+    /// It was cancelled, or somebody else has it.
+    Ours,
+}
+
+/// Waits for a place and for the gate, which may say that it opens later, or never for this one.
+///
+/// All that takes time comes before the gate, so that a replay starts when the gate says so: a
+/// crowd that was let through and waits for something else would start all at once.
+async fn pass(
+    crew: &Crew,
+    method: &Method,
+    places: &Places,
+    turn: &Turn,
+    replay: &Replay,
+) -> Result<Admission, Not> {
     if crew.is_closing() {
-        return settle(End::Returned);
+        return Err(Not::AtAll(End::Returned));
     }
     let most = turn.claimed.max_attempts.unwrap_or(crew.plan.max_attempts);
     if turn.claimed.attempts >= u32::from(most) {
@@ -139,50 +168,42 @@ async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, places: &Places, turn: Tu
         // outlives their leases.
         let last = turn.claimed.last_error.as_deref().unwrap_or("none of them told how it ended");
         let reason = clean(&format!("gave up after {most} attempts: {last}"));
-        return settle(End::Failed { reason });
+        return Err(Not::AtAll(End::Failed { reason }));
     }
-    let replay = Replay::new(&turn.claimed);
-    let passed = tokio::select! {
-        biased;
-        why = turn.stop.heard() => match why {
-            Why::Lost => {
-                crew.lost(&lease);
-                return Admitted::Ended;
-            }
-            Why::Closing => return settle(End::Returned),
-        },
-        () = crew.closed() => return settle(End::Returned),
-        () = until(turn.start_by) => return settle(End::Expired { reason: EXPIRED.to_owned() }),
-        passed = pass(crew, method, places, &replay, &turn) => passed,
-    };
-    match passed {
-        Passed::Yes(admission) => {
-            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
-            Admitted::Started
-        }
-        Passed::NotYet(wait) => Admitted::Later(turn, wait),
-        Passed::Never(reason) => settle(End::Failed { reason: clean(&reason) }),
-    }
-}
-
-enum Passed {
-    Yes(Admission),
-    NotYet(Duration),
-    Never(String),
-}
-
-/// Waits for a place and for the gate, which may say that it opens later, or never for this one.
-///
-/// A place is taken before the gate is asked, so that a replay starts when the gate says so.
-async fn pass(crew: &Crew, method: &Method, places: &Places, replay: &Replay, turn: &Turn) -> Passed {
     let suspect = match turn.is_strong_suspect().then(|| crew.suspects.clone().try_acquire_owned()) {
-        Some(Err(_)) => return Passed::NotYet(NEXT_SUSPECT),
+        Some(Err(_)) => return Err(Not::Yet(NEXT_SUSPECT)),
         Some(Ok(suspect)) => Some(suspect),
         None => None,
     };
-    let place = places.take().await;
-    let admission = |held| Passed::Yes(Admission { _place: place, _suspect: suspect, _held: held });
-    let Some(gate) = &method.gate else { return admission(None) };
+    let place = unless_over(crew, turn, places.take()).await?;
+    if turn.is_suspect() && !is_counted(crew, turn, turn.claimed.attempts + 1).await {
+        // Whoever cannot be told does not begin: the lease lapses, and somebody tries later.
+        return Err(Not::Ours);
+    }
+    let asked = unless_over(crew, turn, ask(method, replay)).await.flatten();
+    if asked.is_err() {
+        uncount(crew, turn).await;
+    }
+    Ok(Admission { _place: place, _suspect: suspect, _held: asked? })
+}
+
+/// Waits, unless the turn is over before that.
+async fn unless_over<T>(crew: &Crew, turn: &Turn, waiting: impl Future<Output = T>) -> Result<T, Not> {
+    tokio::select! {
+        biased;
+        why = turn.stop.heard() => Err(match why {
+            Why::Lost => Not::Ours,
+            Why::Closing => Not::AtAll(End::Returned),
+        }),
+        () = crew.closed() => Err(Not::AtAll(End::Returned)),
+        () = until(turn.start_by) => Err(Not::AtAll(End::Expired { reason: EXPIRED.to_owned() })),
+        waited = waiting => Ok(waited),
+    }
+}
+
+/// What the gate gives to hold, once it lets the replay start.
+async fn ask(method: &Method, replay: &Replay) -> Result<Option<Box<dyn Any + Send>>, Not> {
+    let Some(gate) = &method.gate else { return Ok(None) };
     loop {
         // A gate that panics must not end the line, be it before or while it is awaited.
         let asked = AssertUnwindSafe(async { gate(replay.clone()).await }).catch_unwind().await;
@@ -195,10 +216,10 @@ async fn pass(crew: &Crew, method: &Method, places: &Places, replay: &Replay, tu
                 if !wait.is_zero() {
                     tokio::time::sleep(wait).await;
                 }
-                return admission(go.held);
+                return Ok(go.held);
             }
-            Start::Never(reason) => return Passed::Never(reason),
-            Start::AskAgain(wait) if wait >= IN_LINE => return Passed::NotYet(wait),
+            Start::Never(reason) => return Err(Not::AtAll(End::Failed { reason: clean(&reason) })),
+            Start::AskAgain(wait) if wait >= IN_LINE => return Err(Not::Yet(wait)),
             // Never in a circle without a pause.
             Start::AskAgain(wait) => tokio::time::sleep(wait.max(Duration::from_millis(1))).await,
         }
@@ -206,10 +227,6 @@ async fn pass(crew: &Crew, method: &Method, places: &Places, replay: &Replay, tu
 }
 
 async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, admission: Admission) {
-    let is_suspect = turn.is_suspect();
-    if is_suspect && !has_begun(&crew, &turn).await {
-        return crew.lost(&turn.claimed.lease);
-    }
     let admission = Arc::new(Mutex::new(admission));
     let work = ADMISSION.scope(admission.clone(), (method.handler)(replay));
     let end = tokio::select! {
@@ -221,14 +238,20 @@ async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, a
         },
     };
     drop(admission);
+    let is_suspect = turn.is_suspect();
     crew.settle(&method.name, turn.claimed.lease, end, !is_suspect);
 }
 
-/// Counts the attempt in the database first. Whoever cannot be told does not begin: the lease
-/// lapses, and somebody tries later.
-async fn has_begun(crew: &Crew, turn: &Turn) -> bool {
-    let begun = crew.journal.backend().begin(vec![turn.claimed.lease.clone()]).await;
-    begun.is_ok_and(|held| !held.is_empty())
+/// Writes down how many attempts there were; false if that could not be done.
+async fn is_counted(crew: &Crew, turn: &Turn, attempts: u32) -> bool {
+    crew.journal.backend().count(turn.claimed.lease.clone(), attempts).await.unwrap_or(false)
+}
+
+/// It did not begin after all. Where that cannot be told, it has lost an attempt, or its lease.
+async fn uncount(crew: &Crew, turn: &Turn) {
+    if turn.is_suspect() {
+        is_counted(crew, turn, turn.claimed.attempts).await;
+    }
 }
 
 fn end_of(crew: &Crew, claimed: &Claimed, result: Result<Finished, JobError>) -> End {

@@ -75,3 +75,46 @@ async fn suspects_run_one_at_a_time_and_let_others_of_their_method_pass(place: &
     assert_eq!(most.load(Ordering::SeqCst), 1);
     assert_eq!(place.count("status = 1 AND attempts = 2 AND lapses = 0"), 3);
 }
+
+/// What the gate let through has started by the time that it is asked again: no crowd gathers
+/// behind it while the database stands still, to start all at once.
+#[test]
+fn a_suspect_that_the_gate_lets_through_starts_whatever_the_database_does() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.open(Journal::builder().patience(PATIENCE)).await.unwrap();
+        for nth in 0..20 {
+            journal.defer(call("ship", nth)).await.unwrap();
+        }
+        place.sql("UPDATE t_method_limit_log SET lapses = 1; SELECT 1");
+        let open = Arc::new(Semaphore::new(0));
+        let (asked, granted) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let started = Arc::new(AtomicUsize::new(0));
+        let (opens, asks, grants, starts) = (open.clone(), asked.clone(), granted.clone(), started.clone());
+        let running = worker(&journal)
+            .on("ship", move |_: u32| {
+                starts.fetch_add(1, Ordering::SeqCst);
+                async { Ok::<_, JobError>(()) }
+            })
+            .gate(move |_| {
+                let (open, granted) = (opens.clone(), grants.clone());
+                asks.fetch_add(1, Ordering::SeqCst);
+                async move {
+                    open.acquire().await.unwrap().forget();
+                    granted.fetch_add(1, Ordering::SeqCst);
+                    Go::now()
+                }
+            })
+            .start();
+        seen("one is at the gate", || asked.load(Ordering::SeqCst) == 1).await;
+        let other = rusqlite::Connection::open(place.path()).unwrap();
+        other.busy_timeout(PATIENCE).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        open.add_permits(20);
+        seen("it has started", || started.load(Ordering::SeqCst) > 0).await;
+        assert_eq!(granted.load(Ordering::SeqCst), 1, "the others are not counted yet, so not asked");
+        other.execute_batch("ROLLBACK").unwrap();
+        seen("all are done", || running.stats().total.done == 20).await;
+        running.stop().await;
+        assert_eq!(place.count("status = 1 AND attempts = 1 AND lapses = 0"), 20);
+    });
+}
