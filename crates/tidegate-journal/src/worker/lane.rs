@@ -49,9 +49,6 @@ impl Turn {
     }
 }
 
-/// Shorter waits are not worth stepping aside.
-const IN_LINE: Duration = Duration::from_millis(20);
-
 /// How long a suspect steps aside while another runs.
 const NEXT_SUSPECT: Duration = Duration::from_millis(50);
 
@@ -66,11 +63,14 @@ pub(super) async fn lane(
     let mut aside = Aside::of(most);
     loop {
         // One of those aside and one of the others by turns: neither waits for all of the other.
-        if let Some(turn) = aside.take_due()
-            && let Admitted::Later(turn, wait) = admit(&crew, &method, &places, turn).await
-        {
-            aside.add(turn, wait);
+        if let Some(turn) = aside.take_due() {
+            match admit(&crew, &method, &places, turn).await {
+                Admitted::Later(turn, wait) => aside.add(turn, wait),
+                Admitted::Started => aside.started(),
+                Admitted::Ended => {}
+            }
         }
+        aside.rest().await;
         tokio::select! {
             biased;
             turn = turns.recv() => match turn {
@@ -81,7 +81,7 @@ pub(super) async fn lane(
                     Admitted::Ended => {}
                 },
             },
-            () = until(aside.next_look()) => {}
+            () = until(aside.next_look()) => aside.waited(),
         }
         make_room(&crew, &method, &mut aside);
     }
@@ -204,25 +204,21 @@ async fn unless_over<T>(crew: &Crew, turn: &Turn, waiting: impl Future<Output = 
 /// What the gate gives to hold, once it lets the replay start.
 async fn ask(method: &Method, replay: &Replay) -> Result<Option<Box<dyn Any + Send>>, Not> {
     let Some(gate) = &method.gate else { return Ok(None) };
-    loop {
-        // A gate that panics must not end the line, be it before or while it is awaited.
-        let asked = AssertUnwindSafe(async { gate(replay.clone()).await }).catch_unwind().await;
-        let go = asked.unwrap_or_else(|_| {
-            tracing::error!("the gate of `{}` panicked; it is asked again in a second", method.name);
-            Go::ask_again(Duration::from_secs(1))
-        });
-        match go.start {
-            Start::After(wait) => {
-                if !wait.is_zero() {
-                    tokio::time::sleep(wait).await;
-                }
-                return Ok(go.held);
+    // A gate that panics must not end the line, be it before or while it is awaited.
+    let asked = AssertUnwindSafe(async { gate(replay.clone()).await }).catch_unwind().await;
+    let go = asked.unwrap_or_else(|_| {
+        tracing::error!("the gate of `{}` panicked; it is asked again in a second", method.name);
+        Go::ask_again(Duration::from_secs(1))
+    });
+    match go.start {
+        Start::After(wait) => {
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
             }
-            Start::Never(reason) => return Err(Not::AtAll(End::Failed { reason: clean(&reason) })),
-            Start::AskAgain(wait) if wait >= IN_LINE => return Err(Not::Yet(wait)),
-            // Never in a circle without a pause.
-            Start::AskAgain(wait) => tokio::time::sleep(wait.max(Duration::from_millis(1))).await,
+            Ok(go.held)
         }
+        Start::AskAgain(wait) => Err(Not::Yet(wait)),
+        Start::Never(reason) => Err(Not::AtAll(End::Failed { reason: clean(&reason) })),
     }
 }
 

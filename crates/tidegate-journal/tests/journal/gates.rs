@@ -16,6 +16,7 @@ on_both! {
     what_a_gate_gives_is_held_until_the_replay_has_ended,
     a_gate_that_panics_is_asked_again,
     one_key_that_has_to_wait_holds_up_no_other,
+    one_key_that_has_to_wait_a_moment_holds_up_no_other,
     a_key_with_more_records_than_the_worker_holds_holds_up_no_other,
     what_stands_aside_runs_in_order_and_within_its_pass,
     what_stands_aside_can_be_cancelled_and_expires,
@@ -189,6 +190,22 @@ async fn one_key_that_has_to_wait_holds_up_no_other(place: &Place) {
     let pass = running.stop().await;
     assert_eq!((pass.picked, pass.retried), (51, 0), "they stayed in hand");
     assert_eq!(place.count("status = 1 AND attempts = 1"), 51);
+}
+
+async fn one_key_that_has_to_wait_a_moment_holds_up_no_other(place: &Place) {
+    for wait in [Duration::ZERO, Duration::from_millis(10)] {
+        let journal = place.journal().await;
+        let is_open = Arc::new(AtomicBool::new(false));
+        for nth in 0..50 {
+            journal.defer(call("ship", ("alice", nth))).await.unwrap();
+        }
+        let bob = journal.defer(call("ship", ("bob", 1))).await.unwrap();
+        let running = keyed_for(&journal, &is_open, wait).concurrency(1).start();
+        assert_eq!(end(&journal, &bob).await.status, Status::Done);
+        is_open.store(true, Ordering::SeqCst);
+        seen("Alice's run, too", || running.stats().total.done == 51).await;
+        running.stop().await;
+    }
 }
 
 async fn a_key_with_more_records_than_the_worker_holds_holds_up_no_other(place: &Place) {
