@@ -131,11 +131,13 @@ impl Sql {
                  WHERE t.guid IS NULL OR t.lease_no <> g.number OR t.status <> 0"
             ),
             // $1 slot, $2 guids, $3 numbers, $4 statuses, $5 delays, $6 results, $7 errors, $8 counted.
+            // What only went back, without an error, is as suspect as before.
             settle: format!(
                 "WITH changed AS (
                    UPDATE {t} AS t SET status = g.status, update_time = now(), {unlease},
                      next_time = now() + g.delay * interval '1 microsecond', result = g.result,
-                     last_error = coalesce(g.error, t.last_error), attempts = t.attempts + g.counted, lapses = 0
+                     last_error = coalesce(g.error, t.last_error), attempts = t.attempts + g.counted,
+                     lapses = CASE WHEN g.status = 0 AND g.error IS NULL THEN t.lapses ELSE 0 END
                    FROM unnest($2::text[], $3::int8[], $4::int2[], $5::int8[], $6::text[], $7::text[], $8::int4[])
                      AS g (guid, number, status, delay, result, error, counted)
                    WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0

@@ -85,10 +85,12 @@ impl Sql {
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
             ),
             // ?1 guid, ?2 lease, ?3 status, ?4 now, ?5 next time, ?6 result, ?7 error, ?8 counted.
+            // What only went back, without an error, is as suspect as before.
             settle: format!(
                 "UPDATE {t} SET status = ?3, update_time = ?4, lease_owner = NULL, lease_until = NULL,
                                 next_time = ?5, result = ?6, last_error = coalesce(?7, last_error),
-                                attempts = attempts + ?8, lapses = 0
+                                attempts = attempts + ?8,
+                                lapses = CASE WHEN ?3 = 0 AND ?7 IS NULL THEN lapses ELSE 0 END
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0 RETURNING method_name"
             ),
             standing: format!("SELECT status, lease_until FROM {t} WHERE guid = ?1 AND is_delete = 0"),

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, Semaphore};
 on_both! {
     a_suspect_waits_for_nobody_and_holds_nobody_up,
     suspects_run_one_at_a_time_and_let_others_of_their_method_pass,
+    a_suspect_that_its_gate_puts_off_is_not_counted_and_stays_suspect,
 }
 
 /// As a record looks after two workers died that had begun it.
@@ -74,6 +75,29 @@ async fn suspects_run_one_at_a_time_and_let_others_of_their_method_pass(place: &
     running.stop().await;
     assert_eq!(most.load(Ordering::SeqCst), 1);
     assert_eq!(place.count("status = 1 AND attempts = 2 AND lapses = 0"), 3);
+}
+
+async fn a_suspect_that_its_gate_puts_off_is_not_counted_and_stays_suspect(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..10 {
+        journal.defer(call("ship", nth)).await.unwrap();
+    }
+    place.sql(SUSPECT);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    // Half of what it holds stands aside, and the rest goes back.
+    let running = worker(&journal)
+        .buffer(4)
+        .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
+        .gate(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Go::ask_again(Duration::from_millis(30)) }
+        })
+        .start();
+    seen("they are asked again", || asked.load(Ordering::SeqCst) > 20).await;
+    seen("some went back", || running.stats().total.picked > 4).await;
+    running.stop().await;
+    assert_eq!(place.count("status = 0 AND attempts = 1 AND lapses = 2 AND lease_owner IS NULL"), 10);
 }
 
 /// What the gate let through has started by the time that it is asked again: no crowd gathers
