@@ -306,7 +306,7 @@ impl Worker {
         let backend = self.journal.backend();
         let tidied = async {
             backend.recount().await?;
-            tally.tidied(tidy::tidy(backend, &self.plan, &names, true).await?);
+            tally.tidied(tidy::tidy(backend, &self.plan, &names).await?);
             backend.now().await
         };
         let mut stop = std::pin::pin!(stop);

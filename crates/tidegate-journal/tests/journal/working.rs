@@ -17,6 +17,7 @@ on_both! {
     a_method_with_many_records_does_not_starve_one_with_few,
     a_worker_leaves_methods_alone_that_it_does_not_know,
     a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_not,
+    a_purge_without_end_keeps_nothing_else_from_being_tidied,
     a_deadline_expires_what_has_not_started_also_at_the_gate,
     a_delayed_record_waits_for_its_time,
     a_running_record_is_cancelled_and_its_result_is_not_entered,
@@ -250,6 +251,37 @@ async fn a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_no
     let failed = || other.stats().total.failed + running.stats().total.failed;
     until("it is counted", async || (failed() >= 1).then_some(())).await;
     other.stop().await;
+    running.stop().await;
+}
+
+async fn a_purge_without_end_keeps_nothing_else_from_being_tidied(place: &Place) {
+    let journal = place.journal().await;
+    // For each record that goes, another old one comes.
+    place.sql(if place.is_sqlite() {
+        "CREATE TRIGGER endless AFTER DELETE ON t_method_limit_log
+         BEGIN INSERT INTO t_method_limit_log (guid, status, create_time, update_time)
+           VALUES (lower(hex(randomblob(16))), 1, 0, 0); END;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+         INSERT INTO t_method_limit_log (guid, status, create_time, update_time) SELECT 'old-' || i, 1, 0, 0 FROM n"
+    } else {
+        "CREATE FUNCTION endless() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN INSERT INTO t_method_limit_log (guid, status, create_time, update_time)
+                VALUES (md5(random()::text), 1, to_timestamp(0), to_timestamp(0)); RETURN NULL; END $$;
+         CREATE TRIGGER endless AFTER DELETE ON t_method_limit_log FOR EACH ROW EXECUTE FUNCTION endless();
+         INSERT INTO t_method_limit_log (guid, status, create_time, update_time)
+           SELECT 'old-' || i, 1, to_timestamp(0), to_timestamp(0) FROM generate_series(1, 1500) i"
+    });
+    let running = worker(&journal)
+        .orphan_after(Duration::from_millis(300))
+        .purge(Schedule::every(Duration::from_millis(1)))
+        .on("known", |_: u32| async { Ok::<_, JobError>(()) })
+        .start();
+    let is_under_way = async || (place.count("guid LIKE 'old-%'") < 1_500).then_some(());
+    until("the purge is under way", is_under_way).await;
+    let strange = journal.defer(call("strange", 1)).await.unwrap();
+    let late = journal.defer(call("strange", 2).deadline_in(Duration::ZERO)).await.unwrap();
+    assert_eq!(end(&journal, &late).await.status, Status::Expired);
+    assert_eq!(end(&journal, &strange).await.status, Status::Failed);
     running.stop().await;
 }
 
