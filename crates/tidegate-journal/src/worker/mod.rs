@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! drive ── claim ──> lane (one a method) ── gate ──> run ──> enter (many ends, one commit)
-//!   keep_leases, hear_cancelled, tidy: beside it
+//!   keep_leases, watch_leases, hear_cancelled, tidy: beside it
 //! ```
 
 mod aside;

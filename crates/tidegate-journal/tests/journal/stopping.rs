@@ -150,3 +150,36 @@ async fn a_pass_that_is_cut_short_gives_back_what_has_not_started(place: &Place)
     assert_eq!((pass.picked, pass.done, pass.retried), (20, 1, 0));
     assert_eq!(place.count("status = 0 AND attempts = 0 AND lease_until IS NULL"), 19);
 }
+
+/// Somebody else has the record by then: it would run twice at once.
+#[test]
+fn a_handler_does_not_outlive_its_lease_when_the_database_is_away() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.open(Journal::builder().patience(PATIENCE)).await.unwrap();
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        let (began, held) = (Arc::new(Notify::new()), Arc::new(()));
+        let (begins, holds) = (began.clone(), held.clone());
+        let running = worker(&journal)
+            .lease(Duration::from_millis(300))
+            .on("ship", move |_: u32| {
+                let (begins, holds) = (begins.clone(), holds.clone());
+                async move {
+                    begins.notify_one();
+                    std::future::pending::<()>().await;
+                    drop(holds);
+                    Ok::<_, JobError>(())
+                }
+            })
+            .start();
+        began.notified().await;
+        // From now on no sign of life gets through, nor an answer that it does not.
+        let other = rusqlite::Connection::open(place.path()).unwrap();
+        other.busy_timeout(PATIENCE).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        until("it is stopped", async || (Arc::strong_count(&held) == 2).then_some(())).await;
+        assert_eq!(running.stats().lost, 1);
+        other.execute_batch("ROLLBACK").unwrap();
+        journal.cancel(&guid).await.unwrap();
+        running.stop().await;
+    });
+}
