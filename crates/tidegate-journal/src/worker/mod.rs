@@ -220,7 +220,7 @@ impl Worker {
     /// process defers is seen at once.
     #[must_use]
     pub fn poll(mut self, interval: Duration) -> Self {
-        self.plan.poll = interval.max(Duration::from_millis(1));
+        self.plan.poll = interval.clamp(Duration::from_millis(1), Duration::from_secs(86_400));
         self
     }
 

@@ -18,6 +18,7 @@ on_both! {
     a_worker_leaves_methods_alone_that_it_does_not_know,
     a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_not,
     a_purge_without_end_keeps_nothing_else_from_being_tidied,
+    intervals_without_end_stop_no_worker,
     a_deadline_expires_what_has_not_started_also_at_the_gate,
     a_delayed_record_waits_for_its_time,
     a_running_record_is_cancelled_and_its_result_is_not_entered,
@@ -283,6 +284,21 @@ async fn a_purge_without_end_keeps_nothing_else_from_being_tidied(place: &Place)
     assert_eq!(end(&journal, &late).await.status, Status::Expired);
     assert_eq!(end(&journal, &strange).await.status, Status::Failed);
     running.stop().await;
+}
+
+async fn intervals_without_end_stop_no_worker(place: &Place) {
+    let journal = place.journal().await;
+    let running = worker(&journal)
+        .poll(Duration::MAX)
+        .purge(Schedule::every(Duration::MAX))
+        .orphan_after(Duration::from_millis(300))
+        .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
+        .start();
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    assert_eq!(end(&journal, &guid).await.status, Status::Done);
+    let late = journal.defer(call("strange", 1).deadline_in(Duration::ZERO)).await.unwrap();
+    assert_eq!(end(&journal, &late).await.status, Status::Expired, "it is tidied, too");
+    assert_eq!(running.stop().await.done, 1);
 }
 
 async fn a_deadline_expires_what_has_not_started_also_at_the_gate(place: &Place) {
