@@ -194,8 +194,9 @@ impl Sql {
                  ORDER BY name
                  ON CONFLICT (method_name) DO UPDATE SET seen_time = now(), missed_since = NULL"
             ),
-            // $1 how long without anybody. A method that was not looked after for as long begins
-            // its time anew: while everything was down, nobody was missed.
+            // $1 how long without anybody. Two looks have to miss a method, that far apart and with
+            // nobody between them who knows it, however rare looks are: the first one after
+            // everything was down misses nobody.
             missed: format!(
                 "INSERT INTO {t}_method AS m (method_name, seen_time, missed_since, missed_time)
                  SELECT method_name, '-infinity', now(), now() FROM {t}_count
@@ -203,9 +204,7 @@ impl Sql {
                  ON CONFLICT (method_name) DO UPDATE SET
                    missed_since = CASE
                      WHEN m.seen_time > now() - $1::int8 * interval '1 microsecond' THEN NULL
-                     WHEN m.missed_since IS NULL OR m.missed_time IS NULL
-                          OR m.missed_time < now() - $1::int8 * interval '1 microsecond' THEN now()
-                     ELSE m.missed_since END,
+                     ELSE coalesce(m.missed_since, now()) END,
                    missed_time = now()
                  RETURNING CASE WHEN m.missed_since <= now() - $1::int8 * interval '1 microsecond'
                                 THEN m.method_name END"

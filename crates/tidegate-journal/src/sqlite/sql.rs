@@ -108,16 +108,16 @@ impl Sql {
                 "INSERT INTO {t}_method (method_name, seen_time) VALUES (?1, ?2)
                  ON CONFLICT (method_name) DO UPDATE SET seen_time = ?2, missed_since = NULL"
             ),
-            // ?1 now, ?2 how long ago counts as known. A method that was not looked after for as
-            // long begins its time anew: while everything was down, nobody was missed.
+            // ?1 now, ?2 how long ago counts as known. Two looks have to miss a method, that far
+            // apart and with nobody between them who knows it, however rare looks are: the first
+            // one after everything was down misses nobody.
             missed: format!(
                 "INSERT INTO {t}_method (method_name, missed_since, missed_time)
                  SELECT method_name, ?1, ?1 FROM {t}_count WHERE pending > 0
                  ON CONFLICT (method_name) DO UPDATE SET
                    missed_since = CASE
                      WHEN seen_time > ?2 THEN NULL
-                     WHEN missed_time IS NULL OR missed_time < ?2 OR missed_since IS NULL THEN ?1
-                     ELSE missed_since END,
+                     ELSE coalesce(missed_since, ?1) END,
                    missed_time = ?1"
             ),
             orphaned: format!("SELECT method_name FROM {t}_method WHERE missed_since <= ?1 AND missed_time = ?2"),

@@ -269,7 +269,8 @@ impl Worker {
     }
 
     /// Records of methods that no worker knows fail after so much time; an hour unless said.
-    /// Somebody has to look at least once in that time: while everything is down, nothing fails.
+    /// Two looks at least that far apart have to miss it, such as two passes, with nobody between
+    /// them who knows it: while everything is down, nothing fails.
     #[must_use]
     pub fn orphan_after(mut self, time: Duration) -> Self {
         self.plan.orphan_after = time.max(Duration::from_millis(1));

@@ -17,6 +17,7 @@ on_both! {
     a_method_with_many_records_does_not_starve_one_with_few,
     a_worker_leaves_methods_alone_that_it_does_not_know,
     a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_not,
+    a_method_that_nobody_knows_fails_by_rare_passes_too,
     a_purge_without_end_keeps_nothing_else_from_being_tidied,
     intervals_without_end_stop_no_worker,
     a_deadline_expires_what_has_not_started_also_at_the_gate,
@@ -253,6 +254,36 @@ async fn a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_no
     until("it is counted", async || (failed() >= 1).then_some(())).await;
     other.stop().await;
     running.stop().await;
+}
+
+async fn a_method_that_nobody_knows_fails_by_rare_passes_too(place: &Place) {
+    let journal = place.journal().await;
+    let strange = journal.defer(call("strange", 1)).await.unwrap();
+    let elsewhere = journal.defer(call("elsewhere", 1)).await.unwrap();
+    let hour = Duration::from_secs(3_600);
+    let pass = async |method: &str| {
+        let ship = |_: u32| async { Err::<(), _>(JobError::retry("not now")) };
+        worker(&journal)
+            .orphan_after(hour)
+            .backoff(2 * hour, 2 * hour)
+            .on(method, ship)
+            .run_once()
+            .await
+            .unwrap()
+    };
+    // Two jobs take turns, each less often than once in that time, and each knows one method.
+    assert_eq!(pass("known").await.failed, 0, "missed for the first time");
+    assert_eq!(pass("elsewhere").await.failed, 0);
+    place.age(&["next_time"], 2 * hour);
+    let older = if place.is_sqlite() { "- 7200000000" } else { "- interval '2 hours'" };
+    for column in ["seen_time", "missed_since", "missed_time"] {
+        place.sql(&format!("UPDATE t_method_limit_log_method SET {column} = {column} {older}"));
+    }
+    assert_eq!(pass("known").await.failed, 1, "missed again; the other was known in between");
+    let record = journal.find(&strange).await.unwrap().unwrap();
+    assert_eq!(record.status, Status::Failed);
+    assert!(record.last_error.unwrap().starts_with("no worker knows this method"));
+    assert_eq!(status(&journal, &elsewhere).await, Status::Pending);
 }
 
 async fn a_purge_without_end_keeps_nothing_else_from_being_tidied(place: &Place) {
