@@ -42,7 +42,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Enters what came of replays; answers which could be entered.
     fn settle(&self, outcomes: Vec<Settled>) -> Answer<'_, Vec<Guid>>;
 
-    fn cancel(&self, guid: Guid) -> Answer<'_, Cancelled>;
+    /// If there was something to cancel, also answers a number: leases before it had smaller ones.
+    fn cancel(&self, guid: Guid) -> Answer<'_, (Cancelled, Option<i64>)>;
 
     fn retry(&self, guid: Guid) -> Answer<'_, Retried>;
 

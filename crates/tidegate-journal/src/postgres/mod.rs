@@ -156,14 +156,15 @@ impl Backend for Postgres {
         Box::pin(async move { self.enter(&outcomes).await })
     }
 
-    fn cancel(&self, guid: Guid) -> Answer<'_, Cancelled> {
+    fn cancel(&self, guid: Guid) -> Answer<'_, (Cancelled, Option<i64>)> {
         Box::pin(async move {
             let rows = self.core.ask(&self.core.sql.cancel, &[&self.slot, &guid.as_str()]).await?;
-            Ok(match rows.first() {
-                Some(row) if row.get(0) => Cancelled::Running,
-                Some(_) => Cancelled::Pending,
-                None => self.standing(&guid).await?.map_or(Cancelled::Unknown, Cancelled::AlreadyEnded),
-            })
+            let Some(row) = rows.first() else {
+                let standing = self.standing(&guid).await?;
+                return Ok((standing.map_or(Cancelled::Unknown, Cancelled::AlreadyEnded), None));
+            };
+            let cancelled = if row.get(0) { Cancelled::Running } else { Cancelled::Pending };
+            Ok((cancelled, Some(row.get(1))))
         })
     }
 

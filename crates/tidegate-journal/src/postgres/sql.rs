@@ -157,9 +157,9 @@ impl Sql {
                    WHERE guid = $2 AND status = 0 AND NOT is_delete FOR UPDATE
                  ), gone AS (
                    UPDATE {t} AS t SET status = 4, update_time = now(), {unlease}, lease_no = t.lease_no + 1
-                   FROM found f WHERE t.guid = f.guid RETURNING t.method_name, f.is_leased
+                   FROM found f WHERE t.guid = f.guid RETURNING t.method_name, f.is_leased, t.lease_no
                  ), counted AS ({uncount})
-                 SELECT is_leased FROM gone"
+                 SELECT is_leased, lease_no FROM gone"
             ),
             retry: format!(
                 "WITH back AS (

@@ -141,7 +141,7 @@ impl Backend for Sqlite {
         Box::pin(self.writer.run(move |tx| work::settle(tx, &outcomes)))
     }
 
-    fn cancel(&self, guid: Guid) -> Answer<'_, Cancelled> {
+    fn cancel(&self, guid: Guid) -> Answer<'_, (Cancelled, Option<i64>)> {
         Box::pin(self.writer.run(move |tx| work::cancel(tx, &guid)))
     }
 

@@ -97,7 +97,7 @@ impl Sql {
             cancel: format!(
                 "UPDATE {t} SET status = 4, update_time = ?2, lease_owner = NULL, lease_until = NULL,
                                 lease_no = lease_no + 1
-                 WHERE guid = ?1 AND status = 0 RETURNING method_name"
+                 WHERE guid = ?1 AND status = 0 RETURNING method_name, lease_no"
             ),
             retry: format!(
                 "UPDATE {t} SET status = 0, update_time = ?2, next_time = ?2, deadline = NULL, attempts = 0,

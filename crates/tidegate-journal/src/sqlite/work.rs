@@ -111,15 +111,18 @@ pub(super) fn settle(tx: &Tx<'_>, outcomes: &[Settled]) -> rusqlite::Result<Vec<
     Ok(entered)
 }
 
-pub(super) fn cancel(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Cancelled> {
-    let Some(status) = standing(tx, guid)? else { return Ok(Cancelled::Unknown) };
+/// And the number that it has now.
+pub(super) fn cancel(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<(Cancelled, Option<i64>)> {
+    let Some(status) = standing(tx, guid)? else { return Ok((Cancelled::Unknown, None)) };
     if status.has_ended() {
-        return Ok(Cancelled::AlreadyEnded(status));
+        return Ok((Cancelled::AlreadyEnded(status), None));
     }
     let mut statement = tx.conn.prepare_cached(&tx.sql.cancel)?;
-    let method: Option<String> = statement.query_row(params![guid.as_str(), tx.now], |row| row.get(0))?;
+    let (method, number): (Option<String>, i64) =
+        statement.query_row(params![guid.as_str(), tx.now], |row| Ok((row.get(0)?, row.get(1)?)))?;
     ended(tx, method.as_deref())?;
-    Ok(if status == Status::Running { Cancelled::Running } else { Cancelled::Pending })
+    let cancelled = if status == Status::Running { Cancelled::Running } else { Cancelled::Pending };
+    Ok((cancelled, Some(number)))
 }
 
 pub(super) fn retry(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Retried> {

@@ -6,8 +6,8 @@ use super::lane::{Turn, lane};
 use super::{Method, Plan, tidy};
 use crate::backend::{Claim, Claimed};
 use crate::clock::instant;
-use crate::{Journal, JournalError};
-use std::collections::HashMap;
+use crate::{Guid, Journal, JournalError};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -216,7 +216,9 @@ async fn keep_leases(crew: Arc<Crew>) {
         match crew.journal.backend().beat(leases.clone(), length).await {
             Ok(lost) => {
                 crew.held.prolong(&leases, begun + length);
-                lost.iter().for_each(|guid| crew.held.lose(guid));
+                let lost: HashSet<Guid> = lost.into_iter().collect();
+                let lost = leases.iter().filter(|lease| lost.contains(&lease.guid));
+                lost.for_each(|lease| crew.held.lose(&lease.guid, lease.number + 1));
             }
             Err(error) => tracing::warn!("leases cannot be prolonged: {error}"),
         }
@@ -239,7 +241,7 @@ async fn hear_cancelled(crew: Arc<Crew>) {
     let mut cancelled = crew.journal.shared.waiters.cancelled();
     loop {
         match cancelled.recv().await {
-            Ok(guid) => crew.held.lose(&guid),
+            Ok((guid, number)) => crew.held.lose(&guid, number),
             // The next sign of life finds out.
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return,

@@ -97,9 +97,10 @@ impl Held {
         held.values().map(|entry| entry.until).filter(|until| *until > now).min()
     }
 
-    /// Asks whoever works on it to stop: it was cancelled, or somebody else has it.
-    pub(super) fn lose(&self, guid: &Guid) {
-        if let Some(entry) = self.lock().get(guid) {
+    /// Asks whoever works on it under a lease before this number to stop: it was cancelled, or
+    /// somebody else has it. It may be ours again since then, under a later one.
+    pub(super) fn lose(&self, guid: &Guid, before: i64) {
+        if let Some(entry) = self.lock().get(guid).filter(|entry| entry.lease.number < before) {
             entry.stop.say(Why::Lost);
         }
     }
@@ -126,5 +127,26 @@ impl Held {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Guid, Entry>> {
         self.by_guid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::instant;
+
+    #[test]
+    fn what_was_said_of_an_earlier_lease_does_not_stop_a_later_one() {
+        let held = Held::default();
+        let lease = |number| Lease { guid: Guid::stored("17".to_owned()), number };
+        let [first, again] = [lease(1), lease(4)];
+        let old = held.add(&first, &"ship".into(), instant());
+        let new = held.add(&again, &"ship".into(), instant());
+        assert!(old.is_lost(), "it is ours again");
+        // The cancellation that ended the first lease is heard only now, as number 2.
+        held.lose(&first.guid, 2);
+        assert!(!new.is_lost());
+        held.lose(&first.guid, 5);
+        assert!(new.is_lost());
     }
 }
