@@ -60,6 +60,11 @@ impl Crew {
         (Arc::new(crew), entered)
     }
 
+    /// It works until what was due is done, not until it is told to close.
+    pub(super) fn is_pass(&self) -> bool {
+        matches!(self.until, Until::Done { .. })
+    }
+
     /// Told to close, or nobody is left who could tell.
     pub(super) fn is_closing(&self) -> bool {
         *self.closing.borrow() || self.closing.has_changed().is_err()

@@ -6,7 +6,6 @@
 use super::Method;
 use super::aside::Aside;
 use super::crew::{Crew, clean};
-use super::drive::Until;
 use super::gate::{Go, Start};
 use super::handler::{Finished, JobError, Replay};
 use super::held::{Stop, Why};
@@ -49,6 +48,9 @@ impl Turn {
     }
 }
 
+/// A pass waits no longer for a record that its gate puts off; the next one asks again.
+const PASS_WAIT: Duration = Duration::from_secs(60);
+
 /// How long a suspect steps aside while another runs.
 const NEXT_SUSPECT: Duration = Duration::from_millis(50);
 
@@ -90,12 +92,13 @@ pub(super) async fn lane(
     }
 }
 
-/// A pass has to run all that was due when it began, so it gives nothing back.
+/// A pass has to run all that was due when it began, so it gives nothing back for this.
 fn make_room(crew: &Crew, method: &Method, aside: &mut Aside) {
-    if let Until::Closed = crew.until {
-        for (turn, after) in aside.surplus() {
-            crew.settle(&method.name, turn.claimed.lease, End::PutOff { after }, false);
-        }
+    if crew.is_pass() {
+        return;
+    }
+    for (turn, after) in aside.surplus() {
+        crew.settle(&method.name, turn.claimed.lease, End::PutOff { after }, false);
     }
 }
 
@@ -180,7 +183,10 @@ async fn pass(
         // Whoever cannot be told does not begin: the lease lapses, and somebody tries later.
         return Err(Not::Ours);
     }
-    let asked = unless_over(crew, turn, ask(method, replay)).await.flatten();
+    let asked = match unless_over(crew, turn, ask(method, replay)).await.flatten() {
+        Err(Not::Yet(after)) if crew.is_pass() && after > PASS_WAIT => Err(Not::AtAll(End::PutOff { after })),
+        asked => asked,
+    };
     if asked.is_err() {
         uncount(crew, turn).await;
     }

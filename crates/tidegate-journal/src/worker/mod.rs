@@ -287,7 +287,8 @@ impl Worker {
     }
 
     /// One pass: ends what is overdue, removes what is old, replays what is due now, each
-    /// record once, and returns when all of it has ended. For cron.
+    /// record once, and returns when all of it has ended. For cron. What its gate puts off for
+    /// more than a minute is left to a later pass.
     ///
     /// # Errors
     /// Where the database fails. What was claimed by then is given back, or its lease lapses.

@@ -17,6 +17,7 @@ on_both! {
     a_gate_that_panics_is_asked_again,
     one_key_that_has_to_wait_holds_up_no_other,
     one_key_that_has_to_wait_a_moment_holds_up_no_other,
+    a_pass_leaves_to_the_next_what_its_gate_puts_off_for_long,
     a_key_with_more_records_than_the_worker_holds_holds_up_no_other,
     what_stands_aside_runs_in_order_and_within_its_pass,
     what_stands_aside_can_be_cancelled_and_expires,
@@ -206,6 +207,22 @@ async fn one_key_that_has_to_wait_a_moment_holds_up_no_other(place: &Place) {
         seen("Alice's run, too", || running.stats().total.done == 51).await;
         running.stop().await;
     }
+}
+
+async fn a_pass_leaves_to_the_next_what_its_gate_puts_off_for_long(place: &Place) {
+    let journal = place.journal().await;
+    let hours = Duration::from_secs(3 * 3_600);
+    journal.defer(call("ship", ("alice", 1))).await.unwrap();
+    journal.defer(call("ship", ("bob", 1))).await.unwrap();
+    let is_open = Arc::new(AtomicBool::new(false));
+    let pass = async || keyed_for(&journal, &is_open, hours).run_once().await.unwrap();
+    let first = tokio::time::timeout(PATIENCE, pass()).await.expect("it does not wait for hours");
+    assert_eq!((first.picked, first.done, first.retried), (2, 1, 0));
+    assert_eq!(place.count("status = 0 AND attempts = 0 AND lease_owner IS NULL"), 1);
+    is_open.store(true, Ordering::SeqCst);
+    assert_eq!(pass().await.picked, 0, "not before its gate said");
+    place.age(&["next_time"], hours);
+    assert_eq!(pass().await.done, 1);
 }
 
 async fn a_key_with_more_records_than_the_worker_holds_holds_up_no_other(place: &Place) {
