@@ -233,15 +233,24 @@ async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, a
     let work = ADMISSION.scope(admission.clone(), (method.handler)(replay));
     let end = tokio::select! {
         biased;
-        result = within(crew.plan.replay_max, work) => end_of(&crew, &turn.claimed, result),
+        result = within(crew.plan.replay_max, work) => Some(end_of(&crew, &turn.claimed, result)),
         why = turn.stop.heard() => match why {
             Why::Lost => return crew.lost(&turn.claimed.lease),
-            Why::Closing => End::Returned,
+            Why::Closing => None,
         },
     };
     drop(admission);
-    let is_suspect = turn.is_suspect();
-    crew.settle(&method.name, turn.claimed.lease, end, !is_suspect);
+    match end {
+        Some(end) => {
+            let is_suspect = turn.is_suspect();
+            crew.settle(&method.name, turn.claimed.lease, end, !is_suspect);
+        }
+        // Cut off by its worker, which is not its fault: the attempt does not count.
+        None => {
+            uncount(&crew, &turn).await;
+            crew.settle(&method.name, turn.claimed.lease, End::Returned, false);
+        }
+    }
 }
 
 /// Writes down how many attempts there were; false if that could not be done.
@@ -249,7 +258,7 @@ async fn is_counted(crew: &Crew, turn: &Turn, attempts: u32) -> bool {
     crew.journal.backend().count(turn.claimed.lease.clone(), attempts).await.unwrap_or(false)
 }
 
-/// It did not begin after all. Where that cannot be told, it has lost an attempt, or its lease.
+/// It did not begin after all, or was cut off. Where that cannot be told, it has lost an attempt, or its lease.
 async fn uncount(crew: &Crew, turn: &Turn) {
     if turn.is_suspect() {
         is_counted(crew, turn, turn.claimed.attempts).await;

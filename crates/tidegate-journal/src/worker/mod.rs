@@ -225,6 +225,7 @@ impl Worker {
     }
 
     /// How long running replays may go on after the worker was asked to stop; 10 s unless said.
+    /// What is cut off then goes back, and its attempt does not count.
     #[must_use]
     pub fn grace(mut self, time: Duration) -> Self {
         self.plan.grace = time;

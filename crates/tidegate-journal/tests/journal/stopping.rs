@@ -55,23 +55,31 @@ async fn stopping_gives_back_what_has_not_started_and_lets_the_rest_finish(place
 
 async fn what_does_not_finish_in_its_grace_is_given_back(place: &Place) {
     let journal = place.journal().await;
-    let guid = journal.defer(call("ship", 1)).await.unwrap();
-    let began = Arc::new(Notify::new());
+    let guid = journal.defer(call("ship", 1).max_attempts(1)).await.unwrap();
+    let suspect = journal.defer(call("ship", 2).max_attempts(1)).await.unwrap();
+    place.sql(&format!("UPDATE t_method_limit_log SET lapses = 1 WHERE guid = '{suspect}'"));
+    let began = Arc::new(Semaphore::new(0));
     let begins = began.clone();
     let running = worker(&journal)
         .grace(Duration::from_millis(20))
         .on("ship", move |_: u32| {
-            begins.notify_one();
+            begins.add_permits(1);
             async {
                 std::future::pending::<()>().await;
                 Ok::<_, JobError>(())
             }
         })
         .start();
-    began.notified().await;
+    began.acquire_many(2).await.unwrap().forget();
     running.stop().await;
-    let record = journal.find(&guid).await.unwrap().unwrap();
-    assert_eq!((record.status, record.attempts), (Status::Pending, 1), "begun, so it counts");
+    assert_eq!(
+        place.count("status = 0 AND attempts = 0 AND lease_owner IS NULL"),
+        2,
+        "it was not their fault"
+    );
+    let ship = worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) });
+    assert_eq!(ship.run_once().await.unwrap().done, 2);
+    assert_eq!(end(&journal, &guid).await.attempts, 1);
 }
 
 async fn a_worker_that_is_dropped_gives_back_what_it_holds(place: &Place) {
