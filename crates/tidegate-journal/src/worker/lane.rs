@@ -173,12 +173,13 @@ async fn pass(
         let reason = clean(&format!("gave up after {most} attempts: {last}"));
         return Err(Not::AtAll(End::Failed { reason }));
     }
+    let place = unless_over(crew, turn, places.take()).await?;
+    // Only with a place in hand: suspects of other methods would wait for it as well.
     let suspect = match turn.is_strong_suspect().then(|| crew.suspects.clone().try_acquire_owned()) {
         Some(Err(_)) => return Err(Not::Yet(NEXT_SUSPECT)),
         Some(Ok(suspect)) => Some(suspect),
         None => None,
     };
-    let place = unless_over(crew, turn, places.take()).await?;
     if turn.is_suspect() && !is_counted(crew, turn, turn.claimed.attempts + 1).await {
         // Whoever cannot be told does not begin: the lease lapses, and somebody tries later.
         return Err(Not::Ours);

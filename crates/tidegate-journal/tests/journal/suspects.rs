@@ -10,11 +10,18 @@ use tokio::sync::{Notify, Semaphore};
 on_both! {
     a_suspect_waits_for_nobody_and_holds_nobody_up,
     suspects_run_one_at_a_time_and_let_others_of_their_method_pass,
+    a_suspect_without_a_place_holds_up_no_other_suspect,
     a_suspect_that_its_gate_puts_off_is_not_counted_and_stays_suspect,
 }
 
 /// As a record looks after two workers died that had begun it.
 const SUSPECT: &str = "UPDATE t_method_limit_log SET lapses = 2, attempts = 1";
+
+/// What was delayed, and is in nobody's hands.
+fn make_due(place: &Place, method: &str) {
+    let delayed = format!("method_name = '{method}' AND lease_owner IS NULL");
+    place.sql(&format!("UPDATE t_method_limit_log SET next_time = create_time WHERE {delayed}"));
+}
 
 async fn a_suspect_waits_for_nobody_and_holds_nobody_up(place: &Place) {
     let journal = place.journal().await;
@@ -37,7 +44,7 @@ async fn a_suspect_waits_for_nobody_and_holds_nobody_up(place: &Place) {
         .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
         .start();
     began.notified().await;
-    place.age(&["next_time"], hour);
+    make_due(place, "ship");
     assert_eq!(end(&journal, &suspect).await.status, Status::Done);
     let other = journal.defer(call("ship", 2)).await.unwrap();
     assert_eq!(end(&journal, &other).await.status, Status::Done);
@@ -75,6 +82,27 @@ async fn suspects_run_one_at_a_time_and_let_others_of_their_method_pass(place: &
     running.stop().await;
     assert_eq!(most.load(Ordering::SeqCst), 1);
     assert_eq!(place.count("status = 1 AND attempts = 2 AND lapses = 0"), 3);
+}
+
+async fn a_suspect_without_a_place_holds_up_no_other_suspect(place: &Place) {
+    let journal = place.journal().await;
+    let hour = Duration::from_secs(3_600);
+    journal.defer(call("ship", 1).delay(hour)).await.unwrap();
+    let bill = journal.defer(call("bill", 1).delay(hour)).await.unwrap();
+    place.sql(SUSPECT);
+    journal.defer(call("ship", 0)).await.unwrap();
+    let running = worker(&journal)
+        .concurrency(2)
+        .grace(Duration::ZERO)
+        .on("ship", |_: u32| std::future::pending::<Result<(), JobError>>())
+        .on("bill", |_: u32| async { Ok::<_, JobError>(()) })
+        .start();
+    seen("the only place of `ship` is taken", || running.stats().held == 1).await;
+    make_due(place, "ship");
+    seen("its suspect waits", || running.stats().held == 2).await;
+    make_due(place, "bill");
+    assert_eq!(end(&journal, &bill).await.status, Status::Done);
+    running.stop().await;
 }
 
 async fn a_suspect_that_its_gate_puts_off_is_not_counted_and_stays_suspect(place: &Place) {
