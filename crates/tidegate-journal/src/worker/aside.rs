@@ -70,11 +70,6 @@ impl Aside {
         self.refusals = 0;
     }
 
-    /// Time has passed without a question: there may be room for the first of them again.
-    pub(super) fn waited(&mut self) {
-        self.refusals = 0;
-    }
-
     /// Asking goes on without end where waits are short, so every now and then it rests.
     pub(super) async fn rest(&mut self) {
         if self.refusals >= REFUSALS_MOST {
@@ -83,10 +78,16 @@ impl Aside {
         }
     }
 
-    /// When to look again.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        let soonest = self.all.iter().map(Waiting::looked_at).min()?;
-        Some(soonest.min(instant() + LOOK))
+    /// Until one of them has to be looked at.
+    pub(super) async fn due(&mut self) {
+        let now = instant();
+        let Some(soonest) = self.all.iter().map(Waiting::looked_at).min() else {
+            return std::future::pending().await;
+        };
+        if soonest > now {
+            tokio::time::sleep_until(soonest.min(now + LOOK).into()).await;
+            self.waited();
+        }
     }
 
     /// Others were found behind them that may start: it is worth looking for more.
@@ -105,6 +106,11 @@ impl Aside {
         self.pause = (self.pause * 2).min(PAUSE_MOST);
         let gone = self.all.drain(self.most..);
         gone.map(|one| (one.turn, one.again_at.saturating_duration_since(now))).collect()
+    }
+
+    /// Time has passed without a question: there may be room for the first of them again.
+    fn waited(&mut self) {
+        self.refusals = 0;
     }
 
     pub(super) fn into_turns(self) -> impl Iterator<Item = Turn> {

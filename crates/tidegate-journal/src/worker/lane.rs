@@ -83,7 +83,7 @@ pub(super) async fn lane(
                     Admitted::Ended => {}
                 },
             },
-            () = until(aside.next_look()) => aside.waited(),
+            () = aside.due() => {}
         }
         make_room(&crew, &method, &mut aside);
     }

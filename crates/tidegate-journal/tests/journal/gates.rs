@@ -17,6 +17,7 @@ on_both! {
     a_gate_that_panics_is_asked_again,
     one_key_that_has_to_wait_holds_up_no_other,
     one_key_that_has_to_wait_a_moment_holds_up_no_other,
+    short_waits_are_asked_in_turn_and_not_in_a_circle,
     a_pass_leaves_to_the_next_what_its_gate_puts_off_for_long,
     a_key_with_more_records_than_the_worker_holds_holds_up_no_other,
     what_stands_aside_runs_in_order_and_within_its_pass,
@@ -207,6 +208,33 @@ async fn one_key_that_has_to_wait_a_moment_holds_up_no_other(place: &Place) {
         seen("Alice's run, too", || running.stats().total.done == 51).await;
         running.stop().await;
     }
+}
+
+async fn short_waits_are_asked_in_turn_and_not_in_a_circle(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..50 {
+        journal.defer(call("ship", ("alice", nth))).await.unwrap();
+    }
+    let bob = journal.defer(call("ship", ("bob", 1))).await.unwrap();
+    let (asked, bobs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, bob_counted) = (asked.clone(), bobs.clone());
+    let begun = tokio::time::Instant::now();
+    // Alice's are always due again, and Bob's is behind them all and has to be asked twice.
+    let running = worker(&journal)
+        .on("ship", |_: (String, u32)| async { Ok::<_, JobError>(()) })
+        .gate(move |replay: Replay| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let goes = replay.params.contains("bob") && bob_counted.fetch_add(1, Ordering::SeqCst) > 0;
+            async move { if goes { Go::now() } else { Go::ask_again(Duration::ZERO) } }
+        })
+        .start();
+    assert_eq!(end(&journal, &bob).await.status, Status::Done);
+    seen("it goes on", || asked.load(Ordering::SeqCst) > 1_000).await;
+    let (asked, took) = (asked.load(Ordering::SeqCst), begun.elapsed());
+    running.stop().await;
+    // 16 in a millisecond; twice that, and some, for those that are asked for the first time.
+    let most = 32 * usize::try_from(took.as_millis()).unwrap() + 200;
+    assert!(asked <= most, "asked {asked} times within {took:?}");
 }
 
 async fn a_pass_leaves_to_the_next_what_its_gate_puts_off_for_long(place: &Place) {
