@@ -32,8 +32,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Takes due records for a worker, the highest priority first, then the longest due.
     fn claim(&self, ask: Claim) -> Answer<'_, Vec<Claimed>>;
 
-    /// Counts an attempt before it begins; answers which of these leases still hold.
-    fn begin(&self, leases: Vec<Lease>) -> Answer<'_, Vec<Guid>>;
+    /// Writes down how many attempts there were, before the next begins or because it did not;
+    /// answers whether the lease still holds.
+    fn count(&self, lease: Lease, attempts: u32) -> Answer<'_, bool>;
 
     /// Prolongs leases; answers which of them are lost.
     fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Vec<Guid>>;
@@ -41,7 +42,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Enters what came of replays; answers which could be entered.
     fn settle(&self, outcomes: Vec<Settled>) -> Answer<'_, Vec<Guid>>;
 
-    fn cancel(&self, guid: Guid) -> Answer<'_, Cancelled>;
+    /// If there was something to cancel, also answers a number: leases before it had smaller ones.
+    fn cancel(&self, guid: Guid) -> Answer<'_, (Cancelled, Option<i64>)>;
 
     fn retry(&self, guid: Guid) -> Answer<'_, Retried>;
 

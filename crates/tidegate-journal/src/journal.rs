@@ -160,9 +160,9 @@ impl Journal {
     /// # Errors
     /// Where the database fails.
     pub async fn cancel(&self, guid: &Guid) -> Result<Cancelled, JournalError> {
-        let cancelled = self.shared.backend.cancel(guid.clone()).await?;
-        if matches!(cancelled, Cancelled::Pending | Cancelled::Running) {
-            self.shared.waiters.tell_cancelled(guid);
+        let (cancelled, number) = self.shared.backend.cancel(guid.clone()).await?;
+        if let Some(number) = number {
+            self.shared.waiters.tell_cancelled(guid, number);
         }
         Ok(cancelled)
     }

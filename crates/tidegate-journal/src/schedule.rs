@@ -3,6 +3,7 @@
 //! Deliberately small: five fields, lists, ranges and steps. No names of days, no seconds, no
 //! time zones, which would need a database of their own.
 
+use crate::call::FOREVER;
 use crate::clock::{to_micros, to_time};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -35,9 +36,9 @@ pub struct ScheduleError {
 }
 
 impl Schedule {
-    /// After so much time, again and again.
+    /// After so much time, a century at most, again and again.
     pub fn every(interval: Duration) -> Self {
-        Self(Kind::Every(interval.max(Duration::from_millis(1))))
+        Self(Kind::Every(interval.clamp(Duration::from_millis(1), FOREVER)))
     }
 
     /// Minute, hour, day of the month, month, day of the week (0 or 7 is Sunday), in UTC. As

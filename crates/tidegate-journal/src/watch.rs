@@ -20,7 +20,7 @@ const CHUNK: usize = 500;
 
 pub(crate) struct Waiters {
     waiting: Mutex<Waiting>,
-    cancelled: broadcast::Sender<Guid>,
+    cancelled: broadcast::Sender<(Guid, i64)>,
 }
 
 #[derive(Default)]
@@ -66,15 +66,15 @@ impl Waiters {
         }
     }
 
-    /// This has ended, and whoever runs it should stop.
-    pub(crate) fn tell_cancelled(&self, guid: &Guid) {
+    /// This has ended, and whoever runs it under a lease before this number should stop.
+    pub(crate) fn tell_cancelled(&self, guid: &Guid, number: i64) {
         // Nobody listening means that no worker runs here.
-        let _ = self.cancelled.send(guid.clone());
+        let _ = self.cancelled.send((guid.clone(), number));
         self.tell_ended([guid]);
     }
 
     /// What is cancelled from now on.
-    pub(crate) fn cancelled(&self) -> broadcast::Receiver<Guid> {
+    pub(crate) fn cancelled(&self) -> broadcast::Receiver<(Guid, i64)> {
         self.cancelled.subscribe()
     }
 

@@ -66,7 +66,7 @@ impl Postgres {
         Ok((Self { core, queue, queue_max: settings.queue_max, slot }, notes))
     }
 
-    async fn count(&self, sql: &str, params: &[self::core::Param<'_>]) -> Result<u64, JournalError> {
+    async fn number(&self, sql: &str, params: &[self::core::Param<'_>]) -> Result<u64, JournalError> {
         let rows = self.core.ask(sql, params).await?;
         Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0).max(0).unsigned_abs()))
     }
@@ -135,11 +135,11 @@ impl Backend for Postgres {
         })
     }
 
-    fn begin(&self, leases: Vec<Lease>) -> Answer<'_, Vec<Guid>> {
+    fn count(&self, lease: Lease, attempts: u32) -> Answer<'_, bool> {
         Box::pin(async move {
-            let guids: Vec<&str> = leases.iter().map(|lease| lease.guid.as_str()).collect();
-            let numbers: Vec<i64> = leases.iter().map(|lease| lease.number).collect();
-            read(&self.core.ask(&self.core.sql.begin, &[&guids, &numbers]).await?, |row| rows::guid(row, 0))
+            let attempts = i32::try_from(attempts).unwrap_or(i32::MAX);
+            let params: &[self::core::Param<'_>] = &[&lease.guid.as_str(), &lease.number, &attempts];
+            Ok(!self.core.ask(&self.core.sql.count, params).await?.is_empty())
         })
     }
 
@@ -156,14 +156,15 @@ impl Backend for Postgres {
         Box::pin(async move { self.enter(&outcomes).await })
     }
 
-    fn cancel(&self, guid: Guid) -> Answer<'_, Cancelled> {
+    fn cancel(&self, guid: Guid) -> Answer<'_, (Cancelled, Option<i64>)> {
         Box::pin(async move {
             let rows = self.core.ask(&self.core.sql.cancel, &[&self.slot, &guid.as_str()]).await?;
-            Ok(match rows.first() {
-                Some(row) if row.get(0) => Cancelled::Running,
-                Some(_) => Cancelled::Pending,
-                None => self.standing(&guid).await?.map_or(Cancelled::Unknown, Cancelled::AlreadyEnded),
-            })
+            let Some(row) = rows.first() else {
+                let standing = self.standing(&guid).await?;
+                return Ok((standing.map_or(Cancelled::Unknown, Cancelled::AlreadyEnded), None));
+            };
+            let cancelled = if row.get(0) { Cancelled::Running } else { Cancelled::Pending };
+            Ok((cancelled, Some(row.get(1))))
         })
     }
 
@@ -212,13 +213,13 @@ impl Backend for Postgres {
     }
 
     fn expire(&self, batch: u32) -> Answer<'_, u64> {
-        Box::pin(async move { self.count(&self.core.sql.expire, &[&self.slot, &i64::from(batch)]).await })
+        Box::pin(async move { self.number(&self.core.sql.expire, &[&self.slot, &i64::from(batch)]).await })
     }
 
     fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, u64> {
         Box::pin(async move {
             let (sql, batch) = (&self.core.sql, i64::from(batch));
-            let nameless = self.count(&sql.fail_nameless, &[&batch]).await?;
+            let nameless = self.number(&sql.fail_nameless, &[&batch]).await?;
             let missed = self.core.ask(&sql.missed, &[&micros_ahead(after)]).await?;
             let methods: Vec<String> = missed.iter().filter_map(|row| row.get(0)).collect();
             if methods.is_empty() {
@@ -227,13 +228,13 @@ impl Backend for Postgres {
             let reason = orphan_reason(after);
             let params: &[self::core::Param<'_>] =
                 &[&self.slot, &methods, &micros_ahead(after), &batch, &reason];
-            Ok(nameless + self.count(&sql.fail_orphans, params).await?)
+            Ok(nameless + self.number(&sql.fail_orphans, params).await?)
         })
     }
 
     fn purge(&self, keep: Duration, batch: u32) -> Answer<'_, u64> {
         Box::pin(
-            async move { self.count(&self.core.sql.purge, &[&micros_ahead(keep), &i64::from(batch)]).await },
+            async move { self.number(&self.core.sql.purge, &[&micros_ahead(keep), &i64::from(batch)]).await },
         )
     }
 

@@ -11,7 +11,7 @@ pub(super) struct Sql {
     pub(super) defer: String,
     pub(super) there: String,
     pub(super) claim: String,
-    pub(super) begin: String,
+    pub(super) count: String,
     pub(super) beat: String,
     pub(super) settle: String,
     pub(super) settled: String,
@@ -110,10 +110,10 @@ impl Sql {
                            t.attempts, t.max_attempts, t.last_error, t.create_time,
                            (extract(epoch FROM t.deadline - now()) * 1000000)::int8, t.lapses"
             ),
-            begin: format!(
-                "UPDATE {t} AS t SET attempts = t.attempts + 1
-                 FROM unnest($1::text[], $2::int8[]) AS g (guid, number)
-                 WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0 RETURNING t.guid"
+            // The number itself, not one more: it may run twice.
+            count: format!(
+                "UPDATE {t} SET attempts = $3::int4
+                 WHERE guid = $1 AND lease_no = $2 AND status = 0 RETURNING 1"
             ),
             // $1 guids, $2 numbers, $3 length. Rows that are being changed at this moment are
             // skipped: the next sign of life finds out what became of them.
@@ -131,11 +131,13 @@ impl Sql {
                  WHERE t.guid IS NULL OR t.lease_no <> g.number OR t.status <> 0"
             ),
             // $1 slot, $2 guids, $3 numbers, $4 statuses, $5 delays, $6 results, $7 errors, $8 counted.
+            // What only went back, without an error, is as suspect as before.
             settle: format!(
                 "WITH changed AS (
                    UPDATE {t} AS t SET status = g.status, update_time = now(), {unlease},
                      next_time = now() + g.delay * interval '1 microsecond', result = g.result,
-                     last_error = coalesce(g.error, t.last_error), attempts = t.attempts + g.counted, lapses = 0
+                     last_error = coalesce(g.error, t.last_error), attempts = t.attempts + g.counted,
+                     lapses = CASE WHEN g.status = 0 AND g.error IS NULL THEN t.lapses ELSE 0 END
                    FROM unnest($2::text[], $3::int8[], $4::int2[], $5::int8[], $6::text[], $7::text[], $8::int4[])
                      AS g (guid, number, status, delay, result, error, counted)
                    WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0
@@ -155,9 +157,9 @@ impl Sql {
                    WHERE guid = $2 AND status = 0 AND NOT is_delete FOR UPDATE
                  ), gone AS (
                    UPDATE {t} AS t SET status = 4, update_time = now(), {unlease}, lease_no = t.lease_no + 1
-                   FROM found f WHERE t.guid = f.guid RETURNING t.method_name, f.is_leased
+                   FROM found f WHERE t.guid = f.guid RETURNING t.method_name, f.is_leased, t.lease_no
                  ), counted AS ({uncount})
-                 SELECT is_leased FROM gone"
+                 SELECT is_leased, lease_no FROM gone"
             ),
             retry: format!(
                 "WITH back AS (
@@ -192,8 +194,9 @@ impl Sql {
                  ORDER BY name
                  ON CONFLICT (method_name) DO UPDATE SET seen_time = now(), missed_since = NULL"
             ),
-            // $1 how long without anybody. A method that was not looked after for as long begins
-            // its time anew: while everything was down, nobody was missed.
+            // $1 how long without anybody. Two looks have to miss a method, that far apart and with
+            // nobody between them who knows it, however rare looks are: the first one after
+            // everything was down misses nobody.
             missed: format!(
                 "INSERT INTO {t}_method AS m (method_name, seen_time, missed_since, missed_time)
                  SELECT method_name, '-infinity', now(), now() FROM {t}_count
@@ -201,9 +204,7 @@ impl Sql {
                  ON CONFLICT (method_name) DO UPDATE SET
                    missed_since = CASE
                      WHEN m.seen_time > now() - $1::int8 * interval '1 microsecond' THEN NULL
-                     WHEN m.missed_since IS NULL OR m.missed_time IS NULL
-                          OR m.missed_time < now() - $1::int8 * interval '1 microsecond' THEN now()
-                     ELSE m.missed_since END,
+                     ELSE coalesce(m.missed_since, now()) END,
                    missed_time = now()
                  RETURNING CASE WHEN m.missed_since <= now() - $1::int8 * interval '1 microsecond'
                                 THEN m.method_name END"

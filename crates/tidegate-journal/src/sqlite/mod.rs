@@ -132,8 +132,8 @@ impl Backend for Sqlite {
         Box::pin(self.writer.run(move |tx| work::claim(tx, &ask)))
     }
 
-    fn begin(&self, leases: Vec<Lease>) -> Answer<'_, Vec<Guid>> {
-        Box::pin(self.writer.run(move |tx| work::begin(tx, &leases)))
+    fn count(&self, lease: Lease, attempts: u32) -> Answer<'_, bool> {
+        Box::pin(self.writer.run(move |tx| work::count(tx, &lease, attempts)))
     }
 
     fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Vec<Guid>> {
@@ -144,7 +144,7 @@ impl Backend for Sqlite {
         Box::pin(self.writer.run(move |tx| work::settle(tx, &outcomes)))
     }
 
-    fn cancel(&self, guid: Guid) -> Answer<'_, Cancelled> {
+    fn cancel(&self, guid: Guid) -> Answer<'_, (Cancelled, Option<i64>)> {
         Box::pin(self.writer.run(move |tx| work::cancel(tx, &guid)))
     }
 

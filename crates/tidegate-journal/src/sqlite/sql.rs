@@ -16,7 +16,7 @@ pub(super) struct Sql {
     pub(super) by_key: String,
     pub(super) insert: String,
     pub(super) claim: String,
-    pub(super) begin: String,
+    pub(super) count: String,
     pub(super) beat: String,
     pub(super) settle: String,
     pub(super) standing: String,
@@ -77,25 +77,27 @@ impl Sql {
                  RETURNING guid, lease_no, method_name, coalesce(method_params, 'null'), priority,
                            attempts, max_attempts, last_error, create_time, deadline, lapses"
             ),
-            begin: format!(
-                "UPDATE {t} SET attempts = attempts + 1 WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
+            count: format!(
+                "UPDATE {t} SET attempts = ?3 WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
             ),
             beat: format!(
                 "UPDATE {t} SET lease_until = ?3, next_time = ?3
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
             ),
             // ?1 guid, ?2 lease, ?3 status, ?4 now, ?5 next time, ?6 result, ?7 error, ?8 counted.
+            // What only went back, without an error, is as suspect as before.
             settle: format!(
                 "UPDATE {t} SET status = ?3, update_time = ?4, lease_owner = NULL, lease_until = NULL,
                                 next_time = ?5, result = ?6, last_error = coalesce(?7, last_error),
-                                attempts = attempts + ?8, lapses = 0
+                                attempts = attempts + ?8,
+                                lapses = CASE WHEN ?3 = 0 AND ?7 IS NULL THEN lapses ELSE 0 END
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0 RETURNING method_name"
             ),
             standing: format!("SELECT status, lease_until FROM {t} WHERE guid = ?1 AND is_delete = 0"),
             cancel: format!(
                 "UPDATE {t} SET status = 4, update_time = ?2, lease_owner = NULL, lease_until = NULL,
                                 lease_no = lease_no + 1
-                 WHERE guid = ?1 AND status = 0 RETURNING method_name"
+                 WHERE guid = ?1 AND status = 0 RETURNING method_name, lease_no"
             ),
             retry: format!(
                 "UPDATE {t} SET status = 0, update_time = ?2, next_time = ?2, deadline = NULL, attempts = 0,
@@ -106,16 +108,16 @@ impl Sql {
                 "INSERT INTO {t}_method (method_name, seen_time) VALUES (?1, ?2)
                  ON CONFLICT (method_name) DO UPDATE SET seen_time = ?2, missed_since = NULL"
             ),
-            // ?1 now, ?2 how long ago counts as known. A method that was not looked after for as
-            // long begins its time anew: while everything was down, nobody was missed.
+            // ?1 now, ?2 how long ago counts as known. Two looks have to miss a method, that far
+            // apart and with nobody between them who knows it, however rare looks are: the first
+            // one after everything was down misses nobody.
             missed: format!(
                 "INSERT INTO {t}_method (method_name, missed_since, missed_time)
                  SELECT method_name, ?1, ?1 FROM {t}_count WHERE pending > 0
                  ON CONFLICT (method_name) DO UPDATE SET
                    missed_since = CASE
                      WHEN seen_time > ?2 THEN NULL
-                     WHEN missed_time IS NULL OR missed_time < ?2 OR missed_since IS NULL THEN ?1
-                     ELSE missed_since END,
+                     ELSE coalesce(missed_since, ?1) END,
                    missed_time = ?1"
             ),
             orphaned: format!("SELECT method_name FROM {t}_method WHERE missed_since <= ?1 AND missed_time = ?2"),

@@ -73,16 +73,10 @@ pub(super) fn claim(tx: &Tx<'_>, ask: &Claim) -> rusqlite::Result<Vec<Claimed>> 
     Ok(all)
 }
 
-/// Which leases hold.
-pub(super) fn begin(tx: &Tx<'_>, leases: &[Lease]) -> rusqlite::Result<Vec<Guid>> {
-    let mut statement = tx.conn.prepare_cached(&tx.sql.begin)?;
-    let mut held = Vec::with_capacity(leases.len());
-    for lease in leases {
-        if statement.execute(params![lease.guid.as_str(), lease.number])? == 1 {
-            held.push(lease.guid.clone());
-        }
-    }
-    Ok(held)
+/// Whether the lease holds.
+pub(super) fn count(tx: &Tx<'_>, lease: &Lease, attempts: u32) -> rusqlite::Result<bool> {
+    let mut statement = tx.conn.prepare_cached(&tx.sql.count)?;
+    Ok(statement.execute(params![lease.guid.as_str(), lease.number, attempts])? == 1)
 }
 
 /// Which leases are lost.
@@ -117,15 +111,18 @@ pub(super) fn settle(tx: &Tx<'_>, outcomes: &[Settled]) -> rusqlite::Result<Vec<
     Ok(entered)
 }
 
-pub(super) fn cancel(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Cancelled> {
-    let Some(status) = standing(tx, guid)? else { return Ok(Cancelled::Unknown) };
+/// And the number that it has now.
+pub(super) fn cancel(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<(Cancelled, Option<i64>)> {
+    let Some(status) = standing(tx, guid)? else { return Ok((Cancelled::Unknown, None)) };
     if status.has_ended() {
-        return Ok(Cancelled::AlreadyEnded(status));
+        return Ok((Cancelled::AlreadyEnded(status), None));
     }
     let mut statement = tx.conn.prepare_cached(&tx.sql.cancel)?;
-    let method: Option<String> = statement.query_row(params![guid.as_str(), tx.now], |row| row.get(0))?;
+    let (method, number): (Option<String>, i64) =
+        statement.query_row(params![guid.as_str(), tx.now], |row| Ok((row.get(0)?, row.get(1)?)))?;
     ended(tx, method.as_deref())?;
-    Ok(if status == Status::Running { Cancelled::Running } else { Cancelled::Pending })
+    let cancelled = if status == Status::Running { Cancelled::Running } else { Cancelled::Pending };
+    Ok((cancelled, Some(number)))
 }
 
 pub(super) fn retry(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Retried> {

@@ -14,6 +14,8 @@ pub(super) struct Aside {
     all: Vec<Waiting>,
     /// More than so many fill the hand: the driver claims when a quarter of it is free.
     most: usize,
+    /// How often in a row the gate said no.
+    refusals: u32,
     /// When some may go back again, and how long to pause after that. Going back and being
     /// claimed again is work, and for nothing where all have one key.
     next_return: Instant,
@@ -28,6 +30,10 @@ struct Waiting {
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MOST: Duration = Duration::from_secs(4);
 
+/// So many refusals in a row, and then a rest.
+const REFUSALS_MOST: u32 = 16;
+const REST: Duration = Duration::from_millis(1);
+
 /// How often to look for those that were cancelled meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -38,30 +44,55 @@ impl Aside {
     /// For a lane that holds so many.
     pub(super) fn of(most: u32) -> Self {
         let most = usize::try_from(most / 2).unwrap_or(usize::MAX);
-        Self { all: Vec::new(), most, next_return: instant(), pause: PAUSE_FIRST }
+        Self { all: Vec::new(), most, refusals: 0, next_return: instant(), pause: PAUSE_FIRST }
     }
 
     pub(super) fn add(&mut self, turn: Turn, wait: Duration) {
         let again_at = instant() + wait.min(LONGEST);
         let at = self.all.partition_point(|other| rank(&other.turn) <= rank(&turn));
         self.all.insert(at, Waiting { turn, again_at });
+        self.refusals += 1;
     }
 
-    /// The first one that has to be looked at now.
+    /// One that has to be looked at now: the first in the order, and while the gate says no, the
+    /// one that is due for longest. With short waits the first are always due, and nobody else
+    /// would ever be asked.
     pub(super) fn take_due(&mut self) -> Option<Turn> {
         let now = instant();
         let is_due = |one: &Waiting| one.looked_at() <= now || one.turn.stop.is_lost();
-        self.all.iter().position(is_due).map(|at| self.all.remove(at).turn)
+        let mut due = (0..self.all.len()).filter(|at| is_due(&self.all[*at]));
+        let at = if self.refusals == 0 { due.next() } else { due.min_by_key(|at| self.all[*at].looked_at()) };
+        at.map(|at| self.all.remove(at).turn)
     }
 
-    /// When to look again.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        let soonest = self.all.iter().map(Waiting::looked_at).min()?;
-        Some(soonest.min(instant() + LOOK))
+    /// One of them has started.
+    pub(super) fn started(&mut self) {
+        self.refusals = 0;
+    }
+
+    /// Asking goes on without end where waits are short, so every now and then it rests.
+    pub(super) async fn rest(&mut self) {
+        if self.refusals >= REFUSALS_MOST {
+            tokio::time::sleep(REST).await;
+            self.waited();
+        }
+    }
+
+    /// Until one of them has to be looked at.
+    pub(super) async fn due(&mut self) {
+        let now = instant();
+        let Some(soonest) = self.all.iter().map(Waiting::looked_at).min() else {
+            return std::future::pending().await;
+        };
+        if soonest > now {
+            tokio::time::sleep_until(soonest.min(now + LOOK).into()).await;
+            self.waited();
+        }
     }
 
     /// Others were found behind them that may start: it is worth looking for more.
     pub(super) fn found(&mut self) {
+        self.refusals = 0;
         self.pause = PAUSE_FIRST;
     }
 
@@ -75,6 +106,11 @@ impl Aside {
         self.pause = (self.pause * 2).min(PAUSE_MOST);
         let gone = self.all.drain(self.most..);
         gone.map(|one| (one.turn, one.again_at.saturating_duration_since(now))).collect()
+    }
+
+    /// Time has passed without a question: there may be room for the first of them again.
+    fn waited(&mut self) {
+        self.refusals = 0;
     }
 
     pub(super) fn into_turns(self) -> impl Iterator<Item = Turn> {

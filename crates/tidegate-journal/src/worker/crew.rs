@@ -18,10 +18,10 @@ pub(super) struct Crew {
     pub(super) until: Until,
     pub(super) methods: Vec<Arc<Method>>,
     pub(super) held: Held,
-    /// Taken before the gate is asked, so that a replay starts when the gate says so. There is
-    /// one for each method at least: lanes that stand at their gate leave one to the others.
-    pub(super) permits: Arc<Semaphore>,
-    pub(super) permits_max: u32,
+    /// The places that any method may take, beside the one that each has of its own.
+    pub(super) shared: Arc<Semaphore>,
+    /// One place for those that may be why their workers died.
+    pub(super) suspects: Arc<Semaphore>,
     pub(super) closing: watch::Receiver<bool>,
     pub(super) tally: Arc<Tally>,
     outcomes: mpsc::UnboundedSender<Outcome>,
@@ -44,11 +44,11 @@ impl Crew {
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Outcome>) {
         // What waits here is held, and what is held is bounded.
         let (outcomes, entered) = mpsc::unbounded_channel();
-        let permits = plan.concurrency.max(methods.len());
+        let shared = plan.concurrency.saturating_sub(methods.len());
         let crew = Self {
             journal: journal.clone(),
-            permits: Arc::new(Semaphore::new(permits)),
-            permits_max: u32::try_from(permits).unwrap_or(u32::MAX),
+            shared: Arc::new(Semaphore::new(shared)),
+            suspects: Arc::new(Semaphore::new(1)),
             plan: plan.clone(),
             until,
             methods,
@@ -58,6 +58,11 @@ impl Crew {
             outcomes,
         };
         (Arc::new(crew), entered)
+    }
+
+    /// It works until what was due is done, not until it is told to close.
+    pub(super) fn is_pass(&self) -> bool {
+        matches!(self.until, Until::Done { .. })
     }
 
     /// Told to close, or nobody is left who could tell.

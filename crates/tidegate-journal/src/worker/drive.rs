@@ -6,8 +6,8 @@ use super::lane::{Turn, lane};
 use super::{Method, Plan, tidy};
 use crate::backend::{Claim, Claimed};
 use crate::clock::instant;
-use crate::{Journal, JournalError};
-use std::collections::HashMap;
+use crate::{Guid, Journal, JournalError};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -61,8 +61,11 @@ impl Engine {
         });
         let lanes = lanes.collect();
         let entering = tokio::spawn(enter(crew.clone(), outcomes));
-        let others =
-            vec![tokio::spawn(keep_leases(crew.clone())), tokio::spawn(hear_cancelled(crew.clone()))];
+        let others = vec![
+            tokio::spawn(keep_leases(crew.clone())),
+            tokio::spawn(watch_leases(crew.clone())),
+            tokio::spawn(hear_cancelled(crew.clone())),
+        ];
         Self { crew, lanes, entering, others }
     }
 
@@ -82,10 +85,11 @@ impl Engine {
                 self.pause(until).await;
                 continue;
             }
+            let begun = instant();
             match self.claim(&wants, until).await {
                 Ok(claimed) => {
                     wait = Duration::from_millis(100);
-                    self.deal(claimed, &wants);
+                    self.deal(claimed, &wants, begun + self.crew.plan.lease);
                 }
                 Err(error) => {
                     if let Until::Done { .. } = until {
@@ -141,7 +145,7 @@ impl Engine {
         wants
     }
 
-    fn deal(&mut self, mut claimed: Vec<Claimed>, wants: &[(String, u32)]) {
+    fn deal(&mut self, mut claimed: Vec<Claimed>, wants: &[(String, u32)], ours_until: Instant) {
         let crew = &self.crew;
         claimed.sort_by(|a, b| b.priority.cmp(&a.priority).then(a.create_time.cmp(&b.create_time)));
         let mut got: HashMap<&str, u32> = HashMap::new();
@@ -160,7 +164,7 @@ impl Engine {
                 continue;
             };
             crew.tally.picked(&lane.method.name);
-            let stop = crew.held.add(&one.lease, &lane.method.name);
+            let stop = crew.held.add(&one.lease, &lane.method.name, ours_until);
             // The lane ends only after the driver.
             let _ = lane.turns.send(Turn::new(one, stop));
         }
@@ -202,28 +206,33 @@ async fn held_empty(crew: &Crew, at_most: Duration) -> bool {
 /// Prolongs all leases three times in their length, so that two attempts may fail.
 async fn keep_leases(crew: Arc<Crew>) {
     let length = crew.plan.lease;
-    let mut last_good = instant();
     loop {
         tokio::time::sleep(length / 3).await;
         let leases = crew.held.leases();
         if leases.is_empty() {
-            last_good = instant();
             continue;
         }
         let begun = instant();
-        match crew.journal.backend().beat(leases, length).await {
+        match crew.journal.backend().beat(leases.clone(), length).await {
             Ok(lost) => {
-                last_good = begun;
-                lost.iter().for_each(|guid| crew.held.lose(guid));
+                crew.held.prolong(&leases, begun + length);
+                let lost: HashSet<Guid> = lost.into_iter().collect();
+                let lost = leases.iter().filter(|lease| lost.contains(&lease.guid));
+                lost.for_each(|lease| crew.held.lose(&lease.guid, lease.number + 1));
             }
-            Err(error) => {
-                tracing::warn!("leases cannot be prolonged: {error}");
-                if begun.duration_since(last_good) >= length {
-                    // Others may have them by now: what still runs would run twice.
-                    crew.held.stop_all(Why::Lost);
-                }
-            }
+            Err(error) => tracing::warn!("leases cannot be prolonged: {error}"),
         }
+    }
+}
+
+/// What could not be prolonged in time stops: others may have it by now, and it would run twice.
+/// Beside the signs of life, which may be waiting for a database that does not answer.
+async fn watch_leases(crew: Arc<Crew>) {
+    loop {
+        let now = instant();
+        let look = now + crew.plan.lease / 10;
+        let next = crew.held.lapse(now).map_or(look, |next| next.min(look));
+        tokio::time::sleep_until(next.into()).await;
     }
 }
 
@@ -232,7 +241,7 @@ async fn hear_cancelled(crew: Arc<Crew>) {
     let mut cancelled = crew.journal.shared.waiters.cancelled();
     loop {
         match cancelled.recv().await {
-            Ok(guid) => crew.held.lose(&guid),
+            Ok((guid, number)) => crew.held.lose(&guid, number),
             // The next sign of life finds out.
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return,

@@ -5,6 +5,7 @@ use crate::backend::Lease;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 #[derive(Default)]
@@ -18,6 +19,8 @@ struct Entry {
     lease: Lease,
     method: Arc<str>,
     stop: Arc<Stop>,
+    /// Ours until then, by this process's clock, whatever becomes of the database.
+    until: Instant,
 }
 
 /// Why work on a record should stop.
@@ -56,9 +59,9 @@ impl Stop {
 }
 
 impl Held {
-    pub(super) fn add(&self, lease: &Lease, method: &Arc<str>) -> Arc<Stop> {
+    pub(super) fn add(&self, lease: &Lease, method: &Arc<str>, until: Instant) -> Arc<Stop> {
         let stop = Arc::<Stop>::default();
-        let entry = Entry { lease: lease.clone(), method: method.clone(), stop: stop.clone() };
+        let entry = Entry { lease: lease.clone(), method: method.clone(), stop: stop.clone(), until };
         // It is ours again after its lease had lapsed: what still runs under the old one has lost it.
         if let Some(old) = self.lock().insert(lease.guid.clone(), entry) {
             old.stop.say(Why::Lost);
@@ -76,9 +79,28 @@ impl Held {
         self.room.notify_one();
     }
 
-    /// Asks whoever works on it to stop: it was cancelled, or somebody else has it.
-    pub(super) fn lose(&self, guid: &Guid) {
-        if let Some(entry) = self.lock().get(guid) {
+    /// These are ours until then.
+    pub(super) fn prolong(&self, leases: &[Lease], until: Instant) {
+        let mut held = self.lock();
+        for lease in leases {
+            if let Some(entry) = held.get_mut(&lease.guid).filter(|entry| entry.lease == *lease) {
+                entry.until = until;
+            }
+        }
+    }
+
+    /// Asks whoever works on something that is not ours any more to stop; answers when the next
+    /// lease ends.
+    pub(super) fn lapse(&self, now: Instant) -> Option<Instant> {
+        let held = self.lock();
+        held.values().filter(|entry| entry.until <= now).for_each(|entry| entry.stop.say(Why::Lost));
+        held.values().map(|entry| entry.until).filter(|until| *until > now).min()
+    }
+
+    /// Asks whoever works on it under a lease before this number to stop: it was cancelled, or
+    /// somebody else has it. It may be ours again since then, under a later one.
+    pub(super) fn lose(&self, guid: &Guid, before: i64) {
+        if let Some(entry) = self.lock().get(guid).filter(|entry| entry.lease.number < before) {
             entry.stop.say(Why::Lost);
         }
     }
@@ -105,5 +127,26 @@ impl Held {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Guid, Entry>> {
         self.by_guid.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::instant;
+
+    #[test]
+    fn what_was_said_of_an_earlier_lease_does_not_stop_a_later_one() {
+        let held = Held::default();
+        let lease = |number| Lease { guid: Guid::stored("17".to_owned()), number };
+        let [first, again] = [lease(1), lease(4)];
+        let old = held.add(&first, &"ship".into(), instant());
+        let new = held.add(&again, &"ship".into(), instant());
+        assert!(old.is_lost(), "it is ours again");
+        // The cancellation that ended the first lease is heard only now, as number 2.
+        held.lose(&first.guid, 2);
+        assert!(!new.is_lost());
+        held.lose(&first.guid, 5);
+        assert!(new.is_lost());
     }
 }

@@ -6,10 +6,10 @@
 use super::Method;
 use super::aside::Aside;
 use super::crew::{Crew, clean};
-use super::drive::Until;
 use super::gate::{Go, Start};
 use super::handler::{Finished, JobError, Replay};
 use super::held::{Stop, Why};
+use super::places::Places;
 use crate::backend::{Claimed, EXPIRED, End};
 use crate::clock::instant;
 use futures_util::FutureExt as _;
@@ -40,16 +40,19 @@ impl Turn {
         self.claimed.lapses > 0
     }
 
-    /// How many places it takes. A record that was begun and has seen two workers die has all to
-    /// itself: if it is the one that kills, it takes nobody along any more.
-    fn places(&self, crew: &Crew) -> u32 {
-        let is_alone = self.claimed.lapses > 1 && self.claimed.attempts > 0;
-        if is_alone { crew.permits_max } else { 1 }
+    /// It was begun, and two workers died. Of these one runs at a time: if it is the one that
+    /// kills, no other loses an attempt by it. It waits for nobody else, and nobody for it; who
+    /// runs beside it when it kills was not counted yet, and is next time.
+    fn is_strong_suspect(&self) -> bool {
+        self.claimed.lapses > 1 && self.claimed.attempts > 0
     }
 }
 
-/// Shorter waits are not worth stepping aside.
-const IN_LINE: Duration = Duration::from_millis(20);
+/// A pass waits no longer for a record that its gate puts off; the next one asks again.
+const PASS_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a suspect steps aside while another runs.
+const NEXT_SUSPECT: Duration = Duration::from_millis(50);
 
 /// Until the driver lets go of the other end. `most` records of the method are in hand at most.
 pub(super) async fn lane(
@@ -58,25 +61,29 @@ pub(super) async fn lane(
     mut turns: mpsc::UnboundedReceiver<Turn>,
     most: u32,
 ) {
+    let places = Places::beside(&crew.shared);
     let mut aside = Aside::of(most);
     loop {
         // One of those aside and one of the others by turns: neither waits for all of the other.
-        if let Some(turn) = aside.take_due()
-            && let Admitted::Later(turn, wait) = admit(&crew, &method, turn).await
-        {
-            aside.add(turn, wait);
+        if let Some(turn) = aside.take_due() {
+            match admit(&crew, &method, &places, turn).await {
+                Admitted::Later(turn, wait) => aside.add(turn, wait),
+                Admitted::Started => aside.started(),
+                Admitted::Ended => {}
+            }
         }
+        aside.rest().await;
         tokio::select! {
             biased;
             turn = turns.recv() => match turn {
                 None => break,
-                Some(turn) => match admit(&crew, &method, turn).await {
+                Some(turn) => match admit(&crew, &method, &places, turn).await {
                     Admitted::Later(turn, wait) => aside.add(turn, wait),
                     Admitted::Started => aside.found(),
                     Admitted::Ended => {}
                 },
             },
-            () = until(aside.next_look()) => {}
+            () = aside.due() => {}
         }
         make_room(&crew, &method, &mut aside);
     }
@@ -85,18 +92,20 @@ pub(super) async fn lane(
     }
 }
 
-/// A pass has to run all that was due when it began, so it gives nothing back.
+/// A pass has to run all that was due when it began, so it gives nothing back for this.
 fn make_room(crew: &Crew, method: &Method, aside: &mut Aside) {
-    if let Until::Closed = crew.until {
-        for (turn, after) in aside.surplus() {
-            crew.settle(&method.name, turn.claimed.lease, End::PutOff { after }, false);
-        }
+    if crew.is_pass() {
+        return;
+    }
+    for (turn, after) in aside.surplus() {
+        crew.settle(&method.name, turn.claimed.lease, End::PutOff { after }, false);
     }
 }
 
 /// What a replay holds until it has ended.
 struct Admission {
-    _permit: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
+    _suspect: Option<OwnedSemaphorePermit>,
     _held: Option<Box<dyn Any + Send>>,
 }
 
@@ -118,14 +127,43 @@ enum Admitted {
     Later(Turn, Duration),
 }
 
-async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) -> Admitted {
-    let lease = turn.claimed.lease.clone();
-    let settle = |end| {
-        crew.settle(&method.name, lease.clone(), end, false);
-        Admitted::Ended
-    };
+async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, places: &Places, turn: Turn) -> Admitted {
+    let replay = Replay::new(&turn.claimed);
+    match pass(crew, method, places, &turn, &replay).await {
+        Ok(admission) => {
+            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
+            return Admitted::Started;
+        }
+        Err(Not::Yet(wait)) => return Admitted::Later(turn, wait),
+        Err(Not::AtAll(end)) => crew.settle(&method.name, turn.claimed.lease, end, false),
+        Err(Not::Ours) => crew.lost(&turn.claimed.lease),
+    }
+    Admitted::Ended
+}
+
+/// Why a turn does not start.
+enum Not {
+    /// To be asked again after so much time.
+    Yet(Duration),
+    /// It ends without a start.
+    AtAll(End),
+    /// It was cancelled, or somebody else has it.
+    Ours,
+}
+
+/// Waits for a place and for the gate, which may say that it opens later, or never for this one.
+///
+/// All that takes time comes before the gate, so that a replay starts when the gate says so: a
+/// crowd that was let through and waits for something else would start all at once.
+async fn pass(
+    crew: &Crew,
+    method: &Method,
+    places: &Places,
+    turn: &Turn,
+    replay: &Replay,
+) -> Result<Admission, Not> {
     if crew.is_closing() {
-        return settle(End::Returned);
+        return Err(Not::AtAll(End::Returned));
     }
     let most = turn.claimed.max_attempts.unwrap_or(crew.plan.max_attempts);
     if turn.claimed.attempts >= u32::from(most) {
@@ -133,89 +171,99 @@ async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, turn: Turn) -> Admitted {
         // outlives their leases.
         let last = turn.claimed.last_error.as_deref().unwrap_or("none of them told how it ended");
         let reason = clean(&format!("gave up after {most} attempts: {last}"));
-        return settle(End::Failed { reason });
+        return Err(Not::AtAll(End::Failed { reason }));
     }
-    let replay = Replay::new(&turn.claimed);
-    let passed = tokio::select! {
-        biased;
-        why = turn.stop.heard() => match why {
-            Why::Lost => {
-                crew.lost(&lease);
-                return Admitted::Ended;
-            }
-            Why::Closing => return settle(End::Returned),
-        },
-        () = crew.closed() => return settle(End::Returned),
-        () = until(turn.start_by) => return settle(End::Expired { reason: EXPIRED.to_owned() }),
-        passed = pass(crew, method, &replay, turn.places(crew)) => passed,
+    let place = unless_over(crew, turn, places.take()).await?;
+    // Only with a place in hand: suspects of other methods would wait for it as well.
+    let suspect = match turn.is_strong_suspect().then(|| crew.suspects.clone().try_acquire_owned()) {
+        Some(Err(_)) => return Err(Not::Yet(NEXT_SUSPECT)),
+        Some(Ok(suspect)) => Some(suspect),
+        None => None,
     };
-    match passed {
-        Passed::Yes(admission) => {
-            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
-            Admitted::Started
-        }
-        Passed::NotYet(wait) => Admitted::Later(turn, wait),
-        Passed::Never(reason) => settle(End::Failed { reason: clean(&reason) }),
+    if turn.is_suspect() && !is_counted(crew, turn, turn.claimed.attempts + 1).await {
+        // Whoever cannot be told does not begin: the lease lapses, and somebody tries later.
+        return Err(Not::Ours);
+    }
+    let asked = match unless_over(crew, turn, ask(method, replay)).await.flatten() {
+        Err(Not::Yet(after)) if crew.is_pass() && after > PASS_WAIT => Err(Not::AtAll(End::PutOff { after })),
+        asked => asked,
+    };
+    if asked.is_err() {
+        uncount(crew, turn).await;
+    }
+    Ok(Admission { _place: place, _suspect: suspect, _held: asked? })
+}
+
+/// Waits, unless the turn is over before that.
+async fn unless_over<T>(crew: &Crew, turn: &Turn, waiting: impl Future<Output = T>) -> Result<T, Not> {
+    tokio::select! {
+        biased;
+        why = turn.stop.heard() => Err(match why {
+            Why::Lost => Not::Ours,
+            Why::Closing => Not::AtAll(End::Returned),
+        }),
+        () = crew.closed() => Err(Not::AtAll(End::Returned)),
+        () = until(turn.start_by) => Err(Not::AtAll(End::Expired { reason: EXPIRED.to_owned() })),
+        waited = waiting => Ok(waited),
     }
 }
 
-enum Passed {
-    Yes(Admission),
-    NotYet(Duration),
-    Never(String),
-}
-
-/// Waits for a place and for the gate, which may say that it opens later, or never for this one.
-async fn pass(crew: &Crew, method: &Method, replay: &Replay, places: u32) -> Passed {
-    let permits = crew.permits.clone();
-    let permit = permits.acquire_many_owned(places).await.expect("the semaphore is never closed");
-    let Some(gate) = &method.gate else { return Passed::Yes(Admission { _permit: permit, _held: None }) };
-    loop {
-        // A gate that panics must not end the line, be it before or while it is awaited.
-        let asked = AssertUnwindSafe(async { gate(replay.clone()).await }).catch_unwind().await;
-        let go = asked.unwrap_or_else(|_| {
-            tracing::error!("the gate of `{}` panicked; it is asked again in a second", method.name);
-            Go::ask_again(Duration::from_secs(1))
-        });
-        match go.start {
-            Start::After(wait) => {
-                if !wait.is_zero() {
-                    tokio::time::sleep(wait).await;
-                }
-                return Passed::Yes(Admission { _permit: permit, _held: go.held });
+/// What the gate gives to hold, once it lets the replay start.
+async fn ask(method: &Method, replay: &Replay) -> Result<Option<Box<dyn Any + Send>>, Not> {
+    let Some(gate) = &method.gate else { return Ok(None) };
+    // A gate that panics must not end the line, be it before or while it is awaited.
+    let asked = AssertUnwindSafe(async { gate(replay.clone()).await }).catch_unwind().await;
+    let go = asked.unwrap_or_else(|_| {
+        tracing::error!("the gate of `{}` panicked; it is asked again in a second", method.name);
+        Go::ask_again(Duration::from_secs(1))
+    });
+    match go.start {
+        Start::After(wait) => {
+            if !wait.is_zero() {
+                tokio::time::sleep(wait).await;
             }
-            Start::Never(reason) => return Passed::Never(reason),
-            Start::AskAgain(wait) if wait >= IN_LINE => return Passed::NotYet(wait),
-            // Never in a circle without a pause.
-            Start::AskAgain(wait) => tokio::time::sleep(wait.max(Duration::from_millis(1))).await,
+            Ok(go.held)
         }
+        Start::AskAgain(wait) => Err(Not::Yet(wait)),
+        Start::Never(reason) => Err(Not::AtAll(End::Failed { reason: clean(&reason) })),
     }
 }
 
 async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, admission: Admission) {
-    let is_suspect = turn.is_suspect();
-    if is_suspect && !has_begun(&crew, &turn).await {
-        return crew.lost(&turn.claimed.lease);
-    }
     let admission = Arc::new(Mutex::new(admission));
     let work = ADMISSION.scope(admission.clone(), (method.handler)(replay));
     let end = tokio::select! {
         biased;
-        result = within(crew.plan.replay_max, work) => end_of(&crew, &turn.claimed, result),
+        result = within(crew.plan.replay_max, work) => Some(end_of(&crew, &turn.claimed, result)),
         why = turn.stop.heard() => match why {
             Why::Lost => return crew.lost(&turn.claimed.lease),
-            Why::Closing => End::Returned,
+            Why::Closing => None,
         },
     };
     drop(admission);
-    crew.settle(&method.name, turn.claimed.lease, end, !is_suspect);
+    match end {
+        Some(end) => {
+            let is_suspect = turn.is_suspect();
+            crew.settle(&method.name, turn.claimed.lease, end, !is_suspect);
+        }
+        // Cut off by its worker, which is not its fault: the attempt does not count.
+        None => {
+            uncount(&crew, &turn).await;
+            crew.settle(&method.name, turn.claimed.lease, End::Returned, false);
+        }
+    }
 }
 
-/// Counts the attempt in the database first. Whoever cannot be told does not begin: the lease
-/// lapses, and somebody tries later.
-async fn has_begun(crew: &Crew, turn: &Turn) -> bool {
-    let begun = crew.journal.backend().begin(vec![turn.claimed.lease.clone()]).await;
-    begun.is_ok_and(|held| !held.is_empty())
+/// Writes down how many attempts there were; false if that could not be done.
+async fn is_counted(crew: &Crew, turn: &Turn, attempts: u32) -> bool {
+    crew.journal.backend().count(turn.claimed.lease.clone(), attempts).await.unwrap_or(false)
+}
+
+/// It did not begin after all, or was cut off. Where that cannot be told, it has lost an attempt, or its lease.
+async fn uncount(crew: &Crew, turn: &Turn) {
+    if turn.is_suspect() {
+        is_counted(crew, turn, turn.claimed.attempts).await;
+    }
 }
 
 fn end_of(crew: &Crew, claimed: &Claimed, result: Result<Finished, JobError>) -> End {

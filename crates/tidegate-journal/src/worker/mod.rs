@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! drive ── claim ──> lane (one a method) ── gate ──> run ──> enter (many ends, one commit)
-//!   keep_leases, hear_cancelled, tidy: beside it
+//!   keep_leases, watch_leases, hear_cancelled, tidy: beside it
 //! ```
 
 mod aside;
@@ -14,6 +14,7 @@ mod handler;
 mod held;
 mod lane;
 mod method;
+mod places;
 mod tidy;
 
 pub use gate::Go;
@@ -190,7 +191,9 @@ impl Worker {
         self
     }
 
-    /// How many replays run at once, in all; 64 unless said, and at least one a method.
+    /// How many replays run at once, in all; 64 unless said. One place is each method's own, so
+    /// that no other can hold it up; the rest is for all. Where there are more methods than that,
+    /// each has its own place and no more.
     #[must_use]
     pub fn concurrency(mut self, replays: usize) -> Self {
         self.plan.concurrency = replays.clamp(1, 100_000);
@@ -217,11 +220,12 @@ impl Worker {
     /// process defers is seen at once.
     #[must_use]
     pub fn poll(mut self, interval: Duration) -> Self {
-        self.plan.poll = interval.max(Duration::from_millis(1));
+        self.plan.poll = interval.clamp(Duration::from_millis(1), Duration::from_secs(86_400));
         self
     }
 
     /// How long running replays may go on after the worker was asked to stop; 10 s unless said.
+    /// What is cut off then goes back, and its attempt does not count.
     #[must_use]
     pub fn grace(mut self, time: Duration) -> Self {
         self.plan.grace = time;
@@ -266,7 +270,8 @@ impl Worker {
     }
 
     /// Records of methods that no worker knows fail after so much time; an hour unless said.
-    /// Somebody has to look at least once in that time: while everything is down, nothing fails.
+    /// Two looks at least that far apart have to miss it, such as two passes, with nobody between
+    /// them who knows it: while everything is down, nothing fails.
     #[must_use]
     pub fn orphan_after(mut self, time: Duration) -> Self {
         self.plan.orphan_after = time.max(Duration::from_millis(1));
@@ -283,7 +288,8 @@ impl Worker {
     }
 
     /// One pass: ends what is overdue, removes what is old, replays what is due now, each
-    /// record once, and returns when all of it has ended. For cron.
+    /// record once, and returns when all of it has ended. For cron. What its gate puts off for
+    /// more than a minute is left to a later pass.
     ///
     /// # Errors
     /// Where the database fails. What was claimed by then is given back, or its lease lapses.
@@ -303,7 +309,7 @@ impl Worker {
         let backend = self.journal.backend();
         let tidied = async {
             backend.recount().await?;
-            tally.tidied(tidy::tidy(backend, &self.plan, &names, true).await?);
+            tally.tidied(tidy::tidy(backend, &self.plan, &names).await?);
             backend.now().await
         };
         let mut stop = std::pin::pin!(stop);

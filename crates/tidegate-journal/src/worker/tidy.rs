@@ -6,7 +6,7 @@ use super::crew::Crew;
 use crate::JournalError;
 use crate::backend::Backend;
 use crate::batch::{BATCH, until_few};
-use crate::clock::{instant, wall};
+use crate::clock::wall;
 use crate::stats::Pass;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,35 +17,65 @@ const ROUND: Duration = Duration::from_secs(15);
 /// How often the kept counts are compared with the table, which others may write to.
 const RECOUNT: Duration = Duration::from_secs(3_600);
 
+/// Side by side: what takes long, such as a large purge, must not keep others from learning that
+/// this worker lives, or they would fail the methods that it knows.
 pub(super) async fn from_time_to_time(crew: Arc<Crew>) {
-    // The first at any time within the interval, so that workers that start together do not
-    // count together.
-    let mut next_recount = instant() + RECOUNT.mul_f64(fastrand::f64());
-    let mut next_purge = crew.plan.purge.next_after(wall());
+    tokio::join!(announce(&crew), end(&crew), purge(&crew), recount(&crew));
+}
+
+async fn announce(crew: &Crew) {
     loop {
-        let backend = crew.journal.backend();
-        let mut purges = false;
-        if wall() >= next_purge {
-            purges = true;
-            next_purge = crew.plan.purge.next_after(wall());
+        if let Err(error) = crew.journal.backend().announce(names(crew)).await {
+            tracing::warn!("other workers cannot be told which methods are known here: {error}");
         }
-        match tidy(backend, &crew.plan, &names(&crew), purges).await {
-            Ok(pass) => crew.tally.tidied(pass),
-            Err(error) => tracing::warn!("the journal cannot be tidied now: {error}"),
-        }
-        if instant() >= next_recount {
-            next_recount = instant() + RECOUNT;
-            if let Err(error) = backend.recount().await {
-                tracing::warn!("pending records cannot be counted now: {error}");
-            }
-        }
-        // A wall clock that jumps is noticed within a round.
-        let until_purge = next_purge.duration_since(wall()).unwrap_or_default();
-        tokio::time::sleep(crew.plan.round().min(until_purge.max(Duration::from_millis(10)))).await;
+        tokio::time::sleep(crew.plan.round()).await;
     }
 }
 
-pub(super) fn names(crew: &Crew) -> Vec<String> {
+async fn end(crew: &Crew) {
+    let (backend, plan) = (crew.journal.backend(), &crew.plan);
+    let told = |ended: Result<Pass, JournalError>| match ended {
+        Ok(pass) => crew.tally.tidied(pass),
+        Err(error) => tracing::warn!("what cannot run any more cannot be ended now: {error}"),
+    };
+    loop {
+        told(expire(backend).await);
+        // Before the first look for orphans, workers that start together can say what they know.
+        tokio::time::sleep(plan.round()).await;
+        told(fail_orphans(backend, plan).await);
+    }
+}
+
+async fn purge(crew: &Crew) {
+    let mut next = crew.plan.purge.next_after(wall());
+    loop {
+        if wall() >= next {
+            match purge_all(crew.journal.backend(), &crew.plan).await {
+                Ok(pass) => crew.tally.tidied(pass),
+                Err(error) => tracing::warn!("what is old cannot be removed now: {error}"),
+            }
+            next = crew.plan.purge.next_after(wall());
+        }
+        // A wall clock that jumps is noticed within a round.
+        let left = next.duration_since(wall()).unwrap_or_default();
+        tokio::time::sleep(left.clamp(Duration::from_millis(10), ROUND)).await;
+    }
+}
+
+async fn recount(crew: &Crew) {
+    // The first at any time within the interval, so that workers that start together do not
+    // count together.
+    let mut wait = RECOUNT.mul_f64(fastrand::f64());
+    loop {
+        tokio::time::sleep(wait).await;
+        wait = RECOUNT;
+        if let Err(error) = crew.journal.backend().recount().await {
+            tracing::warn!("pending records cannot be counted now: {error}");
+        }
+    }
+}
+
+fn names(crew: &Crew) -> Vec<String> {
     crew.methods.iter().map(|method| method.name.to_string()).collect()
 }
 
@@ -56,16 +86,30 @@ impl Plan {
     }
 }
 
-/// One round: how much it ended and removed.
+/// All of it once, for a pass: how much it ended and removed.
 pub(super) async fn tidy(
     backend: &dyn Backend,
     plan: &Plan,
     methods: &[String],
-    purges: bool,
 ) -> Result<Pass, JournalError> {
     backend.announce(methods.to_vec()).await?;
+    let mut pass = expire(backend).await?;
+    pass += fail_orphans(backend, plan).await?;
+    pass += purge_all(backend, plan).await?;
+    Ok(pass)
+}
+
+async fn expire(backend: &dyn Backend) -> Result<Pass, JournalError> {
     let expired = until_few(|| backend.expire(BATCH), |_| ()).await?;
+    Ok(Pass { expired, ..Pass::default() })
+}
+
+async fn fail_orphans(backend: &dyn Backend, plan: &Plan) -> Result<Pass, JournalError> {
     let failed = until_few(|| backend.fail_orphans(plan.orphan_after, BATCH), |_| ()).await?;
-    let purged = if purges { until_few(|| backend.purge(plan.keep, BATCH), |_| ()).await? } else { 0 };
-    Ok(Pass { expired, failed, purged, ..Pass::default() })
+    Ok(Pass { failed, ..Pass::default() })
+}
+
+async fn purge_all(backend: &dyn Backend, plan: &Plan) -> Result<Pass, JournalError> {
+    let purged = until_few(|| backend.purge(plan.keep, BATCH), |_| ()).await?;
+    Ok(Pass { purged, ..Pass::default() })
 }

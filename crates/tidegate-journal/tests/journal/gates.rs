@@ -16,6 +16,9 @@ on_both! {
     what_a_gate_gives_is_held_until_the_replay_has_ended,
     a_gate_that_panics_is_asked_again,
     one_key_that_has_to_wait_holds_up_no_other,
+    one_key_that_has_to_wait_a_moment_holds_up_no_other,
+    short_waits_are_asked_in_turn_and_not_in_a_circle,
+    a_pass_leaves_to_the_next_what_its_gate_puts_off_for_long,
     a_key_with_more_records_than_the_worker_holds_holds_up_no_other,
     what_stands_aside_runs_in_order_and_within_its_pass,
     what_stands_aside_can_be_cancelled_and_expires,
@@ -161,11 +164,15 @@ async fn a_gate_that_panics_is_asked_again(place: &Place) {
 
 /// A worker whose gate lets nobody of `alice` through before it is told to.
 fn keyed(journal: &Journal, is_open: &Arc<AtomicBool>) -> Worker {
+    keyed_for(journal, is_open, Duration::from_millis(150))
+}
+
+fn keyed_for(journal: &Journal, is_open: &Arc<AtomicBool>, wait: Duration) -> Worker {
     let is_open = is_open.clone();
     worker(journal).on("ship", |(_, nth): (String, u32)| async move { Ok::<_, JobError>(nth) }).gate(
         move |replay: Replay| {
             let goes = !replay.params.contains("alice") || is_open.load(Ordering::SeqCst);
-            async move { if goes { Go::now() } else { Go::ask_again(Duration::from_millis(150)) } }
+            async move { if goes { Go::now() } else { Go::ask_again(wait) } }
         },
     )
 }
@@ -185,6 +192,65 @@ async fn one_key_that_has_to_wait_holds_up_no_other(place: &Place) {
     let pass = running.stop().await;
     assert_eq!((pass.picked, pass.retried), (51, 0), "they stayed in hand");
     assert_eq!(place.count("status = 1 AND attempts = 1"), 51);
+}
+
+async fn one_key_that_has_to_wait_a_moment_holds_up_no_other(place: &Place) {
+    for wait in [Duration::ZERO, Duration::from_millis(10)] {
+        let journal = place.journal().await;
+        let is_open = Arc::new(AtomicBool::new(false));
+        for nth in 0..50 {
+            journal.defer(call("ship", ("alice", nth))).await.unwrap();
+        }
+        let bob = journal.defer(call("ship", ("bob", 1))).await.unwrap();
+        let running = keyed_for(&journal, &is_open, wait).concurrency(1).start();
+        assert_eq!(end(&journal, &bob).await.status, Status::Done);
+        is_open.store(true, Ordering::SeqCst);
+        seen("Alice's run, too", || running.stats().total.done == 51).await;
+        running.stop().await;
+    }
+}
+
+async fn short_waits_are_asked_in_turn_and_not_in_a_circle(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..50 {
+        journal.defer(call("ship", ("alice", nth))).await.unwrap();
+    }
+    let bob = journal.defer(call("ship", ("bob", 1))).await.unwrap();
+    let (asked, bobs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, bob_counted) = (asked.clone(), bobs.clone());
+    let begun = tokio::time::Instant::now();
+    // Alice's are always due again, and Bob's is behind them all and has to be asked twice.
+    let running = worker(&journal)
+        .on("ship", |_: (String, u32)| async { Ok::<_, JobError>(()) })
+        .gate(move |replay: Replay| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let goes = replay.params.contains("bob") && bob_counted.fetch_add(1, Ordering::SeqCst) > 0;
+            async move { if goes { Go::now() } else { Go::ask_again(Duration::ZERO) } }
+        })
+        .start();
+    assert_eq!(end(&journal, &bob).await.status, Status::Done);
+    seen("it goes on", || asked.load(Ordering::SeqCst) > 1_000).await;
+    let (asked, took) = (asked.load(Ordering::SeqCst), begun.elapsed());
+    running.stop().await;
+    // 16 in a millisecond; twice that, and some, for those that are asked for the first time.
+    let most = 32 * usize::try_from(took.as_millis()).unwrap() + 200;
+    assert!(asked <= most, "asked {asked} times within {took:?}");
+}
+
+async fn a_pass_leaves_to_the_next_what_its_gate_puts_off_for_long(place: &Place) {
+    let journal = place.journal().await;
+    let hours = Duration::from_secs(3 * 3_600);
+    journal.defer(call("ship", ("alice", 1))).await.unwrap();
+    journal.defer(call("ship", ("bob", 1))).await.unwrap();
+    let is_open = Arc::new(AtomicBool::new(false));
+    let pass = async || keyed_for(&journal, &is_open, hours).run_once().await.unwrap();
+    let first = tokio::time::timeout(PATIENCE, pass()).await.expect("it does not wait for hours");
+    assert_eq!((first.picked, first.done, first.retried), (2, 1, 0));
+    assert_eq!(place.count("status = 0 AND attempts = 0 AND lease_owner IS NULL"), 1);
+    is_open.store(true, Ordering::SeqCst);
+    assert_eq!(pass().await.picked, 0, "not before its gate said");
+    place.age(&["next_time"], hours);
+    assert_eq!(pass().await.done, 1);
 }
 
 async fn a_key_with_more_records_than_the_worker_holds_holds_up_no_other(place: &Place) {

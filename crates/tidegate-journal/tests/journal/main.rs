@@ -21,4 +21,5 @@ mod retention;
 mod routes;
 mod shop;
 mod stopping;
+mod suspects;
 mod working;

@@ -1,10 +1,10 @@
 //! Workers that stop, and leases that live for as long as they are needed.
 
-use crate::place::{Place, call, end, status, until, worker};
+use crate::place::{PATIENCE, Place, call, end, status, until, worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tidegate_journal::{Go, JobError, Status};
+use tidegate_journal::{Go, JobError, Journal, Status};
 use tokio::sync::{Notify, Semaphore};
 
 on_both! {
@@ -55,23 +55,31 @@ async fn stopping_gives_back_what_has_not_started_and_lets_the_rest_finish(place
 
 async fn what_does_not_finish_in_its_grace_is_given_back(place: &Place) {
     let journal = place.journal().await;
-    let guid = journal.defer(call("ship", 1)).await.unwrap();
-    let began = Arc::new(Notify::new());
+    let guid = journal.defer(call("ship", 1).max_attempts(1)).await.unwrap();
+    let suspect = journal.defer(call("ship", 2).max_attempts(1)).await.unwrap();
+    place.sql(&format!("UPDATE t_method_limit_log SET lapses = 1 WHERE guid = '{suspect}'"));
+    let began = Arc::new(Semaphore::new(0));
     let begins = began.clone();
     let running = worker(&journal)
         .grace(Duration::from_millis(20))
         .on("ship", move |_: u32| {
-            begins.notify_one();
+            begins.add_permits(1);
             async {
                 std::future::pending::<()>().await;
                 Ok::<_, JobError>(())
             }
         })
         .start();
-    began.notified().await;
+    began.acquire_many(2).await.unwrap().forget();
     running.stop().await;
-    let record = journal.find(&guid).await.unwrap().unwrap();
-    assert_eq!((record.status, record.attempts), (Status::Pending, 1), "begun, so it counts");
+    assert_eq!(
+        place.count("status = 0 AND attempts = 0 AND lease_owner IS NULL"),
+        2,
+        "it was not their fault"
+    );
+    let ship = worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) });
+    assert_eq!(ship.run_once().await.unwrap().done, 2);
+    assert_eq!(end(&journal, &guid).await.attempts, 1);
 }
 
 async fn a_worker_that_is_dropped_gives_back_what_it_holds(place: &Place) {
@@ -149,4 +157,37 @@ async fn a_pass_that_is_cut_short_gives_back_what_has_not_started(place: &Place)
     let pass = pass.await.unwrap();
     assert_eq!((pass.picked, pass.done, pass.retried), (20, 1, 0));
     assert_eq!(place.count("status = 0 AND attempts = 0 AND lease_until IS NULL"), 19);
+}
+
+/// Somebody else has the record by then: it would run twice at once.
+#[test]
+fn a_handler_does_not_outlive_its_lease_when_the_database_is_away() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.open(Journal::builder().patience(PATIENCE)).await.unwrap();
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        let (began, held) = (Arc::new(Notify::new()), Arc::new(()));
+        let (begins, holds) = (began.clone(), held.clone());
+        let running = worker(&journal)
+            .lease(Duration::from_millis(300))
+            .on("ship", move |_: u32| {
+                let (begins, holds) = (begins.clone(), holds.clone());
+                async move {
+                    begins.notify_one();
+                    std::future::pending::<()>().await;
+                    drop(holds);
+                    Ok::<_, JobError>(())
+                }
+            })
+            .start();
+        began.notified().await;
+        // From now on no sign of life gets through, nor an answer that it does not.
+        let other = rusqlite::Connection::open(place.path()).unwrap();
+        other.busy_timeout(PATIENCE).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        until("it is stopped", async || (Arc::strong_count(&held) == 2).then_some(())).await;
+        assert_eq!(running.stats().lost, 1);
+        other.execute_batch("ROLLBACK").unwrap();
+        journal.cancel(&guid).await.unwrap();
+        running.stop().await;
+    });
 }

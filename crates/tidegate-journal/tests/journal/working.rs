@@ -4,7 +4,7 @@ use crate::place::{Crowd, Place, call, end, seen, status, until, worker};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidegate_journal::{Cancelled, Filter, Go, JobError, Page, Retried, Status};
+use tidegate_journal::{Cancelled, Filter, Go, JobError, Page, Retried, Schedule, Status};
 use tokio::sync::{Notify, Semaphore};
 
 on_both! {
@@ -12,10 +12,14 @@ on_both! {
     permanent_errors_bad_parameters_and_unwritable_results_are_not_repeated,
     a_panic_counts_as_an_error_and_harms_nobody_else,
     a_poison_record_does_not_hold_others_up,
+    methods_whose_handlers_hang_hold_up_no_other,
     the_highest_priority_goes_first_then_the_oldest,
     a_method_with_many_records_does_not_starve_one_with_few,
     a_worker_leaves_methods_alone_that_it_does_not_know,
     a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_not,
+    a_method_that_nobody_knows_fails_by_rare_passes_too,
+    a_purge_without_end_keeps_nothing_else_from_being_tidied,
+    intervals_without_end_stop_no_worker,
     a_deadline_expires_what_has_not_started_also_at_the_gate,
     a_delayed_record_waits_for_its_time,
     a_running_record_is_cancelled_and_its_result_is_not_entered,
@@ -104,7 +108,7 @@ async fn a_poison_record_does_not_hold_others_up(place: &Place) {
         guids.push(journal.defer(call("ship", nth)).await.unwrap());
     }
     let running = worker(&journal)
-        .concurrency(2)
+        .concurrency(3)
         .on("ship", |n: u32| async move {
             if n == 0 {
                 std::future::pending::<()>().await;
@@ -120,6 +124,36 @@ async fn a_poison_record_does_not_hold_others_up(place: &Place) {
     assert_eq!(status(&journal, &poison).await, Status::Running);
     running.stop().await;
     assert_eq!(status(&journal, &poison).await, Status::Pending, "given back");
+}
+
+async fn methods_whose_handlers_hang_hold_up_no_other(place: &Place) {
+    let journal = place.journal().await;
+    for nth in 0..20 {
+        journal.defer(call("ship", nth)).await.unwrap();
+        journal.defer(call("pack", nth)).await.unwrap();
+    }
+    let begun = Arc::new(AtomicUsize::new(0));
+    let hang = || {
+        let begun = begun.clone();
+        move |_: u32| {
+            begun.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Result<(), JobError>>()
+        }
+    };
+    let running = worker(&journal)
+        .concurrency(8)
+        .on("ship", hang())
+        .on("pack", hang())
+        .on("bill", |_: u32| async { Ok::<_, JobError>(()) })
+        .grace(Duration::ZERO)
+        .start();
+    seen("all places but one hang", || begun.load(Ordering::SeqCst) >= 7).await;
+    for nth in 0..5 {
+        let bill = journal.defer(call("bill", nth)).await.unwrap();
+        assert_eq!(end(&journal, &bill).await.status, Status::Done);
+    }
+    assert_eq!(begun.load(Ordering::SeqCst), 7);
+    running.stop().await;
 }
 
 async fn the_highest_priority_goes_first_then_the_oldest(place: &Place) {
@@ -220,6 +254,82 @@ async fn a_method_that_nobody_knows_fails_after_its_time_and_a_known_one_does_no
     until("it is counted", async || (failed() >= 1).then_some(())).await;
     other.stop().await;
     running.stop().await;
+}
+
+async fn a_method_that_nobody_knows_fails_by_rare_passes_too(place: &Place) {
+    let journal = place.journal().await;
+    let strange = journal.defer(call("strange", 1)).await.unwrap();
+    let elsewhere = journal.defer(call("elsewhere", 1)).await.unwrap();
+    let hour = Duration::from_secs(3_600);
+    let pass = async |method: &str| {
+        let ship = |_: u32| async { Err::<(), _>(JobError::retry("not now")) };
+        worker(&journal)
+            .orphan_after(hour)
+            .backoff(2 * hour, 2 * hour)
+            .on(method, ship)
+            .run_once()
+            .await
+            .unwrap()
+    };
+    // Two jobs take turns, each less often than once in that time, and each knows one method.
+    assert_eq!(pass("known").await.failed, 0, "missed for the first time");
+    assert_eq!(pass("elsewhere").await.failed, 0);
+    place.age(&["next_time"], 2 * hour);
+    let older = if place.is_sqlite() { "- 7200000000" } else { "- interval '2 hours'" };
+    for column in ["seen_time", "missed_since", "missed_time"] {
+        place.sql(&format!("UPDATE t_method_limit_log_method SET {column} = {column} {older}"));
+    }
+    assert_eq!(pass("known").await.failed, 1, "missed again; the other was known in between");
+    let record = journal.find(&strange).await.unwrap().unwrap();
+    assert_eq!(record.status, Status::Failed);
+    assert!(record.last_error.unwrap().starts_with("no worker knows this method"));
+    assert_eq!(status(&journal, &elsewhere).await, Status::Pending);
+}
+
+async fn a_purge_without_end_keeps_nothing_else_from_being_tidied(place: &Place) {
+    let journal = place.journal().await;
+    // For each record that goes, another old one comes.
+    place.sql(if place.is_sqlite() {
+        "CREATE TRIGGER endless AFTER DELETE ON t_method_limit_log
+         BEGIN INSERT INTO t_method_limit_log (guid, status, create_time, update_time)
+           VALUES (lower(hex(randomblob(16))), 1, 0, 0); END;
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+         INSERT INTO t_method_limit_log (guid, status, create_time, update_time) SELECT 'old-' || i, 1, 0, 0 FROM n"
+    } else {
+        "CREATE FUNCTION endless() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN INSERT INTO t_method_limit_log (guid, status, create_time, update_time)
+                VALUES (md5(random()::text), 1, to_timestamp(0), to_timestamp(0)); RETURN NULL; END $$;
+         CREATE TRIGGER endless AFTER DELETE ON t_method_limit_log FOR EACH ROW EXECUTE FUNCTION endless();
+         INSERT INTO t_method_limit_log (guid, status, create_time, update_time)
+           SELECT 'old-' || i, 1, to_timestamp(0), to_timestamp(0) FROM generate_series(1, 1500) i"
+    });
+    let running = worker(&journal)
+        .orphan_after(Duration::from_millis(300))
+        .purge(Schedule::every(Duration::from_millis(1)))
+        .on("known", |_: u32| async { Ok::<_, JobError>(()) })
+        .start();
+    let is_under_way = async || (place.count("guid LIKE 'old-%'") < 1_500).then_some(());
+    until("the purge is under way", is_under_way).await;
+    let strange = journal.defer(call("strange", 1)).await.unwrap();
+    let late = journal.defer(call("strange", 2).deadline_in(Duration::ZERO)).await.unwrap();
+    assert_eq!(end(&journal, &late).await.status, Status::Expired);
+    assert_eq!(end(&journal, &strange).await.status, Status::Failed);
+    running.stop().await;
+}
+
+async fn intervals_without_end_stop_no_worker(place: &Place) {
+    let journal = place.journal().await;
+    let running = worker(&journal)
+        .poll(Duration::MAX)
+        .purge(Schedule::every(Duration::MAX))
+        .orphan_after(Duration::from_millis(300))
+        .on("ship", |_: u32| async { Ok::<_, JobError>(()) })
+        .start();
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    assert_eq!(end(&journal, &guid).await.status, Status::Done);
+    let late = journal.defer(call("strange", 1).deadline_in(Duration::ZERO)).await.unwrap();
+    assert_eq!(end(&journal, &late).await.status, Status::Expired, "it is tidied, too");
+    assert_eq!(running.stop().await.done, 1);
 }
 
 async fn a_deadline_expires_what_has_not_started_also_at_the_gate(place: &Place) {
