@@ -12,6 +12,7 @@ mod bounds;
 mod clocks;
 mod crashes;
 mod faults;
+mod foreign;
 mod gates;
 mod limited;
 mod migration;
