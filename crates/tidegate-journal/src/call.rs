@@ -142,8 +142,10 @@ impl Call {
     }
 
     /// Makes it safe to record the same call twice: the same key of the same method gives
-    /// the first record's guid again, for as long as that record is kept. Checked when it is
-    /// deferred.
+    /// the first record's guid again, and nothing new, while that record is pending or running,
+    /// and for as long as it is kept once it is done; its own parameters stay. A record that
+    /// failed, expired or was cancelled no longer holds its key: the next call under it is
+    /// recorded anew. Checked when it is deferred.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());

@@ -175,6 +175,18 @@ pub enum Retried {
     Pending,
     /// Nothing to try again: it is pending, running or done.
     Refused(Status),
+    /// Another record has its idempotency key by now, and is pending, running or done.
+    Superseded,
     /// There is no such record.
     Unknown,
+}
+
+impl Retried {
+    /// Why a record that stands so was not tried again.
+    pub(crate) fn refused(status: Status) -> Self {
+        match status {
+            Status::Pending | Status::Running | Status::Done => Self::Refused(status),
+            Status::Failed | Status::Expired | Status::Cancelled => Self::Superseded,
+        }
+    }
 }

@@ -60,39 +60,59 @@ async fn fly(core: &Core, bounds: Bounds, batch: Vec<Waiting>, is_near: &AtomicB
     let answers = match write(core, bounds, &calls, is_near).await {
         Err(fault) if batch.len() > 1 && !fault.error.is_passing() && !fault.is_unknown => {
             // One of them is at fault; the others must not suffer for it.
-            let mut answers = Vec::with_capacity(batch.len());
-            for call in &calls {
-                let answer = write(core, bounds, &[*call], is_near).await;
-                answers.extend(answer.unwrap_or_else(|fault| all_failed(&[*call], &fault)));
-            }
-            answers
+            batch.iter().map(|_| None).collect()
         }
-        answers => answers.unwrap_or_else(|fault| all_failed(&calls, &fault)),
+        Err(fault) => calls.iter().map(|(guid, _)| Some(failed(guid, &fault))).collect(),
+        Ok(answers) => answers,
     };
-    for (one, answer) in batch.into_iter().zip(answers) {
+    let mut all = Vec::with_capacity(batch.len());
+    for (call, answer) in calls.iter().zip(answers) {
+        all.push(match answer {
+            Some(answer) => answer,
+            None => alone(core, bounds, *call, is_near).await,
+        });
+    }
+    for (one, answer) in batch.into_iter().zip(all) {
         // Whoever asked may have gone away.
         let _ = one.reply.send(answer);
     }
 }
 
-fn all_failed(calls: &[(&Guid, &Call)], fault: &Fault) -> Vec<Deferral> {
-    let failed = |(guid, _): &(&Guid, &Call)| {
-        Err(if fault.is_unknown {
-            DeferError::Unknown { guid: (*guid).clone(), source: fault.error.clone() }
-        } else {
-            DeferError::NotRecorded(fault.error.clone())
-        })
-    };
-    calls.iter().map(failed).collect()
+/// So often another may record a call's key, and end in vain, just before it is looked for.
+const RACES_MAX: u32 = 3;
+
+/// One call in a transaction of its own.
+async fn alone(core: &Core, bounds: Bounds, call: (&Guid, &Call), is_near: &AtomicBool) -> Deferral {
+    for _ in 0..RACES_MAX {
+        match write(core, bounds, &[call], is_near).await {
+            Ok(mut answers) => {
+                if let Some(answer) = answers.pop().flatten() {
+                    return answer;
+                }
+            }
+            Err(fault) => return failed(call.0, &fault),
+        }
+    }
+    let text = "others record and end its key all the time; repeat it".to_owned();
+    Err(DeferError::NotRecorded(JournalError::Failed(text)))
 }
 
-/// One transaction, one trip.
+fn failed(guid: &Guid, fault: &Fault) -> Deferral {
+    Err(if fault.is_unknown {
+        DeferError::Unknown { guid: guid.clone(), source: fault.error.clone() }
+    } else {
+        DeferError::NotRecorded(fault.error.clone())
+    })
+}
+
+/// One transaction, one trip. Nothing is answered for a call whose key another had, which is
+/// gone or ended in vain by now: it is free.
 async fn write(
     core: &Core,
     bounds: Bounds,
     calls: &[(&Guid, &Call)],
     is_near: &AtomicBool,
-) -> Result<Vec<Deferral>, Fault> {
+) -> Result<Vec<Option<Deferral>>, Fault> {
     let column = |part: fn(&Call) -> i16| calls.iter().map(|(_, call)| part(call)).collect::<Vec<i16>>();
     let guids: Vec<&str> = calls.iter().map(|(guid, _)| guid.as_str()).collect();
     let methods: Vec<&str> = calls.iter().map(|(_, call)| call.method.as_str()).collect();
@@ -136,10 +156,14 @@ async fn write(
     let others: Vec<&(&Guid, &Call)> = calls.iter().filter(|(guid, _)| !is_new(guid)).collect();
     let there = if others.is_empty() { HashMap::new() } else { there(core, &others).await? };
     let deferral = |(guid, call): &(&Guid, &Call)| match (judged.get(guid.as_str()), there.get(*guid)) {
-        (Some(Judged { is_new: true, .. }), _) => Ok(((*guid).clone(), Repeated::No)),
-        (_, Some(first)) => Ok((first.clone(), if first == *guid { Repeated::No } else { Repeated::Yes })),
-        (Some(one), None) => Err(one.refusal(guid, call, bounds, answer.is_repeated)),
-        (None, None) => Err(DeferError::NotRecorded(JournalError::Failed("no answer for it".to_owned()))),
+        (Some(Judged { is_new: true, .. }), _) => Some(Ok(((*guid).clone(), Repeated::No))),
+        (_, Some(first)) => {
+            Some(Ok((first.clone(), if first == *guid { Repeated::No } else { Repeated::Yes })))
+        }
+        (Some(one), None) => one.refusal(guid, call, bounds, answer.is_repeated).map(Err),
+        (None, None) => {
+            Some(Err(DeferError::NotRecorded(JournalError::Failed("no answer for it".to_owned()))))
+        }
     };
     Ok(calls.iter().map(deferral).collect())
 }
@@ -167,21 +191,20 @@ impl Judged {
         Self { is_new: row.get(1), fits_method: row.get(2), fits_all: row.get(3) }
     }
 
-    /// Why it has no record.
-    fn refusal(self, guid: &Guid, call: &Call, bounds: Bounds, is_repeated: bool) -> DeferError {
+    /// Why it has no record; nothing if another had its key.
+    fn refusal(self, guid: &Guid, call: &Call, bounds: Bounds, is_repeated: bool) -> Option<DeferError> {
         if is_repeated {
             // The first try may still be on its way through the server.
             let source = JournalError::Gone("the connection broke while it was recorded".to_owned());
-            return DeferError::Unknown { guid: guid.clone(), source };
+            return Some(DeferError::Unknown { guid: guid.clone(), source });
         }
         let bound = if !self.fits_method {
             Bound::Method { method: call.method.clone(), max: bounds.method_max }
         } else if !self.fits_all {
             Bound::All { max: bounds.pending_max }
         } else {
-            let text = "the record with its key was removed at the same moment; repeat it".to_owned();
-            return DeferError::NotRecorded(JournalError::Failed(text));
+            return None;
         };
-        DeferError::Full { bound }
+        Some(DeferError::Full { bound })
     }
 }

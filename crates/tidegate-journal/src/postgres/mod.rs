@@ -173,7 +173,7 @@ impl Backend for Postgres {
             if !rows.is_empty() {
                 return Ok(Retried::Pending);
             }
-            Ok(self.standing(&guid).await?.map_or(Retried::Unknown, Retried::Refused))
+            Ok(self.standing(&guid).await?.map_or(Retried::Unknown, Retried::refused))
         })
     }
 

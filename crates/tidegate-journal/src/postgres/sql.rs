@@ -31,6 +31,11 @@ pub(super) struct Sql {
     pub(super) depth: String,
 }
 
+/// A record answers for its idempotency key while it may run, and once it is done.
+pub(super) fn holds_key(t: &str) -> String {
+    format!("NOT {t}.is_delete AND {t}.status IN (0, 1)")
+}
+
 /// What [`super::rows::record`] reads, in its order.
 const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::text, t.status, t.attempts, \
     t.priority, t.create_time, t.update_time, t.next_time, t.deadline, t.lease_owner, t.idempotency_key, \
@@ -88,7 +93,8 @@ impl Sql {
                 "SELECT i.guid, t.guid FROM unnest($1::text[]) AS i (guid) JOIN {t} t ON t.guid = i.guid
                  UNION ALL
                  SELECT i.guid, t.guid FROM unnest($1::text[], $2::text[], $3::text[]) AS i (guid, method, key)
-                 JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key"
+                 JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key AND {}",
+                holds_key("t")
             ),
             // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL.
             claim: format!(
@@ -161,15 +167,19 @@ impl Sql {
             ),
             retry: format!(
                 "WITH back AS (
-                   UPDATE {t} SET status = 0, update_time = now(), next_time = now(), deadline = NULL, attempts = 0,
-                                  lapses = 0, result = NULL, {unlease}, lease_no = lease_no + 1
-                   WHERE guid = $2 AND status IN (2, 3, 4) AND NOT is_delete RETURNING method_name
+                   UPDATE {t} AS t SET status = 0, update_time = now(), next_time = now(), deadline = NULL,
+                     attempts = 0, lapses = 0, result = NULL, {unlease}, lease_no = t.lease_no + 1
+                   WHERE guid = $2 AND status IN (2, 3, 4) AND NOT is_delete AND NOT EXISTS (
+                     SELECT FROM {t} o WHERE o.method_name = t.method_name
+                       AND o.idempotency_key = t.idempotency_key AND {})
+                   RETURNING method_name
                  ), counted AS (
                    INSERT INTO {t}_count AS c (method_name, slot, pending)
                    SELECT method_name, $1::int2, 1 FROM back WHERE method_name IS NOT NULL
                    ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + 1
                  )
-                 SELECT 1 FROM back"
+                 SELECT 1 FROM back",
+                holds_key("o")
             ),
             standing: format!(
                 "SELECT status, coalesce(lease_until > now(), false) FROM {t} WHERE guid = $1 AND NOT is_delete"

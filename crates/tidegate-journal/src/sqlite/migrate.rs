@@ -5,7 +5,7 @@
 
 use super::fault::meaning;
 use super::foreign;
-use super::sql::Sql;
+use super::sql::{HOLDS_KEY, Sql};
 use crate::JournalError;
 use crate::builder::Settings;
 use crate::clock::Micros;
@@ -129,10 +129,16 @@ fn first(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
     ))
 }
 
-/// Rows that others insert later are set right as they come, and those that came already.
+/// Rows that others insert later are set right as they come, and those that came already. What
+/// ended in vain or was marked as deleted no longer holds its key.
 fn second(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
     conn.execute_batch(&foreign::all(t))?;
     conn.execute_batch(&foreign::trigger(t))?;
-    conn.execute_batch(&format!("INSERT INTO {t}_version VALUES (2, {now});"))?;
+    conn.execute_batch(&format!(
+        "DROP INDEX uk_{t}_key;
+         CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key)
+           WHERE idempotency_key IS NOT NULL AND {HOLDS_KEY};
+         INSERT INTO {t}_version VALUES (2, {now});"
+    ))?;
     conn.execute_batch(&sql.recount)
 }

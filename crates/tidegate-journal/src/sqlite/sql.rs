@@ -37,6 +37,9 @@ pub(super) struct Sql {
     pub(super) overdue: String,
 }
 
+/// A record answers for its idempotency key while it may run, and once it is done.
+pub(super) const HOLDS_KEY: &str = "is_delete = 0 AND status IN (0, 1)";
+
 /// What [`super::read::record`] reads, in its order.
 fn record() -> String {
     format!(
@@ -69,7 +72,10 @@ impl Sql {
                  WHERE status = 0 AND is_delete = 0 AND method_name IS NOT NULL GROUP BY method_name;",
                 foreign::by_hand(t)
             ),
-            by_key: format!("SELECT guid FROM {t} WHERE method_name = ?1 AND idempotency_key = ?2"),
+            by_key: format!(
+                "SELECT guid FROM {t} INDEXED BY uk_{t}_key
+                 WHERE method_name = ?1 AND idempotency_key = ?2 AND {HOLDS_KEY}"
+            ),
             insert: format!(
                 "INSERT INTO {t} (guid, method_name, method_params, status, create_time, update_time,
                                   next_time, deadline, idempotency_key, priority, max_attempts)
@@ -110,7 +116,10 @@ impl Sql {
             retry: format!(
                 "UPDATE {t} SET status = 0, update_time = ?2, next_time = ?2, deadline = NULL, attempts = 0,
                                 lapses = 0, result = NULL, lease_owner = NULL, lease_until = NULL, lease_no = lease_no + 1
-                 WHERE guid = ?1 AND status IN (2, 3, 4) RETURNING method_name"
+                 WHERE guid = ?1 AND status IN (2, 3, 4) AND NOT EXISTS (
+                   SELECT 1 FROM {t} AS other INDEXED BY uk_{t}_key WHERE other.method_name = {t}.method_name
+                     AND other.idempotency_key = {t}.idempotency_key AND {HOLDS_KEY})
+                 RETURNING method_name"
             ),
             announce: format!(
                 "INSERT INTO {t}_method (method_name, seen_time) VALUES (?1, ?2)
@@ -183,9 +192,17 @@ mod tests {
         let settings = crate::Journal::builder().settings;
         let (conn, sql) = (rusqlite::Connection::open_in_memory().unwrap(), Sql::new(&settings));
         super::super::migrate::migrate(&conn, &settings, &sql, 0).unwrap();
-        for text in
-            [&sql.claim, &sql.expire, &sql.purge, &sql.fail_orphans, &sql.find, &sql.settle, &sql.overdue]
-        {
+        for text in [
+            &sql.claim,
+            &sql.expire,
+            &sql.purge,
+            &sql.fail_orphans,
+            &sql.find,
+            &sql.settle,
+            &sql.overdue,
+            &sql.by_key,
+            &sql.retry,
+        ] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
             for nth in 1..=statement.parameter_count() {
                 statement.raw_bind_parameter(nth, 1).unwrap();

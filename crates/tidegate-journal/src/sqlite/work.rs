@@ -135,7 +135,7 @@ pub(super) fn retry(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Retried> {
     let mut statement = tx.conn.prepare_cached(&tx.sql.retry)?;
     let given = params![guid.as_str(), tx.now];
     let method: Option<Option<String>> = statement.query_row(given, |row| row.get(0)).optional()?;
-    let Some(method) = method else { return Ok(Retried::Refused(status)) };
+    let Some(method) = method else { return Ok(Retried::refused(status)) };
     if let Some(method) = method {
         tx.counts.borrow_mut().add(tx, &method, 1)?;
     }
