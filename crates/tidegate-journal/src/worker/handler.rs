@@ -1,5 +1,6 @@
 //! What a method's replay runs, with typed parameters on the outside and JSON on the inside.
 
+use super::crew::clean;
 use crate::Guid;
 use crate::backend::Claimed;
 use futures_util::FutureExt as _;
@@ -113,7 +114,7 @@ fn finished<T: Serialize>(value: &T) -> Finished {
         Ok(json) => Finished { result: Some(json), note: None },
         Err(error) => Finished {
             result: None,
-            note: Some(format!("done; its result cannot be written as JSON: {error}")),
+            note: Some(clean(&format!("done; its result cannot be written as JSON: {error}"))),
         },
     }
 }

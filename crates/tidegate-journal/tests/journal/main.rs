@@ -11,6 +11,7 @@ mod blocking;
 mod bounds;
 mod clocks;
 mod crashes;
+mod ends;
 mod faults;
 mod foreign;
 mod gates;
