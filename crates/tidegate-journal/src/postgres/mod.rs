@@ -238,7 +238,7 @@ impl Backend for Postgres {
 
     fn recount(&self) -> Answer<'_, ()> {
         Box::pin(async move {
-            let answer = self.core.ask_within(LONG, &self.core.sql.drift, &[&self.slot]).await;
+            let answer = self.core.ask_within(LONG, &self.core.sql.drift, &[]).await;
             answer.map(|_| ()).map_err(|fault| fault.error)
         })
     }

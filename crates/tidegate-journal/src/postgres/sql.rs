@@ -36,6 +36,9 @@ pub(super) fn holds_key(t: &str) -> String {
     format!("NOT {t}.is_delete AND {t}.status IN (0, 1)")
 }
 
+/// The row of the counts for what a recount made up for: nobody else waits for it.
+const DRIFT_SLOT: i16 = -1;
+
 /// What [`super::rows::record`] reads, in its order.
 const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::text, t.status, t.attempts, \
     t.priority, t.create_time, t.update_time, t.next_time, t.deadline, t.lease_owner, t.idempotency_key, \
@@ -263,9 +266,12 @@ impl Sql {
                    RETURNING 1)
                  SELECT count(*) FROM gone"
             ),
-            // Table and counts as of the same moment; what they differ by is made up for.
+            // Table and counts as of the same moment; what they differ by is made up for, by one
+            // at a time: the block's second statement sees what the one before it has set right.
             drift: format!(
-                "WITH counted AS (
+                "DO $$ BEGIN
+                 PERFORM pg_advisory_xact_lock(hashtextextended('tidegate-journal count {t}', 0));
+                 WITH counted AS (
                    SELECT method_name, count(*) AS pending FROM {t}
                    WHERE status = 0 AND NOT is_delete AND method_name IS NOT NULL GROUP BY method_name
                  ), kept AS (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count GROUP BY method_name),
@@ -275,8 +281,9 @@ impl Sql {
                    WHERE coalesce(c.pending, 0) <> coalesce(k.pending, 0)
                  )
                  INSERT INTO {t}_count AS c (method_name, slot, pending)
-                 SELECT method_name, $1::int2, by FROM drift ORDER BY method_name
-                 ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending"
+                 SELECT method_name, {DRIFT_SLOT}, by FROM drift ORDER BY method_name
+                 ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending;
+                 END $$"
             ),
             depth: format!(
                 "SELECT k.method_name, k.pending, (extract(epoch FROM now() - d.due) * 1000000)::int8

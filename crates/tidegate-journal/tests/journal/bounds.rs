@@ -114,6 +114,23 @@ async fn counts_are_set_right_after_others_wrote_into_the_table(place: &Place) {
 }
 
 #[test]
+fn counts_that_two_set_right_at_once_are_set_right_once() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        let journals = [place.journal().await, place.journal().await, place.journal().await];
+        for round in 0..20 {
+            place.sql(&format!(
+                "INSERT INTO t_method_limit_log (guid, method_name, method_params)
+                 SELECT 'by hand {round}-' || i, 'bill', '1' FROM generate_series(1, 2000) i"
+            ));
+            // Each pass begins with a count.
+            let passes = journals.iter().map(|journal| async { worker(journal).run_once().await.unwrap() });
+            futures_util::future::join_all(passes).await;
+            assert_eq!(journals[0].stats().await.unwrap().pending, 2_000 * (round + 1));
+        }
+    });
+}
+
+#[test]
 fn a_queue_of_callers_that_is_full_refuses_at_once() {
     crate::place::run(&Place::sqlite(), async |place: &Place| {
         let journal = place.open(Journal::builder().queue_max(4)).await.unwrap();
