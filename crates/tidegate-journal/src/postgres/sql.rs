@@ -58,7 +58,8 @@ impl Sql {
         let unlease = "lease_owner = NULL, lease_until = NULL";
         Self {
             // $1 guids, $2 methods, $3 parameters, $4 keys, $5 priorities, $6 delays, $7 deadlines,
-            // $8 attempts, $9 bound a method, $10 bound in all, $11 slot.
+            // $8 attempts, $9 bound a method, $10 bound in all, $11 slot. A call whose key is known,
+            // or is in the batch before it, takes no room.
             defer: format!(
                 "WITH input AS (
                    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int2[], $6::int8[],
@@ -66,12 +67,18 @@ impl Sql {
                      AS i (guid, method, params, key, priority, delay, deadline, attempts, nth)
                  ), held AS (
                    SELECT method_name, sum(pending) AS pending FROM {t}_count GROUP BY method_name
+                 ), known AS (
+                   SELECT i.*, k.yes IS NOT NULL OR i.key IS NOT NULL
+                               AND row_number() OVER (PARTITION BY i.method, i.key ORDER BY i.nth) > 1 AS is_known
+                   FROM input i LEFT JOIN LATERAL (
+                     SELECT true AS yes FROM {t} o
+                     WHERE o.method_name = i.method AND o.idempotency_key = i.key AND {} LIMIT 1) k ON true
                  ), ranked AS (
-                   SELECT i.*, row_number() OVER (PARTITION BY i.method ORDER BY i.nth) + coalesce(h.pending, 0)
-                               <= $9::int8 AS fits_method
-                   FROM input i LEFT JOIN held h ON h.method_name = i.method
+                   SELECT i.*, count(*) FILTER (WHERE NOT is_known) OVER (PARTITION BY i.method ORDER BY i.nth)
+                               + coalesce(h.pending, 0) <= $9::int8 AS fits_method
+                   FROM known i LEFT JOIN held h ON h.method_name = i.method
                  ), judged AS (
-                   SELECT r.*, count(*) FILTER (WHERE fits_method) OVER (ORDER BY nth)
+                   SELECT r.*, count(*) FILTER (WHERE fits_method AND NOT is_known) OVER (ORDER BY nth)
                                + (SELECT coalesce(sum(pending), 0) FROM held) <= $10::int8 AS fits_all
                    FROM ranked r
                  ), fresh AS (
@@ -79,7 +86,7 @@ impl Sql {
                                     deadline, idempotency_key, priority, max_attempts)
                    SELECT guid, method, params::jsonb, 0, now(), now(), now() + delay * interval '1 microsecond',
                           now() + deadline * interval '1 microsecond', key, priority, attempts
-                   FROM judged WHERE fits_method AND fits_all ORDER BY nth
+                   FROM judged WHERE fits_method AND fits_all AND NOT is_known ORDER BY nth
                    ON CONFLICT DO NOTHING RETURNING guid, method_name
                  ), counted AS (
                    INSERT INTO {t}_count AS c (method_name, slot, pending)
@@ -89,7 +96,8 @@ impl Sql {
                  SELECT j.guid, f.guid IS NOT NULL, j.fits_method, j.fits_all,
                         (SELECT coalesce(sum(pending), 0)::int8 FROM held),
                         (SELECT coalesce(max(pending), 0)::int8 FROM held)
-                 FROM judged j LEFT JOIN fresh f ON f.guid = j.guid"
+                 FROM judged j LEFT JOIN fresh f ON f.guid = j.guid",
+                holds_key("o")
             ),
             // $1 guids, $2 methods, $3 keys.
             there: format!(
