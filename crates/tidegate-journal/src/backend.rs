@@ -182,6 +182,8 @@ pub(crate) struct Depth {
     pub(crate) pending: u64,
     /// How long the one that is longest due has been due.
     pub(crate) overdue: Option<Duration>,
+    /// How long ago the oldest of them was recorded.
+    pub(crate) oldest: Option<Duration>,
 }
 
 /// Why a record ends that nobody could replay. The same words on every database.

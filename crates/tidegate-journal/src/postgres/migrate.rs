@@ -10,7 +10,7 @@
 
 use super::core::Core;
 use super::fault::fault_of;
-use super::sql::holds_key;
+use super::sql::{RECORDED, holds_key};
 use crate::JournalError;
 use crate::builder::Settings;
 use crate::clock::instant;
@@ -136,13 +136,16 @@ fn first(t: &str) -> String {
     )
 }
 
-/// What ended in vain or was marked as deleted no longer holds its key.
+/// What ended in vain or was marked as deleted no longer holds its key. How old the oldest
+/// pending record is can be told without looking at all of them.
 fn second(t: &str) -> String {
     format!(
         "DROP INDEX uk_{t}_key;
          CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key)
            WHERE idempotency_key IS NOT NULL AND {};
          COMMENT ON INDEX uk_{t}_key IS 'which record answers for a key';
+         CREATE INDEX idx_{t}_oldest ON {t} (method_name, ({RECORDED})) WHERE status = 0 AND NOT is_delete;
+         COMMENT ON INDEX idx_{t}_oldest IS 'what has waited for longest';
          INSERT INTO {t}_version VALUES (2);",
         holds_key(t)
     )

@@ -130,7 +130,8 @@ fn first(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
 }
 
 /// Rows that others insert later are set right as they come, and those that came already. What
-/// ended in vain or was marked as deleted no longer holds its key.
+/// ended in vain or was marked as deleted no longer holds its key. How old the
+/// oldest pending record is can be told without looking at all of them.
 fn second(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
     conn.execute_batch(&foreign::all(t))?;
     conn.execute_batch(&foreign::trigger(t))?;
@@ -138,6 +139,7 @@ fn second(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Resul
         "DROP INDEX uk_{t}_key;
          CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key)
            WHERE idempotency_key IS NOT NULL AND {HOLDS_KEY};
+         CREATE INDEX idx_{t}_oldest ON {t} (method_name, create_time) WHERE status = 0 AND is_delete = 0;
          INSERT INTO {t}_version VALUES (2, {now});"
     ))?;
     conn.execute_batch(&sql.recount)

@@ -95,6 +95,8 @@ impl View {
         let counts = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
         let counts: Vec<(String, i64)> = counts.collect::<rusqlite::Result<_>>()?;
         let mut overdue = self.conn.prepare_cached(&self.sql.overdue)?;
+        let mut oldest = self.conn.prepare_cached(&self.sql.oldest)?;
+        let ago = |time: Micros| Duration::from_micros(now.saturating_sub(time).max(0).unsigned_abs());
         let mut all = Vec::with_capacity(counts.len());
         for (method, pending) in counts {
             let mut first: Option<Micros> = None;
@@ -102,9 +104,13 @@ impl View {
                 let due: Option<Micros> = overdue.query_row(params![method, level], |row| row.get(0))?;
                 first = first.into_iter().chain(due).min();
             }
-            let since =
-                first.filter(|due| *due <= now).map(|due| Duration::from_micros((now - due).unsigned_abs()));
-            all.push(Depth { method, pending: pending.max(0).unsigned_abs(), overdue: since });
+            let oldest: Option<Micros> = oldest.query_row([&method], |row| some_number(row, 0))?;
+            all.push(Depth {
+                pending: pending.max(0).unsigned_abs(),
+                overdue: first.filter(|due| *due <= now).map(ago),
+                oldest: oldest.map(ago),
+                method,
+            });
         }
         Ok(all)
     }

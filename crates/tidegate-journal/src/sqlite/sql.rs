@@ -35,6 +35,7 @@ pub(super) struct Sql {
     pub(super) list: String,
     pub(super) depth: String,
     pub(super) overdue: String,
+    pub(super) oldest: String,
 }
 
 /// A record answers for its idempotency key while it may run, and once it is done.
@@ -179,6 +180,10 @@ impl Sql {
                 "SELECT min(next_time) FROM {t} INDEXED BY idx_{t}_due
                  WHERE status = 0 AND is_delete = 0 AND method_name = ?1 AND priority = ?2"
             ),
+            oldest: format!(
+                "SELECT min(create_time) FROM {t} INDEXED BY idx_{t}_oldest
+                 WHERE status = 0 AND is_delete = 0 AND method_name = ?1"
+            ),
         }
     }
 }
@@ -200,6 +205,7 @@ mod tests {
             &sql.find,
             &sql.settle,
             &sql.overdue,
+            &sql.oldest,
             &sql.by_key,
             &sql.retry,
         ] {

@@ -301,4 +301,15 @@ async fn statistics_tell_depth_and_age(place: &Place) {
     assert_eq!((stats.pending, stats.methods["ship"].pending, stats.methods["later"].pending), (4, 3, 1));
     assert!(stats.overdue.unwrap() >= Duration::from_secs(100));
     assert_eq!(stats.methods["later"].overdue, None);
+    // Tried again and again, and old all the same.
+    let again = |_: u32| async { Err::<(), _>(JobError::retry("not yet")) };
+    let worker = worker(&journal).backoff(Duration::from_secs(3_600), Duration::from_secs(3_600));
+    place.age(&["create_time"], Duration::from_secs(1_000));
+    journal.defer(call("later", 1).delay(Duration::from_secs(3_600))).await.unwrap();
+    worker.on("ship", again).run_once().await.unwrap();
+    let stats = journal.stats().await.unwrap();
+    let about = Duration::from_secs(1_000)..Duration::from_secs(1_600);
+    assert!(about.contains(&stats.oldest.unwrap()) && about.contains(&stats.methods["ship"].oldest.unwrap()));
+    assert!(about.contains(&stats.methods["later"].oldest.unwrap()), "{stats:?}");
+    assert_eq!(place.journal().await.stats().await.unwrap().methods["ship"].pending, 3);
 }
