@@ -37,7 +37,7 @@ impl JobError {
 /// What is replayed. A gate is asked about it, and a handler may want to know it: the guid is
 /// the same in every attempt, so it is the key with which the work behind can be made to
 /// happen once.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Replay {
     /// The record.
@@ -65,6 +65,19 @@ impl Replay {
             lease: claimed.lease.number,
             params: claimed.params.as_str().into(),
         }
+    }
+}
+
+/// Without its parameters, which may be personal and must not get into a log by accident.
+impl std::fmt::Debug for Replay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replay")
+            .field("guid", &self.guid)
+            .field("method", &self.method)
+            .field("attempt", &self.attempt)
+            .field("priority", &self.priority)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
     }
 }
 

@@ -22,6 +22,7 @@ on_both! {
     waiting_sees_what_another_process_ends,
     lists_come_in_pages_the_newest_first,
     statistics_tell_depth_and_age,
+    what_is_printed_for_a_log_has_nothing_private,
 }
 
 async fn a_record_is_there_when_defer_returns_and_survives_its_journal(place: &Place) {
@@ -312,4 +313,22 @@ async fn statistics_tell_depth_and_age(place: &Place) {
     assert!(about.contains(&stats.oldest.unwrap()) && about.contains(&stats.methods["ship"].oldest.unwrap()));
     assert!(about.contains(&stats.methods["later"].oldest.unwrap()), "{stats:?}");
     assert_eq!(place.journal().await.stats().await.unwrap().methods["ship"].pending, 3);
+}
+
+async fn what_is_printed_for_a_log_has_nothing_private(place: &Place) {
+    let journal = place.journal().await;
+    let secret = call("ship", "4111-1111").key("key of 4111-1111");
+    let mut told = format!("{secret:?}");
+    let guid = journal.defer(secret).await.unwrap();
+    let (tell, replays) = std::sync::mpsc::channel();
+    let worker = worker(&journal).on_replay("ship", move |replay, text: String| {
+        tell.send(format!("{replay:?}")).unwrap();
+        async move { if replay.attempt == 1 { Err(JobError::retry(text)) } else { Ok(text) } }
+    });
+    let running = worker.start();
+    told += &format!("{:?}", end(&journal, &guid).await);
+    running.stop().await;
+    told.extend(replays.try_iter());
+    assert!(told.contains("Call {") && told.contains("Record {") && told.contains("Replay {"), "{told}");
+    assert!(!told.contains("4111"), "{told}");
 }
