@@ -63,7 +63,7 @@ async fn they_run_or_fail_and_hold_nobody_up(place: &Place) {
     let ours = journal.defer(call("ship", 100)).await.unwrap();
     let listed = journal.list(Filter::all(), Page::first(100)).await.unwrap();
     assert_eq!(listed.len(), NAMES.len() + 2);
-    let now = SystemTime::now();
+    let now = journal.now().await.unwrap();
     for name in NAMES {
         let record = found(&journal, name).await;
         assert_eq!((name, record.status), (name, Status::Pending));
