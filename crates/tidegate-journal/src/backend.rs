@@ -159,6 +159,24 @@ impl End {
     }
 }
 
+impl End {
+    /// The same end without its words, for a database that refuses them; nothing if it has none.
+    pub(crate) fn without_words(&self) -> Option<Self> {
+        let (.., result, error) = self.columns();
+        if result.is_none() && error.is_none_or(|error| error == NOT_KEPT) {
+            return None;
+        }
+        let reason = NOT_KEPT.to_owned();
+        Some(match self {
+            Self::Done { .. } => Self::Done { result: None, note: Some(reason) },
+            Self::Failed { .. } => Self::Failed { reason },
+            Self::Expired { .. } => Self::Expired { reason },
+            Self::Again { after, .. } => Self::Again { reason, after: *after },
+            Self::PutOff { .. } | Self::Returned => return None,
+        })
+    }
+}
+
 /// How much of a method is pending.
 #[derive(Clone, Debug)]
 pub(crate) struct Depth {
@@ -166,6 +184,8 @@ pub(crate) struct Depth {
     pub(crate) pending: u64,
     /// How long the one that is longest due has been due.
     pub(crate) overdue: Option<Duration>,
+    /// How long ago the oldest of them was recorded.
+    pub(crate) oldest: Option<Duration>,
 }
 
 /// Why a record ends that nobody could replay. The same words on every database.
@@ -174,6 +194,8 @@ pub(crate) fn orphan_reason(after: Duration) -> String {
         "no worker knows this method, and none did for {after:?}; start one that does, then retry the record"
     )
 }
+
+const NOT_KEPT: &str = "what it said was not kept: the database refuses it";
 
 pub(crate) const EXPIRED: &str = "its deadline passed before it could start";
 

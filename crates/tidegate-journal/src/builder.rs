@@ -183,4 +183,13 @@ impl Settings {
             "there is no journal with the table `{table}` here; it is made when a program first opens it to record calls"
         ))
     }
+
+    /// The same where they are of an older version, which would have to be changed.
+    pub(crate) fn older(&self, found: impl std::fmt::Display, known: impl std::fmt::Display) -> JournalError {
+        let table = &self.table;
+        JournalError::Open(format!(
+            "`{table}` has version {found}, and this program needs {known}; it is brought up to date when \
+             a program of this release opens it to record calls"
+        ))
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 366 * 86_400);
 /// # assert_eq!(call.method(), "cancel_task");
 /// # Ok::<(), tidegate_journal::CallError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Call {
     pub(crate) method: String,
     pub(crate) params: String,
@@ -142,8 +142,10 @@ impl Call {
     }
 
     /// Makes it safe to record the same call twice: the same key of the same method gives
-    /// the first record's guid again, for as long as that record is kept. Checked when it is
-    /// deferred.
+    /// the first record's guid again, and nothing new, while that record is pending or running,
+    /// and for as long as it is kept once it is done; its own parameters stay. A record that
+    /// failed, expired or was cancelled no longer holds its key: the next call under it is
+    /// recorded anew. Checked when it is deferred.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -193,6 +195,19 @@ impl Call {
             return Err(CallError::Nul { method: self.method, what: "the idempotency key" });
         }
         Ok(self)
+    }
+}
+
+/// Without parameters and key, which may be personal and must not get into a log by accident.
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("method", &self.method)
+            .field("priority", &self.priority)
+            .field("delay", &self.delay)
+            .field("deadline", &self.deadline)
+            .field("max_attempts", &self.max_attempts)
+            .finish_non_exhaustive()
     }
 }
 

@@ -96,6 +96,9 @@ pub enum JournalError {
     /// The user may not do that.
     #[error("the database refuses: {0}; grant the role that the migration made, or run it once as owner")]
     Forbidden(String),
+    /// It does not take what it was given, and never will.
+    #[error("the database refuses what it was given: {0}")]
+    Refused(String),
     /// Anything else that the database said.
     #[error("the database failed: {0}")]
     Failed(String),

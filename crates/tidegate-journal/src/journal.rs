@@ -167,7 +167,8 @@ impl Journal {
         Ok(cancelled)
     }
 
-    /// Makes a record that failed, expired or was cancelled pending again.
+    /// Makes a record that failed, expired or was cancelled pending again, unless another one
+    /// was recorded under its idempotency key since.
     ///
     /// # Errors
     /// Where the database fails.

@@ -66,7 +66,7 @@ impl std::fmt::Display for Status {
 }
 
 /// One record, whole.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Record {
     /// Its name.
@@ -97,6 +97,25 @@ pub struct Record {
     pub last_error: Option<String>,
     /// What the handler returned, as JSON.
     pub result: Option<String>,
+}
+
+/// Without parameters, key, result and error, which may be personal and must not get into a log
+/// by accident.
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record")
+            .field("guid", &self.guid)
+            .field("method", &self.method)
+            .field("status", &self.status)
+            .field("attempts", &self.attempts)
+            .field("priority", &self.priority)
+            .field("create_time", &self.create_time)
+            .field("update_time", &self.update_time)
+            .field("next_time", &self.next_time)
+            .field("deadline", &self.deadline)
+            .field("lease_owner", &self.lease_owner)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which records to list; everything unless said.
@@ -175,6 +194,18 @@ pub enum Retried {
     Pending,
     /// Nothing to try again: it is pending, running or done.
     Refused(Status),
+    /// Another record has its idempotency key by now, and is pending, running or done.
+    Superseded,
     /// There is no such record.
     Unknown,
+}
+
+impl Retried {
+    /// Why a record that stands so was not tried again.
+    pub(crate) fn refused(status: Status) -> Self {
+        match status {
+            Status::Pending | Status::Running | Status::Done => Self::Refused(status),
+            Status::Failed | Status::Expired | Status::Cancelled => Self::Superseded,
+        }
+    }
 }

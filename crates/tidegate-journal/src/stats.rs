@@ -14,6 +14,8 @@ pub struct JournalStats {
     pub pending: u64,
     /// How long the one that is longest due has been due.
     pub overdue: Option<Duration>,
+    /// How long ago the oldest of them was recorded, however often it was tried since.
+    pub oldest: Option<Duration>,
     /// The same by method.
     pub methods: BTreeMap<String, MethodDepth>,
     /// Calls recorded by this process.
@@ -35,16 +37,20 @@ pub struct MethodDepth {
     pub pending: u64,
     /// How long the one that is longest due has been due.
     pub overdue: Option<Duration>,
+    /// How long ago the oldest of them was recorded, however often it was tried since.
+    pub oldest: Option<Duration>,
 }
 
 impl JournalStats {
     pub(crate) fn new(depth: &[Depth], counted: &Counted) -> Self {
-        let methods = depth
-            .iter()
-            .map(|one| (one.method.clone(), MethodDepth { pending: one.pending, overdue: one.overdue }));
+        let methods = depth.iter().map(|one| {
+            let Depth { pending, overdue, oldest, .. } = *one;
+            (one.method.clone(), MethodDepth { pending, overdue, oldest })
+        });
         Self {
             pending: depth.iter().map(|one| one.pending).sum(),
             overdue: depth.iter().filter_map(|one| one.overdue).max(),
+            oldest: depth.iter().filter_map(|one| one.oldest).max(),
             methods: methods.collect(),
             deferred: counted.deferred.load(Relaxed),
             repeated: counted.repeated.load(Relaxed),

@@ -27,6 +27,10 @@ pub(super) fn fault_of(error: &Error) -> Fault {
         "42" if *state == SqlState::INSUFFICIENT_PRIVILEGE => JournalError::Forbidden(text),
         "28" => JournalError::Forbidden(text),
         "53" if *state == SqlState::DISK_FULL => JournalError::DiskFull(text),
+        "22" | "54" | "P0" => JournalError::Refused(text),
+        // Two records took one key at the same moment: the next look sees which has it.
+        "23" if *state == SqlState::UNIQUE_VIOLATION => JournalError::Gone(text),
+        "23" => JournalError::Refused(text),
         // Broken connections, too many of them, a server that starts, stops or fails over;
         // deadlocks and conflicts, which are rolled back.
         "08" | "53" | "57" | "40" | "25" => JournalError::Gone(text),

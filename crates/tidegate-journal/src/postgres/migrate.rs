@@ -10,6 +10,7 @@
 
 use super::core::Core;
 use super::fault::fault_of;
+use super::sql::{RECORDED, holds_key};
 use crate::JournalError;
 use crate::builder::Settings;
 use crate::clock::instant;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use tokio_postgres::Error;
 
 /// What this release writes and reads.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 
 pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<(), JournalError> {
     let begun = instant();
@@ -37,22 +38,26 @@ async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
     let table = &settings.table;
     let failed = |error: Error| fault_of(&error).error;
     let mut client = core.connection(core.patience).await.map_err(|fault| fault.error)?;
-    if is_current(&client, table).await? {
+    let found = version(&client, table).await?;
+    if found == VERSION {
         return Ok(());
     }
     if settings.must_exist {
-        return Err(settings.no_journal());
+        return Err(if found == 0 { settings.no_journal() } else { settings.older(found, VERSION) });
     }
     let transaction = client.build_transaction().start().await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('tidegate-journal ' || $1, 0))";
     transaction.execute(lock, &[&table]).await.map_err(failed)?;
-    if !is_current(&transaction, table).await? {
-        transaction.batch_execute(&first(table)).await.map_err(failed)?;
+    for (step, statements) in [(1, first(table)), (2, second(table))] {
+        if version(&transaction, table).await? < step {
+            transaction.batch_execute(&statements).await.map_err(failed)?;
+        }
     }
     transaction.commit().await.map_err(failed)
 }
 
-async fn is_current(client: &impl GenericClient, table: &str) -> Result<bool, JournalError> {
+/// The version that is there, 0 for none.
+async fn version(client: &impl GenericClient, table: &str) -> Result<i32, JournalError> {
     let failed = |error: Error| fault_of(&error).error;
     let name = format!("{table}_version");
     // Asked of the catalogue itself: `to_regclass` may remember that there was none.
@@ -60,15 +65,14 @@ async fn is_current(client: &impl GenericClient, table: &str) -> Result<bool, Jo
                   AND relnamespace = ANY (current_schemas(false)::regnamespace[]))";
     let exists = client.query_one(exists, &[&name]).await.map_err(failed)?;
     if !exists.get::<_, bool>(0) {
-        return Ok(false);
+        return Ok(0);
     }
     let version = client.query_one(&format!("SELECT max(version) FROM {name}"), &[]).await.map_err(failed)?;
-    match version.get::<_, Option<i32>>(0) {
-        Some(VERSION) => Ok(true),
-        Some(newer) => Err(JournalError::Open(format!(
+    match version.get::<_, Option<i32>>(0).unwrap_or(0) {
+        known @ 0..=VERSION => Ok(known),
+        newer => Err(JournalError::Open(format!(
             "`{table}` has version {newer}, and this program knows {VERSION}: use a newer program"
         ))),
-        None => Ok(false),
     }
 }
 
@@ -126,9 +130,24 @@ fn first(t: &str) -> String {
          CREATE TABLE {t}_method (method_name varchar(64) PRIMARY KEY, seen_time timestamptz(6) NOT NULL,
                                   missed_since timestamptz(6), missed_time timestamptz(6));
          CREATE TABLE {t}_version (version int4 PRIMARY KEY, applied_time timestamptz(6) NOT NULL DEFAULT now());
-         INSERT INTO {t}_version VALUES ({VERSION});
+         INSERT INTO {t}_version VALUES (1);
          {}",
         comments(t)
+    )
+}
+
+/// What ended in vain or was marked as deleted no longer holds its key. How old the oldest
+/// pending record is can be told without looking at all of them.
+fn second(t: &str) -> String {
+    format!(
+        "DROP INDEX uk_{t}_key;
+         CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key)
+           WHERE idempotency_key IS NOT NULL AND {};
+         COMMENT ON INDEX uk_{t}_key IS 'which record answers for a key';
+         CREATE INDEX idx_{t}_oldest ON {t} (method_name, ({RECORDED})) WHERE status = 0 AND NOT is_delete;
+         COMMENT ON INDEX idx_{t}_oldest IS 'what has waited for longest';
+         INSERT INTO {t}_version VALUES (2);",
+        holds_key(t)
     )
 }
 

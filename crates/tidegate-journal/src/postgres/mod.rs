@@ -76,7 +76,8 @@ impl Postgres {
         Ok(rows.first().map(|row| Status::read(row.get(0), row.get(1))))
     }
 
-    /// Enters ends; answers which were entered, also where the answer to the first try was lost.
+    /// Enters ends; answers which were entered, now or by an earlier try whose answer was lost,
+    /// be it of this call or of one that was given up.
     async fn enter(&self, outcomes: &[Settled]) -> Result<Vec<Guid>, JournalError> {
         let columns: Vec<_> = outcomes.iter().map(|one| one.end.columns()).collect();
         let guids: Vec<&str> = outcomes.iter().map(|one| one.lease.guid.as_str()).collect();
@@ -89,10 +90,8 @@ impl Postgres {
         let core = &self.core;
         let params: &[self::core::Param<'_>] =
             &[&self.slot, &guids, &numbers, &statuses, &delays, &results, &errors, &counted];
-        let answer =
-            core.ask_within(core.patience, &core.sql.settle, params).await.map_err(|fault| fault.error)?;
-        let mut entered = read(&answer.rows, |row| rows::guid(row, 0))?;
-        if answer.is_repeated {
+        let mut entered = read(&core.ask(&core.sql.settle, params).await?, |row| rows::guid(row, 0))?;
+        if entered.len() < outcomes.len() {
             let before = core.ask(&core.sql.settled, &[&guids, &numbers, &statuses]).await?;
             entered.extend(read(&before, |row| rows::guid(row, 0))?);
         }
@@ -174,7 +173,7 @@ impl Backend for Postgres {
             if !rows.is_empty() {
                 return Ok(Retried::Pending);
             }
-            Ok(self.standing(&guid).await?.map_or(Retried::Unknown, Retried::Refused))
+            Ok(self.standing(&guid).await?.map_or(Retried::Unknown, Retried::refused))
         })
     }
 
@@ -240,7 +239,7 @@ impl Backend for Postgres {
 
     fn recount(&self) -> Answer<'_, ()> {
         Box::pin(async move {
-            let answer = self.core.ask_within(LONG, &self.core.sql.drift, &[&self.slot]).await;
+            let answer = self.core.ask_within(LONG, &self.core.sql.drift, &[]).await;
             answer.map(|_| ()).map_err(|fault| fault.error)
         })
     }

@@ -68,6 +68,17 @@ async fn claims_go_through_the_index_and_cost_the_same_however_much_is_pending()
         "{few} pages with 10,000 pending, {} with 200,000:\n{plan}",
         pages(&plan)
     );
+    let plan = server.sql_in(&url, &format!("EXPLAIN {}", sql.depth));
+    assert!(plan.contains("Scan using idx_t_method_limit_log_oldest"), "{plan}");
+    let types = "text[], text[], text[], text[], int2[], int8[], int8[], int2[], int8, int8, int2";
+    let given =
+        "ARRAY['new'], ARRAY['ship'], ARRAY['1'], ARRAY['key'], ARRAY[5::int2], ARRAY[0], ARRAY[NULL::int8],
+                 ARRAY[NULL::int2], 1000000, 1000000, 0::int2";
+    let plan = explained(&server, &url, &sql.defer, types, given);
+    assert!(
+        plan.contains("uk_t_method_limit_log_key") && !plan.contains("Seq Scan on t_method_limit_log o"),
+        "{plan}"
+    );
     let plan = explained(&server, &url, &sql.purge, "int8, int8", "1000000, 1000");
     assert!(plan.contains("idx_t_method_limit_log_ended") && !plan.contains("Seq Scan"), "{plan}");
     let plan = explained(&server, &url, &sql.expire, "int2, int8", "1::int2, 1000");

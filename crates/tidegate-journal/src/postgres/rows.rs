@@ -43,11 +43,13 @@ pub(super) fn claimed(row: &Row) -> Result<Claimed, Error> {
 }
 
 pub(super) fn depth(row: &Row) -> Result<Depth, Error> {
-    let overdue: Option<i64> = row.try_get(2)?;
+    let time = |us: i64| Duration::from_micros(us.max(0).unsigned_abs());
+    let (overdue, oldest): (Option<i64>, Option<i64>) = (row.try_get(2)?, row.try_get(3)?);
     Ok(Depth {
         method: row.try_get(0)?,
         pending: row.try_get::<_, i64>(1)?.max(0).unsigned_abs(),
-        overdue: overdue.filter(|us| *us >= 0).map(|us| Duration::from_micros(us.unsigned_abs())),
+        overdue: overdue.filter(|us| *us >= 0).map(time),
+        oldest: oldest.map(time),
     })
 }
 

@@ -31,6 +31,19 @@ pub(super) struct Sql {
     pub(super) depth: String,
 }
 
+/// A record answers for its idempotency key while it may run, and once it is done.
+pub(super) fn holds_key(t: &str) -> String {
+    format!("NOT {t}.is_delete AND {t}.status IN (0, 1)")
+}
+
+/// What the index of the oldest pending records is ordered by: the same as `create_time`, in
+/// words that the index over all records does not know. Through that one, the planner would
+/// walk over everything that ended since.
+pub(super) const RECORDED: &str = "create_time AT TIME ZONE 'UTC'";
+
+/// The row of the counts for what a recount made up for: nobody else waits for it.
+const DRIFT_SLOT: i16 = -1;
+
 /// What [`super::rows::record`] reads, in its order.
 const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::text, t.status, t.attempts, \
     t.priority, t.create_time, t.update_time, t.next_time, t.deadline, t.lease_owner, t.idempotency_key, \
@@ -50,7 +63,8 @@ impl Sql {
         let unlease = "lease_owner = NULL, lease_until = NULL";
         Self {
             // $1 guids, $2 methods, $3 parameters, $4 keys, $5 priorities, $6 delays, $7 deadlines,
-            // $8 attempts, $9 bound a method, $10 bound in all, $11 slot.
+            // $8 attempts, $9 bound a method, $10 bound in all, $11 slot. A call whose key is known,
+            // or is in the batch before it, takes no room.
             defer: format!(
                 "WITH input AS (
                    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int2[], $6::int8[],
@@ -58,12 +72,18 @@ impl Sql {
                      AS i (guid, method, params, key, priority, delay, deadline, attempts, nth)
                  ), held AS (
                    SELECT method_name, sum(pending) AS pending FROM {t}_count GROUP BY method_name
+                 ), known AS (
+                   SELECT i.*, k.yes IS NOT NULL OR i.key IS NOT NULL
+                               AND row_number() OVER (PARTITION BY i.method, i.key ORDER BY i.nth) > 1 AS is_known
+                   FROM input i LEFT JOIN LATERAL (
+                     SELECT true AS yes FROM {t} o
+                     WHERE o.method_name = i.method AND o.idempotency_key = i.key AND {} LIMIT 1) k ON true
                  ), ranked AS (
-                   SELECT i.*, row_number() OVER (PARTITION BY i.method ORDER BY i.nth) + coalesce(h.pending, 0)
-                               <= $9::int8 AS fits_method
-                   FROM input i LEFT JOIN held h ON h.method_name = i.method
+                   SELECT i.*, count(*) FILTER (WHERE NOT is_known) OVER (PARTITION BY i.method ORDER BY i.nth)
+                               + coalesce(h.pending, 0) <= $9::int8 AS fits_method
+                   FROM known i LEFT JOIN held h ON h.method_name = i.method
                  ), judged AS (
-                   SELECT r.*, count(*) FILTER (WHERE fits_method) OVER (ORDER BY nth)
+                   SELECT r.*, count(*) FILTER (WHERE fits_method AND NOT is_known) OVER (ORDER BY nth)
                                + (SELECT coalesce(sum(pending), 0) FROM held) <= $10::int8 AS fits_all
                    FROM ranked r
                  ), fresh AS (
@@ -71,7 +91,7 @@ impl Sql {
                                     deadline, idempotency_key, priority, max_attempts)
                    SELECT guid, method, params::jsonb, 0, now(), now(), now() + delay * interval '1 microsecond',
                           now() + deadline * interval '1 microsecond', key, priority, attempts
-                   FROM judged WHERE fits_method AND fits_all ORDER BY nth
+                   FROM judged WHERE fits_method AND fits_all AND NOT is_known ORDER BY nth
                    ON CONFLICT DO NOTHING RETURNING guid, method_name
                  ), counted AS (
                    INSERT INTO {t}_count AS c (method_name, slot, pending)
@@ -81,14 +101,16 @@ impl Sql {
                  SELECT j.guid, f.guid IS NOT NULL, j.fits_method, j.fits_all,
                         (SELECT coalesce(sum(pending), 0)::int8 FROM held),
                         (SELECT coalesce(max(pending), 0)::int8 FROM held)
-                 FROM judged j LEFT JOIN fresh f ON f.guid = j.guid"
+                 FROM judged j LEFT JOIN fresh f ON f.guid = j.guid",
+                holds_key("o")
             ),
             // $1 guids, $2 methods, $3 keys.
             there: format!(
                 "SELECT i.guid, t.guid FROM unnest($1::text[]) AS i (guid) JOIN {t} t ON t.guid = i.guid
                  UNION ALL
                  SELECT i.guid, t.guid FROM unnest($1::text[], $2::text[], $3::text[]) AS i (guid, method, key)
-                 JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key"
+                 JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key AND {}",
+                holds_key("t")
             ),
             // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL.
             claim: format!(
@@ -163,15 +185,19 @@ impl Sql {
             ),
             retry: format!(
                 "WITH back AS (
-                   UPDATE {t} SET status = 0, update_time = now(), next_time = now(), deadline = NULL, attempts = 0,
-                                  lapses = 0, result = NULL, {unlease}, lease_no = lease_no + 1
-                   WHERE guid = $2 AND status IN (2, 3, 4) AND NOT is_delete RETURNING method_name
+                   UPDATE {t} AS t SET status = 0, update_time = now(), next_time = now(), deadline = NULL,
+                     attempts = 0, lapses = 0, result = NULL, {unlease}, lease_no = t.lease_no + 1
+                   WHERE guid = $2 AND status IN (2, 3, 4) AND NOT is_delete AND NOT EXISTS (
+                     SELECT FROM {t} o WHERE o.method_name = t.method_name
+                       AND o.idempotency_key = t.idempotency_key AND {})
+                   RETURNING method_name
                  ), counted AS (
                    INSERT INTO {t}_count AS c (method_name, slot, pending)
                    SELECT method_name, $1::int2, 1 FROM back WHERE method_name IS NOT NULL
                    ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + 1
                  )
-                 SELECT 1 FROM back"
+                 SELECT 1 FROM back",
+                holds_key("o")
             ),
             standing: format!(
                 "SELECT status, coalesce(lease_until > now(), false) FROM {t} WHERE guid = $1 AND NOT is_delete"
@@ -254,9 +280,12 @@ impl Sql {
                    RETURNING 1)
                  SELECT count(*) FROM gone"
             ),
-            // Table and counts as of the same moment; what they differ by is made up for.
+            // Table and counts as of the same moment; what they differ by is made up for, by one
+            // at a time: the block's second statement sees what the one before it has set right.
             drift: format!(
-                "WITH counted AS (
+                "DO $$ BEGIN
+                 PERFORM pg_advisory_xact_lock(hashtextextended('tidegate-journal count {t}', 0));
+                 WITH counted AS (
                    SELECT method_name, count(*) AS pending FROM {t}
                    WHERE status = 0 AND NOT is_delete AND method_name IS NOT NULL GROUP BY method_name
                  ), kept AS (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count GROUP BY method_name),
@@ -266,18 +295,24 @@ impl Sql {
                    WHERE coalesce(c.pending, 0) <> coalesce(k.pending, 0)
                  )
                  INSERT INTO {t}_count AS c (method_name, slot, pending)
-                 SELECT method_name, $1::int2, by FROM drift ORDER BY method_name
-                 ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending"
+                 SELECT method_name, {DRIFT_SLOT}, by FROM drift ORDER BY method_name
+                 ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending;
+                 END $$"
             ),
             depth: format!(
-                "SELECT k.method_name, k.pending, (extract(epoch FROM now() - d.due) * 1000000)::int8
+                "SELECT k.method_name, k.pending, (extract(epoch FROM now() - d.due) * 1000000)::int8,
+                        (extract(epoch FROM now() - o.create_time) * 1000000)::int8
                  FROM (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count
                        GROUP BY method_name HAVING sum(pending) > 0) k
                  CROSS JOIN LATERAL (
                    SELECT min(one.next_time) AS due FROM generate_series(0, 9) AS level CROSS JOIN LATERAL (
                      SELECT c.next_time FROM {t} c WHERE c.status = 0 AND NOT c.is_delete
                        AND c.method_name = k.method_name AND c.priority = level
-                     ORDER BY c.next_time LIMIT 1) one) d"
+                     ORDER BY c.next_time LIMIT 1) one) d
+                 LEFT JOIN LATERAL (
+                   SELECT c.create_time FROM {t} c
+                   WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = k.method_name
+                   ORDER BY c.{RECORDED} LIMIT 1) o ON true"
             ),
         }
     }

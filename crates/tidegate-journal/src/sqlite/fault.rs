@@ -30,6 +30,9 @@ pub(super) fn meaning(error: &rusqlite::Error) -> JournalError {
         Some(
             ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
         ) => JournalError::Forbidden(text),
+        Some(ErrorCode::ConstraintViolation | ErrorCode::TooBig | ErrorCode::TypeMismatch) => {
+            JournalError::Refused(text)
+        }
         _ => JournalError::Failed(text),
     }
 }

@@ -4,21 +4,32 @@
 //! once, the second finds its work done. Columns are only ever added, rows never lost.
 
 use super::fault::meaning;
-use super::sql::Sql;
+use super::foreign;
+use super::sql::{HOLDS_KEY, Sql};
 use crate::JournalError;
+use crate::builder::Settings;
 use crate::clock::Micros;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _};
 
 /// What this release writes and reads.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
-pub(super) fn migrate(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), JournalError> {
-    let failed = |error: rusqlite::Error| meaning(&error);
-    if version(conn, table).map_err(failed)? == Some(VERSION) {
-        return Ok(());
+pub(super) fn migrate(
+    conn: &Connection,
+    settings: &Settings,
+    sql: &Sql,
+    now: Micros,
+) -> Result<(), JournalError> {
+    let (failed, t) = (|error: rusqlite::Error| meaning(&error), &settings.table);
+    match version(conn, t).map_err(failed)? {
+        Some(VERSION) => return Ok(()),
+        Some(older) if older < VERSION && settings.must_exist => {
+            return Err(settings.older(older, VERSION));
+        }
+        _ => {}
     }
     conn.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
-    let outcome = steps(conn, table, sql, now);
+    let outcome = steps(conn, t, sql, now);
     let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
     conn.execute_batch(end).map_err(failed)?;
     outcome
@@ -26,13 +37,19 @@ pub(super) fn migrate(conn: &Connection, table: &str, sql: &Sql, now: Micros) ->
 
 fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), JournalError> {
     let failed = |error: rusqlite::Error| meaning(&error);
-    match version(conn, table).map_err(failed)? {
-        None => first(conn, table, sql, now).map_err(failed),
-        Some(VERSION) => Ok(()),
-        Some(newer) => Err(JournalError::Open(format!(
-            "`{table}` has version {newer}, and this program knows {VERSION}: use a newer program"
-        ))),
+    let found = version(conn, table).map_err(failed)?.unwrap_or(0);
+    if found > VERSION {
+        return Err(JournalError::Open(format!(
+            "`{table}` has version {found}, and this program knows {VERSION}: use a newer program"
+        )));
     }
+    if found < 1 {
+        first(conn, table, now).map_err(failed)?;
+    }
+    if found < 2 {
+        second(conn, table, sql, now).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Whether a journal was ever made here under this name.
@@ -80,7 +97,7 @@ const ADDED: [&str; 12] = [
     "result text",
 ];
 
-fn first(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
+fn first(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
     let is_taken_over = exists(conn, t)?;
     if !is_taken_over {
         conn.execute_batch(&format!("CREATE TABLE {t} ({ORIGINAL})"))?;
@@ -89,20 +106,10 @@ fn first(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result
         conn.execute_batch(&format!("ALTER TABLE {t} ADD COLUMN {column}"))?;
     }
     if is_taken_over {
-        // Text such as CURRENT_TIMESTAMP wrote, in UTC. What cannot be read counts as now.
-        for column in ["create_time", "update_time"] {
-            conn.execute(
-                &format!(
-                    "UPDATE {t} SET {column} =
-                       coalesce(CAST((julianday({column}) - 2440587.5) * 86400000.0 AS integer) * 1000, ?1)
-                     WHERE typeof({column}) <> 'integer'"
-                ),
-                params![now],
-            )?;
-        }
+        // As text, such as CURRENT_TIMESTAMP wrote; without a status; and whatever else.
+        conn.execute_batch(&foreign::all(t))?;
         conn.execute_batch(&format!(
-            "UPDATE {t} SET next_time = create_time, status = coalesce(status, 0);
-             UPDATE {t} SET status = 4, last_error = 'it was marked as deleted' WHERE status = 0 AND is_delete;"
+            "UPDATE {t} SET status = 4, last_error = 'it was marked as deleted' WHERE status = 0 AND is_delete;"
         ))?;
     }
     conn.execute_batch(&format!(
@@ -112,13 +119,28 @@ fn first(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result
          CREATE TABLE {t}_clock (now integer NOT NULL);
          INSERT INTO {t}_clock VALUES ({now});
          CREATE TABLE {t}_version (version integer PRIMARY KEY, applied_time integer NOT NULL);
-         INSERT INTO {t}_version VALUES ({VERSION}, {now});
+         INSERT INTO {t}_version VALUES (1, {now});
          CREATE INDEX IF NOT EXISTS idx_{t}_ctime ON {t} (create_time);
          CREATE INDEX IF NOT EXISTS idx_{t}_utime ON {t} (update_time);
          CREATE INDEX idx_{t}_due ON {t} (method_name, priority, next_time) WHERE status = 0 AND is_delete = 0;
          CREATE INDEX idx_{t}_ended ON {t} (update_time) WHERE (status <> 0 OR is_delete);
          CREATE INDEX idx_{t}_deadline ON {t} (deadline) WHERE status = 0 AND is_delete = 0 AND deadline IS NOT NULL;
          CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key) WHERE idempotency_key IS NOT NULL;"
+    ))
+}
+
+/// Rows that others insert later are set right as they come, and those that came already. What
+/// ended in vain or was marked as deleted no longer holds its key. How old the
+/// oldest pending record is can be told without looking at all of them.
+fn second(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
+    conn.execute_batch(&foreign::all(t))?;
+    conn.execute_batch(&foreign::trigger(t))?;
+    conn.execute_batch(&format!(
+        "DROP INDEX uk_{t}_key;
+         CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key)
+           WHERE idempotency_key IS NOT NULL AND {HOLDS_KEY};
+         CREATE INDEX idx_{t}_oldest ON {t} (method_name, create_time) WHERE status = 0 AND is_delete = 0;
+         INSERT INTO {t}_version VALUES (2, {now});"
     ))?;
     conn.execute_batch(&sql.recount)
 }

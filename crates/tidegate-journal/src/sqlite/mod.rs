@@ -5,6 +5,7 @@
 
 mod counts;
 mod fault;
+mod foreign;
 mod migrate;
 mod read;
 mod sql;
@@ -68,7 +69,7 @@ fn open_both(
 ) -> Result<(Desk, Reader), JournalError> {
     let clock = Arc::new(WallClock::new(time));
     let conn = connect(path, settings)?;
-    migrate::migrate(&conn, &settings.table, &Sql::new(settings), clock.now())?;
+    migrate::migrate(&conn, settings, &Sql::new(settings), clock.now())?;
     let view = View { conn: connect(path, settings)?, sql: Sql::new(settings), clock: clock.clone() };
     let reader = Reader::start(view, settings.queue_max)
         .map_err(|error| JournalError::Open(format!("no thread can be started: {error}")))?;

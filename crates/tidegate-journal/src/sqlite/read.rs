@@ -2,6 +2,7 @@
 //! a commit and no commit for a look.
 
 use super::fault::meaning;
+use super::foreign::{number, some_number, text};
 use super::sql::Sql;
 use crate::backend::Depth;
 use crate::clock::{Micros, to_micros, to_time};
@@ -60,9 +61,10 @@ impl View {
     }
 
     pub(super) fn ended(&self, guids: Vec<Guid>) -> rusqlite::Result<Vec<Guid>> {
+        let mut statement = self.conn.prepare_cached(&self.sql.is_open)?;
         let mut ended = Vec::new();
         for guid in guids {
-            if self.find(&guid)?.is_none_or(|record| record.status.has_ended()) {
+            if !statement.exists([guid.as_str()])? {
                 ended.push(guid);
             }
         }
@@ -93,6 +95,8 @@ impl View {
         let counts = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
         let counts: Vec<(String, i64)> = counts.collect::<rusqlite::Result<_>>()?;
         let mut overdue = self.conn.prepare_cached(&self.sql.overdue)?;
+        let mut oldest = self.conn.prepare_cached(&self.sql.oldest)?;
+        let ago = |time: Micros| Duration::from_micros(now.saturating_sub(time).max(0).unsigned_abs());
         let mut all = Vec::with_capacity(counts.len());
         for (method, pending) in counts {
             let mut first: Option<Micros> = None;
@@ -100,9 +104,13 @@ impl View {
                 let due: Option<Micros> = overdue.query_row(params![method, level], |row| row.get(0))?;
                 first = first.into_iter().chain(due).min();
             }
-            let since =
-                first.filter(|due| *due <= now).map(|due| Duration::from_micros((now - due).unsigned_abs()));
-            all.push(Depth { method, pending: pending.max(0).unsigned_abs(), overdue: since });
+            let oldest: Option<Micros> = oldest.query_row([&method], |row| some_number(row, 0))?;
+            all.push(Depth {
+                pending: pending.max(0).unsigned_abs(),
+                overdue: first.filter(|due| *due <= now).map(ago),
+                oldest: oldest.map(ago),
+                method,
+            });
         }
         Ok(all)
     }
@@ -113,23 +121,24 @@ impl View {
     }
 }
 
+/// Never fails for what others wrote: one row must not hide the rest of a list.
 fn record(row: &Row<'_>, now: Micros) -> rusqlite::Result<Record> {
-    let until: Option<Micros> = row.get(14)?;
-    let time = |column: usize| Ok::<_, rusqlite::Error>(to_time(row.get(column)?));
+    let until: Option<Micros> = some_number(row, 14)?;
+    let time = |column: usize| number(row, column).map(to_time);
     Ok(Record {
-        guid: Guid::stored(row.get(0)?),
-        method: row.get(1)?,
-        params: row.get(2)?,
-        status: Status::read(row.get(3)?, until.is_some_and(|until| until > now)),
-        attempts: row.get(4)?,
-        priority: row.get(5)?,
+        guid: Guid::stored(text(row, 0)?.unwrap_or_default()),
+        method: text(row, 1)?,
+        params: text(row, 2)?.unwrap_or_default(),
+        status: Status::read(number(row, 3)?, until.is_some_and(|until| until > now)),
+        attempts: number(row, 4)?,
+        priority: number(row, 5)?,
         create_time: time(6)?,
         update_time: time(7)?,
         next_time: time(8)?,
-        deadline: row.get::<_, Option<Micros>>(9)?.map(to_time),
-        lease_owner: row.get(10)?,
-        key: row.get(11)?,
-        last_error: row.get(12)?,
-        result: row.get(13)?,
+        deadline: some_number(row, 9)?.map(to_time),
+        lease_owner: text(row, 10)?,
+        key: text(row, 11)?,
+        last_error: text(row, 12)?,
+        result: text(row, 13)?,
     })
 }

@@ -1,5 +1,6 @@
 //! Every statement, with the table's name in place. Times are microseconds since 1970.
 
+use super::foreign::{self, micros_of};
 use crate::backend::{EXPIRED, NAMELESS};
 use crate::builder::Settings;
 
@@ -30,19 +31,30 @@ pub(super) struct Sql {
     pub(super) expire: String,
     pub(super) purge: String,
     pub(super) find: String,
+    pub(super) is_open: String,
     pub(super) list: String,
     pub(super) depth: String,
     pub(super) overdue: String,
+    pub(super) oldest: String,
 }
 
+/// A record answers for its idempotency key while it may run, and once it is done.
+pub(super) const HOLDS_KEY: &str = "is_delete = 0 AND status IN (0, 1)";
+
 /// What [`super::read::record`] reads, in its order.
-const RECORD: &str = "guid, method_name, coalesce(method_params, 'null'), coalesce(status, 0), attempts, priority, \
-    create_time, update_time, next_time, deadline, lease_owner, idempotency_key, last_error, result, lease_until";
+fn record() -> String {
+    format!(
+        "guid, method_name, coalesce(method_params, 'null'), coalesce(status, 0), attempts, priority, {}, {},
+         next_time, deadline, lease_owner, idempotency_key, last_error, result, lease_until",
+        micros_of("create_time"),
+        micros_of("update_time")
+    )
+}
 
 impl Sql {
     #[expect(clippy::too_many_lines, reason = "a list of statements")]
     pub(super) fn new(settings: &Settings) -> Self {
-        let t = &settings.table;
+        let (t, record) = (&settings.table, record());
         Self {
             pending_max: settings.pending_max,
             method_max: settings.method_max,
@@ -55,11 +67,16 @@ impl Sql {
                  ON CONFLICT (method_name) DO UPDATE SET pending = excluded.pending"
             ),
             recount: format!(
-                "DELETE FROM {t}_count;
+                "{}
+                 DELETE FROM {t}_count;
                  INSERT INTO {t}_count (method_name, pending) SELECT method_name, count(*) FROM {t}
-                 WHERE status = 0 AND is_delete = 0 AND method_name IS NOT NULL GROUP BY method_name;"
+                 WHERE status = 0 AND is_delete = 0 AND method_name IS NOT NULL GROUP BY method_name;",
+                foreign::by_hand(t)
             ),
-            by_key: format!("SELECT guid FROM {t} WHERE method_name = ?1 AND idempotency_key = ?2"),
+            by_key: format!(
+                "SELECT guid FROM {t} INDEXED BY uk_{t}_key
+                 WHERE method_name = ?1 AND idempotency_key = ?2 AND {HOLDS_KEY}"
+            ),
             insert: format!(
                 "INSERT INTO {t} (guid, method_name, method_params, status, create_time, update_time,
                                   next_time, deadline, idempotency_key, priority, max_attempts)
@@ -102,7 +119,10 @@ impl Sql {
             retry: format!(
                 "UPDATE {t} SET status = 0, update_time = ?2, next_time = ?2, deadline = NULL, attempts = 0,
                                 lapses = 0, result = NULL, lease_owner = NULL, lease_until = NULL, lease_no = lease_no + 1
-                 WHERE guid = ?1 AND status IN (2, 3, 4) RETURNING method_name"
+                 WHERE guid = ?1 AND status IN (2, 3, 4) AND NOT EXISTS (
+                   SELECT 1 FROM {t} AS other INDEXED BY uk_{t}_key WHERE other.method_name = {t}.method_name
+                     AND other.idempotency_key = {t}.idempotency_key AND {HOLDS_KEY})
+                 RETURNING method_name"
             ),
             announce: format!(
                 "INSERT INTO {t}_method (method_name, seen_time) VALUES (?1, ?2)
@@ -146,11 +166,12 @@ impl Sql {
                 "DELETE FROM {t} WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_ended
                    WHERE (status <> 0 OR is_delete) AND update_time <= ?1 ORDER BY update_time LIMIT ?2)"
             ),
-            find: format!("SELECT {RECORD} FROM {t} WHERE guid = ?1 AND is_delete = 0"),
+            find: format!("SELECT {record} FROM {t} WHERE guid = ?1 AND is_delete = 0"),
+            is_open: format!("SELECT 1 FROM {t} WHERE guid = ?1 AND is_delete = 0 AND status = 0"),
             // ?1 status or NULL, ?2 method or NULL, ?3 and ?4 position, ?5 at most, ?6 now,
             // ?7 whether a lease is asked for (0, 1) or not (NULL).
             list: format!(
-                "SELECT {RECORD} FROM {t} WHERE is_delete = 0
+                "SELECT {record} FROM {t} WHERE is_delete = 0
                    AND (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR method_name = ?2)
                    AND (?7 IS NULL OR ?7 = (lease_until IS NOT NULL AND lease_until > ?6))
                    AND (create_time, guid) < (?3, ?4)
@@ -160,6 +181,10 @@ impl Sql {
             overdue: format!(
                 "SELECT min(next_time) FROM {t} INDEXED BY idx_{t}_due
                  WHERE status = 0 AND is_delete = 0 AND method_name = ?1 AND priority = ?2"
+            ),
+            oldest: format!(
+                "SELECT min(create_time) FROM {t} INDEXED BY idx_{t}_oldest
+                 WHERE status = 0 AND is_delete = 0 AND method_name = ?1"
             ),
         }
     }
@@ -173,10 +198,19 @@ mod tests {
     fn everything_that_may_be_large_goes_through_its_index() {
         let settings = crate::Journal::builder().settings;
         let (conn, sql) = (rusqlite::Connection::open_in_memory().unwrap(), Sql::new(&settings));
-        super::super::migrate::migrate(&conn, &settings.table, &sql, 0).unwrap();
-        for text in
-            [&sql.claim, &sql.expire, &sql.purge, &sql.fail_orphans, &sql.find, &sql.settle, &sql.overdue]
-        {
+        super::super::migrate::migrate(&conn, &settings, &sql, 0).unwrap();
+        for text in [
+            &sql.claim,
+            &sql.expire,
+            &sql.purge,
+            &sql.fail_orphans,
+            &sql.find,
+            &sql.settle,
+            &sql.overdue,
+            &sql.oldest,
+            &sql.by_key,
+            &sql.retry,
+        ] {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {text}")).unwrap();
             for nth in 1..=statement.parameter_count() {
                 statement.raw_bind_parameter(nth, 1).unwrap();

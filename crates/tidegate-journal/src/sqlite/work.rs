@@ -1,11 +1,12 @@
 //! What a record goes through, as steps within a transaction.
 
+use super::foreign::{number, some_number, text};
 use super::writer::Tx;
 use crate::backend::{Claim, Claimed, Lease, Settled, orphan_reason};
 use crate::clock::{Micros, micros, to_micros, to_time};
 use crate::record::Status;
 use crate::{Bound, Call, Cancelled, Guid, Retried};
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Row, params};
 use std::time::Duration;
 
 /// The guid that the call has, and whether it was there before; or the bound that it meets.
@@ -48,29 +49,30 @@ pub(super) fn claim(tx: &Tx<'_>, ask: &Claim) -> rusqlite::Result<Vec<Claimed>> 
                 break;
             }
             let given = params![method, level, due, left as i64, ask.owner, tx.now, until];
-            let rows = statement.query_map(given, |row| {
-                let deadline: Option<Micros> = row.get(9)?;
-                Ok(Claimed {
-                    lease: Lease { guid: Guid::stored(row.get(0)?), number: row.get(1)? },
-                    method: row.get(2)?,
-                    params: row.get(3)?,
-                    priority: row.get(4)?,
-                    attempts: row.get(5)?,
-                    lapses: row.get(10)?,
-                    max_attempts: row.get(6)?,
-                    last_error: row.get(7)?,
-                    create_time: to_time(row.get(8)?),
-                    left: deadline
-                        .map(|at| Duration::from_micros(at.saturating_sub(tx.now).max(0).unsigned_abs())),
-                })
-            })?;
-            for row in rows {
+            for row in statement.query_map(given, |row| claimed(row, tx.now))? {
                 all.push(row?);
                 left -= 1;
             }
         }
     }
     Ok(all)
+}
+
+/// Never fails for what others wrote: one row must not keep all the others from being claimed.
+fn claimed(row: &Row<'_>, now: Micros) -> rusqlite::Result<Claimed> {
+    let left = |at: Micros| Duration::from_micros(at.saturating_sub(now).max(0).unsigned_abs());
+    Ok(Claimed {
+        lease: Lease { guid: Guid::stored(text(row, 0)?.unwrap_or_default()), number: number(row, 1)? },
+        method: text(row, 2)?.unwrap_or_default(),
+        params: text(row, 3)?.unwrap_or_default(),
+        priority: number(row, 4)?,
+        attempts: number(row, 5)?,
+        lapses: number(row, 10)?,
+        max_attempts: some_number(row, 6)?,
+        last_error: text(row, 7)?,
+        create_time: to_time(number(row, 8)?),
+        left: some_number(row, 9)?.map(left),
+    })
 }
 
 /// Whether the lease holds.
@@ -130,7 +132,7 @@ pub(super) fn retry(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Retried> {
     let mut statement = tx.conn.prepare_cached(&tx.sql.retry)?;
     let given = params![guid.as_str(), tx.now];
     let method: Option<Option<String>> = statement.query_row(given, |row| row.get(0)).optional()?;
-    let Some(method) = method else { return Ok(Retried::Refused(status)) };
+    let Some(method) = method else { return Ok(Retried::refused(status)) };
     if let Some(method) = method {
         tx.counts.borrow_mut().add(tx, &method, 1)?;
     }
@@ -180,9 +182,9 @@ pub(super) fn recount(tx: &Tx<'_>) -> rusqlite::Result<()> {
 
 fn standing(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Option<Status>> {
     let mut statement = tx.conn.prepare_cached(&tx.sql.standing)?;
-    let status = |row: &rusqlite::Row<'_>| {
-        let until: Option<Micros> = row.get(1)?;
-        Ok(Status::read(row.get(0)?, until.is_some_and(|until| until > tx.now)))
+    let status = |row: &Row<'_>| {
+        let until: Option<Micros> = some_number(row, 1)?;
+        Ok(Status::read(number(row, 0)?, until.is_some_and(|until| until > tx.now)))
     };
     statement.query_row([guid.as_str()], status).optional()
 }

@@ -194,7 +194,7 @@ mod tests {
         let conn = Connection::open(folder.path().join("journal.db")).unwrap();
         let settings = crate::Journal::builder().settings;
         let sql = Sql::new(&settings);
-        super::super::migrate::migrate(&conn, &settings.table, &sql, 0).unwrap();
+        super::super::migrate::migrate(&conn, &settings, &sql, 0).unwrap();
         let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource::new())));
         let desk = Desk { conn, sql, clock, batch_max: 10, patience: settings.patience };
         let record = |nth: u32| {
@@ -228,7 +228,7 @@ mod tests {
         let conn = Connection::open_in_memory().unwrap();
         let settings = crate::Journal::builder().settings;
         let sql = Sql::new(&settings);
-        super::super::migrate::migrate(&conn, &settings.table, &sql, 0).unwrap();
+        super::super::migrate::migrate(&conn, &settings, &sql, 0).unwrap();
         let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource::new())));
         let (queue, jobs) = mpsc::channel::<Box<dyn Job>>(10);
         let say = |text: &'static str| {

@@ -6,7 +6,7 @@ use super::{Method, Plan};
 use crate::backend::{Claimed, End, Lease, Settled};
 use crate::clock::instant;
 use crate::stats::{Pass, WorkerStats};
-use crate::{Guid, Journal};
+use crate::{Guid, Journal, JournalError};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -110,11 +110,7 @@ pub(super) async fn enter(crew: Arc<Crew>, mut outcomes: mpsc::UnboundedReceiver
     let mut batch = Vec::new();
     while outcomes.recv_many(&mut batch, SETTLE_MAX).await > 0 {
         let settled: Vec<Settled> = batch.iter().map(|outcome| outcome.settled.clone()).collect();
-        let Some(entered) = until_settled(&crew, settled).await else {
-            // The leases lapse, and others repeat the work.
-            batch.drain(..).for_each(|outcome| crew.lost(&outcome.settled.lease));
-            continue;
-        };
+        let entered = until_settled(&crew, settled).await;
         let ended = batch
             .iter()
             .filter(|one| one.settled.end.columns().0 != 0 && entered.contains(&one.settled.lease.guid));
@@ -130,21 +126,43 @@ pub(super) async fn enter(crew: Arc<Crew>, mut outcomes: mpsc::UnboundedReceiver
     }
 }
 
-/// Tries until it works; after closing, only for the grace time.
-async fn until_settled(crew: &Crew, settled: Vec<Settled>) -> Option<HashSet<Guid>> {
+/// Tries until it works; after closing, only for the grace time. Then leases lapse, and others
+/// repeat the work. What is refused is tried alone, and then without its words: one end that the
+/// database does not take must not keep the others from being entered.
+async fn until_settled(crew: &Crew, settled: Vec<Settled>) -> HashSet<Guid> {
     let mut wait = Duration::from_millis(50);
     let mut closing_since: Option<Instant> = None;
-    loop {
-        match crew.journal.backend().settle(settled.clone()).await {
-            Ok(entered) => return Some(entered.into_iter().collect()),
-            Err(error) => tracing::warn!("{} outcomes cannot be entered yet: {error}", settled.len()),
+    let mut entered = HashSet::new();
+    let mut groups = vec![settled];
+    while let Some(group) = groups.pop() {
+        let error = match crew.journal.backend().settle(group.clone()).await {
+            Ok(guids) => {
+                entered.extend(guids);
+                continue;
+            }
+            Err(error) => error,
+        };
+        if let (JournalError::Refused(_), [first, others @ ..]) = (&error, &*group) {
+            if !others.is_empty() {
+                groups.extend(group.iter().cloned().map(|one| vec![one]));
+                continue;
+            }
+            if let Some(end) = first.end.without_words() {
+                tracing::warn!("what {} ended with cannot be kept: {error}", first.lease.guid);
+                groups.push(vec![Settled { end, ..first.clone() }]);
+                continue;
+            }
         }
+        tracing::warn!("{} outcomes cannot be entered yet: {error}", group.len());
         if crew.is_closing() && closing_since.get_or_insert_with(instant).elapsed() > crew.plan.grace {
-            return None;
+            break;
         }
+        // The others first.
+        groups.insert(0, group);
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(Duration::from_secs(2));
     }
+    entered
 }
 
 /// Text that any database takes: no NUL, and not endless.

@@ -1,5 +1,6 @@
 //! What a method's replay runs, with typed parameters on the outside and JSON on the inside.
 
+use super::crew::clean;
 use crate::Guid;
 use crate::backend::Claimed;
 use futures_util::FutureExt as _;
@@ -36,7 +37,7 @@ impl JobError {
 /// What is replayed. A gate is asked about it, and a handler may want to know it: the guid is
 /// the same in every attempt, so it is the key with which the work behind can be made to
 /// happen once.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Replay {
     /// The record.
@@ -64,6 +65,19 @@ impl Replay {
             lease: claimed.lease.number,
             params: claimed.params.as_str().into(),
         }
+    }
+}
+
+/// Without its parameters, which may be personal and must not get into a log by accident.
+impl std::fmt::Debug for Replay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replay")
+            .field("guid", &self.guid)
+            .field("method", &self.method)
+            .field("attempt", &self.attempt)
+            .field("priority", &self.priority)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
     }
 }
 
@@ -113,7 +127,7 @@ fn finished<T: Serialize>(value: &T) -> Finished {
         Ok(json) => Finished { result: Some(json), note: None },
         Err(error) => Finished {
             result: None,
-            note: Some(format!("done; its result cannot be written as JSON: {error}")),
+            note: Some(clean(&format!("done; its result cannot be written as JSON: {error}"))),
         },
     }
 }

@@ -7,7 +7,9 @@ on_both! {
     a_full_method_refuses_and_others_do_not,
     full_in_all_refuses_everybody_and_an_end_makes_room,
     a_crowd_never_exceeds_the_bound_of_one_process,
+    a_crowd_of_many_batches_never_exceeds_the_bound_of_one_process,
     a_repeated_key_is_answered_also_when_full,
+    a_repeated_key_takes_no_room_from_the_others_of_its_batch,
     several_processes_exceed_a_bound_by_a_batch_each_at_most,
     counts_are_set_right_after_others_wrote_into_the_table,
 }
@@ -72,6 +74,43 @@ async fn a_repeated_key_is_answered_also_when_full(place: &Place) {
     assert_eq!(journal.defer(call("ship", 1).key("17")).await.unwrap(), guid);
 }
 
+async fn a_crowd_of_many_batches_never_exceeds_the_bound_of_one_process(place: &Place) {
+    for round in 0..3 {
+        // A batch has a thousand at most: far from the bound several are under way at once.
+        let builder = Journal::builder().pending_max(9_500).queue_max(20_000);
+        let journal = place.open(builder.table(format!("round_{round}"))).await.unwrap();
+        let crowd = (0..14_000).map(|nth| {
+            let journal = journal.clone();
+            tokio::spawn(async move { journal.defer(call("ship", nth)).await.is_ok() })
+        });
+        let mut recorded = 0;
+        for caller in crowd.collect::<Vec<_>>() {
+            recorded += u64::from(caller.await.unwrap());
+        }
+        let rows = place.sql(&format!("SELECT count(*) FROM round_{round}"));
+        assert_eq!((recorded, rows.as_str()), (9_500, "9500"));
+    }
+}
+
+async fn a_repeated_key_takes_no_room_from_the_others_of_its_batch(place: &Place) {
+    let journal = place.open(Journal::builder().method_max(10)).await.unwrap();
+    for nth in 0..9 {
+        journal.defer(call("ship", nth).key(nth.to_string())).await.unwrap();
+    }
+    // Those that are there, the last one that has room, and the same again in the same batch.
+    let keys: Vec<u32> = (0..9).chain([9, 9, 9]).chain(0..9).collect();
+    let all = keys.iter().map(|key| journal.defer(call("ship", key).key(key.to_string())));
+    let guids = futures_util::future::join_all(all).await;
+    assert!(guids.iter().all(Result::is_ok), "{guids:?}");
+    assert_eq!(place.count("status = 0"), 10);
+    let full = ["10", "10", "0"].map(|key| journal.defer(call("ship", 0).key(key)));
+    let answers = futures_util::future::join_all(full).await;
+    assert_eq!(
+        answers.into_iter().map(|answer| answer.map_err(bound).is_ok()).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+}
+
 async fn several_processes_exceed_a_bound_by_a_batch_each_at_most(place: &Place) {
     let mut crowd = Vec::new();
     for _ in 0..3 {
@@ -111,6 +150,23 @@ async fn counts_are_set_right_after_others_wrote_into_the_table(place: &Place) {
     assert_eq!(journal.stats().await.unwrap().pending, 0, "and the pass has counted it first");
     journal.defer(call("bill", 1)).await.unwrap();
     assert_eq!(journal.stats().await.unwrap().methods["bill"].pending, 1);
+}
+
+#[test]
+fn counts_that_two_set_right_at_once_are_set_right_once() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        let journals = [place.journal().await, place.journal().await, place.journal().await];
+        for round in 0..20 {
+            place.sql(&format!(
+                "INSERT INTO t_method_limit_log (guid, method_name, method_params)
+                 SELECT 'by hand {round}-' || i, 'bill', '1' FROM generate_series(1, 2000) i"
+            ));
+            // Each pass begins with a count.
+            let passes = journals.iter().map(|journal| async { worker(journal).run_once().await.unwrap() });
+            futures_util::future::join_all(passes).await;
+            assert_eq!(journals[0].stats().await.unwrap().pending, 2_000 * (round + 1));
+        }
+    });
 }
 
 #[test]

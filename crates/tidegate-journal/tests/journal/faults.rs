@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use testkit::servers::{FaultProxy, PostgresServer};
 use tidegate_journal::{DeferError, JobError, Journal, JournalError, Status};
+use tokio::sync::Notify;
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -134,6 +135,46 @@ fn a_commit_whose_answer_was_cut_off_is_found_again_and_not_written_twice() {
             assert_eq!(rows(), committed);
         }
         assert_eq!(journal.stats().await.unwrap().pending, 6);
+    });
+}
+
+#[test]
+fn an_end_whose_commit_nobody_heard_of_is_entered_and_not_lost() {
+    let server = PostgresServer::start();
+    let proxy = FaultProxy::start(&server.addr());
+    block_on(async {
+        let url = format!("postgres://postgres@{}/postgres", proxy.addr());
+        let patience = Duration::from_millis(500);
+        let journal = Journal::builder().patience(patience).postgres(&url).await.unwrap();
+        let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let running = {
+            let (began, go_on) = (began.clone(), go_on.clone());
+            // It asks for nothing more meanwhile.
+            worker(&journal).poll(PATIENCE).on("ship", move |_: u32| {
+                let (began, go_on) = (began.clone(), go_on.clone());
+                async move {
+                    began.notify_one();
+                    go_on.notified().await;
+                    Ok::<_, JobError>(())
+                }
+            })
+        }
+        .start();
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        began.notified().await;
+        // Connections for the tries to come.
+        futures_util::future::try_join_all((0..8).map(|_| journal.stats())).await.unwrap();
+        // In time for the statement to be prepared, too late for the answer to it.
+        proxy.delay(patience * 3 / 5);
+        go_on.notify_one();
+        let done = format!("SELECT count(*) FROM t_method_limit_log WHERE guid = '{guid}' AND status = 1");
+        until("the server has committed", async || (server.sql(&done) == "1").then_some(())).await;
+        tokio::time::sleep(patience).await;
+        proxy.pass();
+        until("it is entered", async || (running.stats().held == 0).then_some(())).await;
+        let stats = running.stats();
+        assert_eq!((stats.total.done, stats.lost), (1, 0));
+        running.stop().await;
     });
 }
 

@@ -9,6 +9,7 @@ on_both! {
     another_table_has_another_name_and_shares_nothing,
     names_that_are_none_are_refused,
     what_must_exist_is_opened_and_nothing_is_made,
+    a_journal_of_the_version_before_is_brought_up_to_date_with_its_records,
 }
 
 async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
@@ -18,7 +19,7 @@ async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
     }
     place.journal().await;
     assert_eq!(place.count("1 = 1"), 8);
-    assert_eq!(place.sql("SELECT version FROM t_method_limit_log_version"), "1");
+    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "2");
 }
 
 async fn a_table_of_a_newer_version_is_refused(place: &Place) {
@@ -26,7 +27,7 @@ async fn a_table_of_a_newer_version_is_refused(place: &Place) {
     let applied = if place.is_sqlite() { "0" } else { "now()" };
     place.sql(&format!("INSERT INTO t_method_limit_log_version VALUES (99, {applied})"));
     let error = place.open(Journal::builder()).await.unwrap_err().to_string();
-    assert!(error.contains("has version 99, and this program knows 1: use a newer program"), "{error}");
+    assert!(error.contains("has version 99, and this program knows 2: use a newer program"), "{error}");
 }
 
 async fn another_table_has_another_name_and_shares_nothing(place: &Place) {
@@ -199,4 +200,104 @@ fn a_role_reads_and_writes_another_reads_and_comments_tell_the_data_classes() {
             "{comments}"
         );
     });
+}
+
+/// What the first version added to the original table in a file.
+pub(crate) const VERSION_1_ON_SQLITE: &str = "
+    ALTER TABLE t_method_limit_log ADD COLUMN attempts integer NOT NULL DEFAULT 0;
+    ALTER TABLE t_method_limit_log ADD COLUMN max_attempts integer;
+    ALTER TABLE t_method_limit_log ADD COLUMN lapses integer NOT NULL DEFAULT 0;
+    ALTER TABLE t_method_limit_log ADD COLUMN priority integer NOT NULL DEFAULT 5;
+    ALTER TABLE t_method_limit_log ADD COLUMN next_time integer NOT NULL DEFAULT 0;
+    ALTER TABLE t_method_limit_log ADD COLUMN deadline integer;
+    ALTER TABLE t_method_limit_log ADD COLUMN lease_owner varchar(64);
+    ALTER TABLE t_method_limit_log ADD COLUMN lease_until integer;
+    ALTER TABLE t_method_limit_log ADD COLUMN lease_no integer NOT NULL DEFAULT 0;
+    ALTER TABLE t_method_limit_log ADD COLUMN idempotency_key varchar(128);
+    ALTER TABLE t_method_limit_log ADD COLUMN last_error text;
+    ALTER TABLE t_method_limit_log ADD COLUMN result text;
+    CREATE TABLE t_method_limit_log_count (method_name text PRIMARY KEY, pending integer NOT NULL) WITHOUT ROWID;
+    CREATE TABLE t_method_limit_log_method (method_name text PRIMARY KEY, seen_time integer NOT NULL DEFAULT 0,
+      missed_since integer, missed_time integer) WITHOUT ROWID;
+    CREATE TABLE t_method_limit_log_clock (now integer NOT NULL);
+    INSERT INTO t_method_limit_log_clock VALUES (0);
+    CREATE TABLE t_method_limit_log_version (version integer PRIMARY KEY, applied_time integer NOT NULL);
+    INSERT INTO t_method_limit_log_version VALUES (1, 0);
+    CREATE INDEX idx_t_method_limit_log_ctime ON t_method_limit_log (create_time);
+    CREATE INDEX idx_t_method_limit_log_utime ON t_method_limit_log (update_time);
+    CREATE INDEX idx_t_method_limit_log_due ON t_method_limit_log (method_name, priority, next_time)
+      WHERE status = 0 AND is_delete = 0;
+    CREATE INDEX idx_t_method_limit_log_ended ON t_method_limit_log (update_time) WHERE (status <> 0 OR is_delete);
+    CREATE INDEX idx_t_method_limit_log_deadline ON t_method_limit_log (deadline)
+      WHERE status = 0 AND is_delete = 0 AND deadline IS NOT NULL;
+    CREATE UNIQUE INDEX uk_t_method_limit_log_key ON t_method_limit_log (method_name, idempotency_key)
+      WHERE idempotency_key IS NOT NULL;
+    SELECT 1";
+
+/// The same on PostgreSQL.
+const VERSION_1_ON_POSTGRES: &str = "
+    ALTER TABLE t_method_limit_log
+      ALTER COLUMN create_time TYPE timestamptz(6), ALTER COLUMN update_time TYPE timestamptz(6),
+      ADD COLUMN attempts int4 NOT NULL DEFAULT 0, ADD COLUMN max_attempts int2,
+      ADD COLUMN lapses int4 NOT NULL DEFAULT 0, ADD COLUMN priority int2 NOT NULL DEFAULT 5,
+      ADD COLUMN next_time timestamptz(6) NOT NULL DEFAULT now(), ADD COLUMN deadline timestamptz(6),
+      ADD COLUMN lease_owner varchar(64), ADD COLUMN lease_until timestamptz(6),
+      ADD COLUMN lease_no int8 NOT NULL DEFAULT 0, ADD COLUMN idempotency_key varchar(128),
+      ADD COLUMN last_error text, ADD COLUMN result text;
+    DELETE FROM t_method_limit_log;
+    ALTER TABLE t_method_limit_log ALTER COLUMN status SET DEFAULT 0, ALTER COLUMN status SET NOT NULL;
+    CREATE INDEX idx_t_method_limit_log_due ON t_method_limit_log (method_name, priority, next_time)
+      WHERE status = 0 AND NOT is_delete;
+    CREATE INDEX idx_t_method_limit_log_ended ON t_method_limit_log (update_time) WHERE (status <> 0 OR is_delete);
+    CREATE INDEX idx_t_method_limit_log_deadline ON t_method_limit_log (deadline)
+      WHERE status = 0 AND NOT is_delete AND deadline IS NOT NULL;
+    CREATE UNIQUE INDEX uk_t_method_limit_log_key ON t_method_limit_log (method_name, idempotency_key)
+      WHERE idempotency_key IS NOT NULL;
+    CREATE TABLE t_method_limit_log_count (method_name varchar(64) NOT NULL, slot int2 NOT NULL, pending int8 NOT NULL,
+      PRIMARY KEY (method_name, slot)) WITH (fillfactor = 50);
+    CREATE TABLE t_method_limit_log_method (method_name varchar(64) PRIMARY KEY, seen_time timestamptz(6) NOT NULL,
+      missed_since timestamptz(6), missed_time timestamptz(6));
+    CREATE TABLE t_method_limit_log_version (version int4 PRIMARY KEY, applied_time timestamptz(6) NOT NULL DEFAULT now());
+    INSERT INTO t_method_limit_log_version VALUES (1);
+    SELECT 1";
+
+async fn a_journal_of_the_version_before_is_brought_up_to_date_with_its_records(place: &Place) {
+    if place.is_sqlite() {
+        place.sql(
+            "CREATE TABLE t_method_limit_log (is_delete boolean NOT NULL DEFAULT false,
+               update_time integer NOT NULL, create_time integer NOT NULL, method_name varchar(64),
+               method_params text, guid varchar(32) NOT NULL PRIMARY KEY, status smallint NOT NULL DEFAULT 0);
+             SELECT 1",
+        );
+        place.sql(VERSION_1_ON_SQLITE);
+    } else {
+        place.sql(ORIGINAL);
+        place.sql(VERSION_1_ON_POSTGRES);
+    }
+    let now = if place.is_sqlite() { "CAST(strftime('%s', 'now') AS integer) * 1000000" } else { "now()" };
+    place.sql(&format!(
+        "INSERT INTO t_method_limit_log
+           (guid, method_name, method_params, status, create_time, update_time, next_time, idempotency_key)
+         VALUES ('failed', 'ship', '1', 2, {now}, {now}, {now}, 'a'), ('pending', 'ship', '2', 0, {now}, {now}, {now}, 'b'),
+                ('done', 'ship', '3', 1, {now}, {now}, {now}, 'c')"
+    ));
+    let count = if place.is_sqlite() { "('ship', 1)" } else { "('ship', 0, 1)" };
+    place.sql(&format!("INSERT INTO t_method_limit_log_count VALUES {count}"));
+    // Who only looks changes nothing.
+    let error = place.open(Journal::builder().must_exist()).await.unwrap_err().to_string();
+    assert!(error.contains("has version 1, and this program needs 2"), "{error}");
+    let opening: Vec<_> = (0..4).map(|_| place.open(Journal::builder())).collect();
+    for journal in futures_util::future::join_all(opening).await {
+        journal.unwrap();
+    }
+    let journal = place.open(Journal::builder().must_exist()).await.unwrap();
+    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "2");
+    assert_eq!(journal.stats().await.unwrap().pending, 1);
+    assert_eq!(journal.defer(call("ship", 0).key("b")).await.unwrap().as_str(), "pending");
+    assert_eq!(journal.defer(call("ship", 0).key("c")).await.unwrap().as_str(), "done");
+    assert_ne!(journal.defer(call("ship", 4).key("a")).await.unwrap().as_str(), "failed");
+    let pass =
+        worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!((pass.picked, pass.done), (2, 2));
+    assert_eq!(place.count("1 = 1"), 4);
 }

@@ -2,13 +2,18 @@
 
 use crate::place::{PATIENCE, Place, call, end, status, worker};
 use std::time::Duration;
-use tidegate_journal::{Cancelled, DeferError, Filter, Guid, JobError, Page, Retried, Status};
+use tidegate_journal::{Cancelled, DeferError, Filter, Guid, JobError, Journal, Page, Retried, Status};
 
 on_both! {
     a_record_is_there_when_defer_returns_and_survives_its_journal,
     the_same_key_gives_the_first_guid_and_another_method_another,
     a_thousand_callers_at_once_each_get_a_record_of_their_own,
     a_crowd_with_one_key_makes_one_record,
+    a_record_that_is_marked_as_deleted_owns_no_key,
+    a_key_is_free_again_once_its_record_failed_expired_or_was_cancelled,
+    a_crowd_with_the_key_of_a_failed_record_makes_one_record,
+    a_record_whose_key_is_another_s_by_now_is_not_tried_again,
+    a_second_try_and_a_new_call_at_once_leave_the_key_to_one_of_them,
     what_nobody_recorded_is_unknown,
     a_pending_record_is_cancelled_for_good,
     an_ended_record_cannot_be_cancelled,
@@ -17,6 +22,7 @@ on_both! {
     waiting_sees_what_another_process_ends,
     lists_come_in_pages_the_newest_first,
     statistics_tell_depth_and_age,
+    what_is_printed_for_a_log_has_nothing_private,
 }
 
 async fn a_record_is_there_when_defer_returns_and_survives_its_journal(place: &Place) {
@@ -82,6 +88,101 @@ async fn a_crowd_with_one_key_makes_one_record(place: &Place) {
     }
     assert_eq!((guids.len(), place.count("1 = 1")), (1, 1));
     assert_eq!(one.stats().await.unwrap().pending, 1);
+}
+
+async fn a_record_that_is_marked_as_deleted_owns_no_key(place: &Place) {
+    let journal = place.journal().await;
+    for ends in [false, true] {
+        let first = journal.defer(call("ship", 1).key("17")).await.unwrap();
+        if ends {
+            worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+        }
+        place.sql("UPDATE t_method_limit_log SET is_delete = true");
+        let second = journal.defer(call("ship", 2).key("17")).await.unwrap();
+        assert_ne!(second, first);
+        assert_eq!(status(&journal, &second).await, Status::Pending);
+        place.sql("UPDATE t_method_limit_log SET is_delete = true");
+    }
+}
+
+/// A record under this key that failed, one that expired, and one that was cancelled.
+async fn ended_in_vain(journal: &Journal, key: &str) -> [Guid; 3] {
+    let fails = || worker(journal).on("ship", |_: u32| async { Err::<(), _>(JobError::permanent("no")) });
+    let failed = journal.defer(call("ship", 1).key(key)).await.unwrap();
+    fails().run_once().await.unwrap();
+    let expired = journal.defer(call("ship", 2).key(key).deadline_in(Duration::ZERO)).await.unwrap();
+    fails().run_once().await.unwrap();
+    let cancelled = journal.defer(call("ship", 3).key(key)).await.unwrap();
+    journal.cancel(&cancelled).await.unwrap();
+    [failed, expired, cancelled]
+}
+
+async fn a_key_is_free_again_once_its_record_failed_expired_or_was_cancelled(place: &Place) {
+    let journal = place.journal().await;
+    let [failed, expired, cancelled] = ended_in_vain(&journal, "17").await;
+    assert_eq!(status(&journal, &failed).await, Status::Failed);
+    assert_eq!(status(&journal, &expired).await, Status::Expired);
+    assert_eq!(status(&journal, &cancelled).await, Status::Cancelled);
+    assert_eq!(journal.find(&failed).await.unwrap().unwrap().key.as_deref(), Some("17"), "its history stays");
+    let last = journal.defer(call("ship", 4).key("17")).await.unwrap();
+    assert_eq!(
+        journal.defer(call("ship", 5).key("17")).await.unwrap(),
+        last,
+        "one that waits answers for it"
+    );
+    worker(&journal).on("ship", |n: u32| async move { Ok::<_, JobError>(n) }).run_once().await.unwrap();
+    assert_eq!(journal.find(&last).await.unwrap().unwrap().result.as_deref(), Some("4"));
+    assert_eq!(journal.defer(call("ship", 6).key("17")).await.unwrap(), last, "and one that is done");
+    assert_eq!((place.count("1 = 1"), journal.stats().await.unwrap().pending), (4, 0));
+}
+
+async fn a_crowd_with_the_key_of_a_failed_record_makes_one_record(place: &Place) {
+    let (one, other) = (place.journal().await, place.journal().await);
+    ended_in_vain(&one, "the one").await;
+    let callers: Vec<_> = (0..200)
+        .map(|nth| {
+            let journal = if nth % 2 == 0 { one.clone() } else { other.clone() };
+            tokio::spawn(async move { journal.defer(call("ship", nth).key("the one")).await.unwrap() })
+        })
+        .collect();
+    let mut guids = std::collections::HashSet::new();
+    for caller in callers {
+        guids.insert(caller.await.unwrap());
+    }
+    assert_eq!((guids.len(), place.count("status = 0"), place.count("1 = 1")), (1, 1, 4));
+    assert_eq!(one.stats().await.unwrap().pending, 1);
+}
+
+async fn a_record_whose_key_is_another_s_by_now_is_not_tried_again(place: &Place) {
+    let journal = place.journal().await;
+    let old = ended_in_vain(&journal, "17").await;
+    let live = journal.defer(call("ship", 4).key("17")).await.unwrap();
+    for guid in &old {
+        assert_eq!(journal.retry(guid).await.unwrap(), Retried::Superseded);
+    }
+    worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!(journal.retry(&old[0]).await.unwrap(), Retried::Superseded, "done holds it too");
+    assert_eq!(status(&journal, &live).await, Status::Done);
+    // Nobody's any more: the first who asks gets it.
+    place.sql(&format!("DELETE FROM t_method_limit_log WHERE guid = '{live}'"));
+    assert_eq!(journal.retry(&old[0]).await.unwrap(), Retried::Pending);
+    assert_eq!(journal.retry(&old[1]).await.unwrap(), Retried::Superseded);
+    assert_eq!(journal.defer(call("ship", 5).key("17")).await.unwrap(), old[0]);
+    assert_eq!(journal.stats().await.unwrap().pending, 1);
+}
+
+async fn a_second_try_and_a_new_call_at_once_leave_the_key_to_one_of_them(place: &Place) {
+    let (one, other) = (place.journal().await, place.journal().await);
+    for round in 0..20 {
+        let key = round.to_string();
+        let old = one.defer(call("ship", 1).key(&key)).await.unwrap();
+        one.cancel(&old).await.unwrap();
+        let (retried, new) = tokio::join!(one.retry(&old), other.defer(call("ship", 2).key(&key)));
+        let is_retried = retried.unwrap() == Retried::Pending;
+        assert_eq!(new.unwrap() == old, is_retried);
+        assert_eq!(place.count(&format!("status = 0 AND idempotency_key = '{key}'")), 1);
+    }
+    assert_eq!(one.stats().await.unwrap().pending, 20);
 }
 
 async fn what_nobody_recorded_is_unknown(place: &Place) {
@@ -201,4 +302,33 @@ async fn statistics_tell_depth_and_age(place: &Place) {
     assert_eq!((stats.pending, stats.methods["ship"].pending, stats.methods["later"].pending), (4, 3, 1));
     assert!(stats.overdue.unwrap() >= Duration::from_secs(100));
     assert_eq!(stats.methods["later"].overdue, None);
+    // Tried again and again, and old all the same.
+    let again = |_: u32| async { Err::<(), _>(JobError::retry("not yet")) };
+    let worker = worker(&journal).backoff(Duration::from_secs(3_600), Duration::from_secs(3_600));
+    place.age(&["create_time"], Duration::from_secs(1_000));
+    journal.defer(call("later", 1).delay(Duration::from_secs(3_600))).await.unwrap();
+    worker.on("ship", again).run_once().await.unwrap();
+    let stats = journal.stats().await.unwrap();
+    let about = Duration::from_secs(1_000)..Duration::from_secs(1_600);
+    assert!(about.contains(&stats.oldest.unwrap()) && about.contains(&stats.methods["ship"].oldest.unwrap()));
+    assert!(about.contains(&stats.methods["later"].oldest.unwrap()), "{stats:?}");
+    assert_eq!(place.journal().await.stats().await.unwrap().methods["ship"].pending, 3);
+}
+
+async fn what_is_printed_for_a_log_has_nothing_private(place: &Place) {
+    let journal = place.journal().await;
+    let secret = call("ship", "4111-1111").key("key of 4111-1111");
+    let mut told = format!("{secret:?}");
+    let guid = journal.defer(secret).await.unwrap();
+    let (tell, replays) = std::sync::mpsc::channel();
+    let worker = worker(&journal).on_replay("ship", move |replay, text: String| {
+        tell.send(format!("{replay:?}")).unwrap();
+        async move { if replay.attempt == 1 { Err(JobError::retry(text)) } else { Ok(text) } }
+    });
+    let running = worker.start();
+    told += &format!("{:?}", end(&journal, &guid).await);
+    running.stop().await;
+    told.extend(replays.try_iter());
+    assert!(told.contains("Call {") && told.contains("Record {") && told.contains("Replay {"), "{told}");
+    assert!(!told.contains("4111"), "{told}");
 }

@@ -42,6 +42,10 @@ pub(super) async fn retry(place: &place::Which, args: Args) -> anyhow::Result<En
             Retried::Refused(status) => Outcome::not_done(format!(
                 "not tried again: it is {status}; only failed, expired and cancelled ones are"
             )),
+            Retried::Superseded => Outcome::not_done(
+                "not tried again: another record with its idempotency key is pending, running or done"
+                    .to_owned(),
+            ),
             Retried::Unknown => Outcome::unknown(),
         })
     })

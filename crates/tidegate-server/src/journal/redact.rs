@@ -47,8 +47,10 @@ pub(super) fn masked(text: &str, secrets: &[&str], key: Option<&str>) -> String 
         values.iter().flat_map(|value| spellings(value)).collect::<BTreeSet<_>>().into_iter().collect();
     // The longest first: one may be a part of another.
     all.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    // As long as it was: masks may be shorter than what they stand for.
+    let may_be_cut = text.chars().count() >= CUT_FROM;
     let text = all.iter().fold(text.to_owned(), |text, value| text.replace(value.as_str(), MASK));
-    if text.chars().count() < CUT_FROM { text } else { without_cut_ends(text, &all) }
+    if may_be_cut { without_cut_ends(text, &all) } else { text }
 }
 
 fn is_between(c: char) -> bool {
@@ -80,15 +82,29 @@ fn inner(quoted: &str) -> String {
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(quoted).to_owned()
 }
 
-/// Strings and numbers, wherever they are. The parser bounds the depth.
+/// Strings and numbers, wherever they are, and keys that cannot be the name of a field: a map
+/// may have people for keys. The parser bounds the depth.
 fn collect(value: &Value, values: &mut BTreeSet<String>) {
     match value {
         Value::Null | Value::Bool(_) => {}
         Value::Number(number) => drop(values.insert(number.to_string())),
         Value::String(text) => add_text(text, values),
         Value::Array(all) => all.iter().for_each(|value| collect(value, values)),
-        Value::Object(all) => all.values().for_each(|value| collect(value, values)),
+        Value::Object(all) => {
+            for (key, value) in all {
+                if !is_name(key) {
+                    add_text(key, values);
+                }
+                collect(value, values);
+            }
+        }
     }
+}
+
+/// `order_id`, `orderId`, `order-id`: "missing field `order_id`" is of use only with it.
+fn is_name(key: &str) -> bool {
+    key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
 /// The numbers of a JSON text. What looks like one within its strings does no harm.
@@ -170,6 +186,25 @@ mod tests {
             format!("exit code 1: [redacted] {filler} [redacted]")
         );
         assert_eq!(masked("exit code 1: 1111", &[r#"["4111-1111-1111"]"#], None), "exit code 1: 1111");
+    }
+
+    #[test]
+    fn half_a_value_goes_also_where_masking_made_the_text_short() {
+        let secret = "4111-1111-1111-1111-".repeat(10);
+        let text = format!("exit code 1: {}{}", format!("{secret} ").repeat(5), &secret[..9]);
+        let shown = masked(&text, &[&format!("[\"{secret}\"]")], None);
+        assert!(text.len() >= CUT_FROM && shown.len() < CUT_FROM);
+        assert!(!shown.contains("4111"), "{shown}");
+    }
+
+    #[test]
+    fn keys_that_are_no_names_of_fields_go_and_names_stay() {
+        let params = r#"{"jane@x.org": 1, "+49 151": 2, "order_id": {"Jörg": 3}, "to-city": 4}"#;
+        let text = "unknown field `jane@x.org`, `+49 151` or `Jörg`, expected `order_id` or `to-city`";
+        assert_eq!(
+            masked(text, &[params], None),
+            "unknown field `[redacted]`, `[redacted]` or `[redacted]`, expected `order_id` or `to-city`"
+        );
     }
 
     #[test]

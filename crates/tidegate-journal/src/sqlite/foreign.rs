@@ -1,0 +1,100 @@
+//! What other programs write into the table, made into what we read.
+//!
+//! SQLite takes anything in any column: `CURRENT_TIMESTAMP` is text there, and a driver may
+//! bind parameters as bytes. Old programs go on inserting after their table was taken over, so
+//! a trigger sets their rows right as they come, within their own statement: it must not use
+//! anything that an old SQLite does not know. What is *updated* by hand is set right with the
+//! next recount; until then it is read as far as it goes.
+
+use rusqlite::Row;
+use rusqlite::types::ValueRef;
+
+/// A time as microseconds since 1970: seconds and milliseconds are told by their size (there
+/// are no records of before 1973), text is read in UTC, unless it is what a column for text made
+/// of our own number. What cannot be read counts as now.
+pub(super) fn micros_of(x: &str) -> String {
+    let since_1970 =
+        |time: &str| format!("CAST(round((julianday({time}) - 2440587.5) * 86400000.0) AS integer) * 1000");
+    let (text, now) = (since_1970(x), since_1970("'now'"));
+    format!(
+        "CASE WHEN typeof({x}) = 'text' AND {x} NOT GLOB '*[^0-9]*' THEN CAST({x} AS integer)
+              WHEN typeof({x}) NOT IN ('integer', 'real') THEN coalesce({text}, {now})
+              WHEN {x} BETWEEN 1e8 AND 1e11 THEN CAST({x} * 1000000 AS integer)
+              WHEN {x} BETWEEN 1e11 AND 1e14 THEN CAST({x} * 1000 AS integer)
+              ELSE CAST({x} AS integer) END"
+    )
+}
+
+/// Columns of a row that others wrote, as they should be.
+fn set_right() -> String {
+    let (created, updated) = (micros_of("create_time"), micros_of("update_time"));
+    format!(
+        "create_time = {created}, update_time = {updated}, status = coalesce(status, 0),
+         is_delete = coalesce(is_delete, 0), next_time = CASE next_time WHEN 0 THEN {created} ELSE next_time END,
+         guid = CASE typeof(guid) WHEN 'blob' THEN lower(hex(guid)) ELSE guid END,
+         method_name = CASE typeof(method_name) WHEN 'blob' THEN CAST(method_name AS text) ELSE method_name END,
+         method_params = CASE typeof(method_params) WHEN 'blob' THEN CAST(method_params AS text) ELSE method_params END"
+    )
+}
+
+/// Whether a row is not as we write it; `of` says which.
+fn is_foreign(of: &str) -> String {
+    let is_no_time = |x: &str| format!("typeof({of}{x}) <> 'integer' OR {of}{x} BETWEEN 1e8 AND 1e14");
+    format!(
+        "{} OR {} OR {of}status IS NULL OR {of}is_delete IS NULL OR {of}next_time = 0 AND {of}status = 0
+         OR 'blob' IN (typeof({of}guid), typeof({of}method_name), typeof({of}method_params))",
+        is_no_time("create_time"),
+        is_no_time("update_time")
+    )
+}
+
+/// For each row that is inserted from now on.
+pub(super) fn trigger(t: &str) -> String {
+    format!(
+        "CREATE TRIGGER IF NOT EXISTS tr_{t}_foreign AFTER INSERT ON {t} WHEN {}
+         BEGIN UPDATE {t} SET {} WHERE rowid = NEW.rowid; END;",
+        is_foreign("NEW."),
+        set_right()
+    )
+}
+
+/// For every row that is there.
+pub(super) fn all(t: &str) -> String {
+    format!("UPDATE {t} SET {} WHERE {};", set_right(), is_foreign(""))
+}
+
+/// For times that somebody set by hand. Text and bytes lie behind all numbers in the indexes.
+pub(super) fn by_hand(t: &str) -> String {
+    let (created, updated) = (micros_of("create_time"), micros_of("update_time"));
+    format!(
+        "UPDATE {t} SET create_time = {created} WHERE create_time >= '' AND create_time GLOB '*[^0-9]*';
+         UPDATE {t} SET update_time = {updated} WHERE update_time >= '' AND update_time GLOB '*[^0-9]*';"
+    )
+}
+
+/// Text, whatever it was written as: a column that others declared may have made a number of
+/// it, or hold bytes.
+pub(super) fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Real(number) => Some(number.to_string()),
+        ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+    })
+}
+
+/// A number that fits, or else what stands for none.
+pub(super) fn number<T: TryFrom<i64> + Default>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Integer(number) => T::try_from(number).unwrap_or_default(),
+        _ => T::default(),
+    })
+}
+
+/// A number, if there is one.
+pub(super) fn some_number<T: TryFrom<i64>>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Integer(number) => T::try_from(number).ok(),
+        _ => None,
+    })
+}
