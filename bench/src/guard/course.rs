@@ -21,6 +21,8 @@ const CLIENTS: u32 = 1_000;
 /// Calls between two looks at the clock, layered and bare in turns.
 const TURN: usize = 2_000;
 const TURNS: usize = 100;
+/// Until then pages and branches are news, which makes everybody slower.
+const WARM_UP: Duration = Duration::from_millis(400);
 
 /// Answers at once with nothing, or with nothing but a content type.
 #[derive(Clone)]
@@ -107,6 +109,10 @@ impl Course {
     pub fn overhead(&self, layered: &mut impl Layered) -> Measured {
         // Each client's first call: what it has then is used up where everything is to be denied.
         self.turn(layered, self.clients.len());
+        while thread_time() < WARM_UP {
+            self.turn(layered, TURN);
+            self.turn(&mut self.bare.clone(), TURN);
+        }
         let (mut with, mut without, mut wrong) = (Duration::ZERO, Duration::ZERO, 0);
         for _ in 0..TURNS {
             let (took, odd) = self.turn(layered, TURN);

@@ -8,7 +8,7 @@ use super::asking::Asking;
 use super::decided::Decided;
 use super::facets::Facets;
 use super::fields::{Brief, Written};
-use super::guarded::Guard;
+use super::guarded::{Choice, Guard};
 use super::judge::Judge;
 use super::key_bytes::KeyBytes;
 use super::key_write;
@@ -17,11 +17,11 @@ use super::record::Outcome;
 use super::rule::Missing;
 use super::rules::{Ready, RuleSet};
 use crate::ask::Side;
-use crate::caller::Caller;
+use crate::caller::{Caller, User};
 use crate::decision::Decision;
 use crate::permit::Permit;
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::{HeaderMap, Request, Response};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -74,15 +74,6 @@ pub(super) enum Begun {
     Asking(Pin<Box<dyn Future<Output = Judged> + Send>>),
 }
 
-/// What the short way knows.
-pub(super) enum Short {
-    /// It may go on, and this is what its answer says.
-    Passes(Option<Brief>),
-    Refused(Box<Response<Bytes>>),
-    /// Nothing was decided.
-    Undecided,
-}
-
 /// One rule's question.
 pub(super) struct Ask {
     pub(super) rule: usize,
@@ -109,22 +100,52 @@ pub(super) struct Stop {
 pub(super) type Decisions = SmallVec<[Decision; 2]>;
 
 impl Guard {
+    /// The way of a request that meets one rule, by its client's IPv4 address, and passes, as
+    /// most do at most guards. None in any other case; then nothing was taken.
+    ///
+    /// Inlined, and without anything that has to be in memory: a decision waits until all that
+    /// was written before it has arrived there.
+    #[inline(always)]
+    pub(super) fn straight_way<A>(&self, rules: &RuleSet, request: &Request<A>) -> Option<Passage> {
+        let shared = &*self.shared;
+        if !self.is_plain_now(rules) {
+            return None;
+        }
+        let ([rule], Choice::All) = (&*rules.rules, &self.choice) else { return None };
+        let policy = rule.policies.first().filter(|_| rule.is_by_client)?;
+        let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
+        let Side::Memory(meter) = &policy.gate.side else { return None };
+        let client = shared.finder.client(request.extensions(), request.headers())?;
+        let (key, length) = key_write::ipv4(client.as_ipv4()?);
+        let decision = meter.check(meter.hash_words(key, length), 1);
+        if !decision.is_allowed() {
+            return None;
+        }
+        let brief = text.map(|text| Brief::new(text, &decision));
+        let caller = shared.caller(|| Some(client), || User::of(request.extensions()));
+        Some(Passage { brief, caller, more: None })
+    }
+
     /// Judges a request by these rules, at once where that is possible.
-    #[cfg(feature = "axum")]
     pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
         match self.short_way(rules, facets) {
-            Short::Passes(brief) => {
-                Begun::Judged(Ok(Passage { brief, caller: self.shared.caller(facets), more: None }))
-            }
-            Short::Refused(answer) => Begun::Judged(Err(answer)),
-            Short::Undecided => self.long_way(rules, facets),
+            Some(judged) => Begun::Judged(judged),
+            None => self.long_way(rules, facets),
         }
     }
 
+    /// True if rules are all that is asked: no lists, nobody watches, nothing unusual is told.
+    #[inline(always)]
+    fn is_plain_now(&self, rules: &RuleSet) -> bool {
+        let shared = &*self.shared;
+        let judge = Judge { shared, rules, started: None };
+        shared.is_plain && !shared.is_off.load(Ordering::Relaxed) && !judge.is_watched()
+    }
+
     /// Everything that [`short_way`](Self::short_way) leaves. Kept apart, so that it takes
-    /// no room on the stack of those.
+    /// no room on the stack of that.
     #[inline(never)]
-    pub(super) fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+    fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
         let shared = &*self.shared;
         let judge = Judge { shared, rules, started: shared.started() };
         if shared.is_off.load(Ordering::Relaxed) {
@@ -132,7 +153,11 @@ impl Guard {
             // A handler that wants to know is told that nobody was asked.
             let decided = shared.tells_handlers.then(Decided::default);
             let more = decided.map(|decided| Box::new(More { decided: Some(decided), ..More::default() }));
-            return Begun::Judged(Ok(Passage { caller: shared.caller(facets), more, ..Passage::default() }));
+            return Begun::Judged(Ok(Passage {
+                caller: shared.caller_of(facets),
+                more,
+                ..Passage::default()
+            }));
         }
         let mut asks = Asks::default();
         if let Err(stop) = self.find(&judge, facets, &mut asks) {
@@ -148,12 +173,14 @@ impl Guard {
                     judge.watch(ask, &judge.decide_now(std::slice::from_ref(ask)), Duration::ZERO);
                 }
             }
-            return Begun::Judged(judged.map(|passage| Passage { caller: shared.caller(facets), ..passage }));
+            return Begun::Judged(
+                judged.map(|passage| Passage { caller: shared.caller_of(facets), ..passage }),
+            );
         }
         let asking = Asking {
             shared: self.shared.clone(),
             protocol: Protocol::of(facets.headers()),
-            caller: shared.caller(facets),
+            caller: shared.caller_of(facets),
             started: judge.started,
             rules: rules.clone(),
             asks,
@@ -162,45 +189,35 @@ impl Guard {
     }
 
     /// The common case, without anything that is only needed otherwise: no rule applies, or
-    /// a simple one that finds its key, and nobody watches.
-    ///
-    /// Inlined, so that what it says never has to be in memory, where a processor would wait
-    /// for its pieces before it could move it.
-    #[inline(always)]
-    pub(super) fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Short {
-        let shared = &*self.shared;
-        let judge = Judge { shared, rules, started: None };
-        if !shared.is_plain || shared.is_off.load(Ordering::Relaxed) || judge.is_watched() {
-            return Short::Undecided;
+    /// a simple one that finds its key, and nobody watches. None if it is another one.
+    fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Judged> {
+        if !self.is_plain_now(rules) {
+            return None;
         }
+        let shared = &*self.shared;
         let mut one = None;
         for (index, rule) in rules.rules.iter().enumerate() {
             if self.choice.has(&rule.name)
                 && let Some(route) = rule.applies(facets)
                 && one.replace((index, rule, route)).is_some()
             {
-                return Short::Undecided;
+                return None;
             }
         }
-        let Some((index, rule, route)) = one else { return Short::Passes(None) };
-        let Some(policy) = rule.policies.first().filter(|_| rule.is_simple) else {
-            return Short::Undecided;
-        };
-        let text = if shared.headers.standard { policy.text.lasting } else { None };
-        if text.is_none() && shared.headers.standard {
-            return Short::Undecided;
+        let passage = |brief| Some(Ok(Passage { brief, caller: shared.caller_of(facets), more: None }));
+        let Some((index, rule, route)) = one else { return passage(None) };
+        let policy = rule.policies.first().filter(|_| rule.is_simple)?;
+        let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
+        let mut ask = Ask { rule: index, key: KeyBytes::new(), cost: rule.cost(facets) };
+        if !key_write::write(&rule.key, facets, route, &mut ask.key) {
+            return None;
         }
-        let Side::Memory(meter) = &policy.gate.side else { return Short::Undecided };
-        let Some(hash) = key_write::hash(&rule.key, facets, route, meter) else { return Short::Undecided };
-        let cost = rule.cost(facets);
-        let decision = meter.check(hash, cost);
+        let decision = policy.gate.check_cost(&ask.key, ask.cost);
         if !decision.is_allowed() {
-            return Short::Refused(judge.refuse_one(index, route, cost, &decision, facets));
+            let judge = Judge { shared, rules, started: None };
+            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(facets.headers()))));
         }
-        match text {
-            Some(text) => Short::Passes(Some(Brief::new(text, &decision))),
-            None => Short::Passes(None),
-        }
+        passage(text.map(|text| Brief::new(text, &decision)))
     }
 
     /// The questions of all rules that apply.

@@ -45,6 +45,11 @@ impl std::fmt::Debug for ClientFinder {
 }
 
 impl ClientFinder {
+    #[inline(always)]
+    pub(super) fn client(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
+        Some(self.client_ip.find_mapped(self.peer(extensions)?, headers))
+    }
+
     /// The peer's address, [`mapped`].
     #[inline]
     fn peer(&self, extensions: &Extensions) -> Option<u128> {
@@ -132,18 +137,11 @@ impl<'a> Facets<'a> {
     }
 
     /// The client, as the guard's [`ClientIp`] finds it.
-    #[inline]
     pub fn client(&self) -> Option<Client> {
         if !self.is_client_known.replace(true) {
-            self.find_client();
+            self.client.set(self.finder.client(self.extensions, self.headers));
         }
         self.client.get()
-    }
-
-    #[inline(never)]
-    fn find_client(&self) {
-        let peer = self.finder.peer(self.extensions);
-        self.client.set(peer.map(|peer| self.finder.client_ip.find_mapped(peer, self.headers)));
     }
 
     /// The signed-in user, if the application has put a [`User`] into the extensions.

@@ -11,7 +11,7 @@ use super::list::List;
 use super::observe::Observer;
 use super::rule::{Listed, Rule};
 use super::rules::{RuleSet, list};
-use crate::caller::Caller;
+use crate::caller::{Caller, Client, User};
 use crate::clock::Timestamp;
 use crate::limiter::Limiter;
 use crate::sampler::Sampler;
@@ -86,11 +86,19 @@ impl Shared {
 
     /// Who calls, for the service; nobody known if it does not want to know.
     #[inline(always)]
-    pub(super) fn caller(&self, facets: &Facets<'_>) -> Caller {
+    pub(super) fn caller<'a>(
+        &self,
+        client: impl FnOnce() -> Option<Client>,
+        user: impl FnOnce() -> Option<&'a User>,
+    ) -> Caller {
         if !self.scopes_callers {
             return Caller::default();
         }
-        Caller { client: facets.client(), user: facets.user().cloned() }
+        Caller { client: client(), user: user().cloned() }
+    }
+
+    pub(super) fn caller_of(&self, facets: &Facets<'_>) -> Caller {
+        self.caller(|| facets.client(), || facets.user())
     }
 }
 

@@ -3,11 +3,8 @@
 use super::answer::{Protocol, Refused, whole};
 use super::decide::{Ask, Decisions, Judged, More, Passage, Stop};
 use super::decided::Decided;
-use super::facets::Facets;
 use super::fields::{Brief, Shown, Written};
 use super::guarded::Shared;
-use super::key_bytes::KeyBytes;
-use super::key_write;
 use super::observe;
 use super::record::{Outcome, Record};
 use super::rules::{Policy, Ready, RuleSet};
@@ -119,21 +116,6 @@ impl<'a> Judge<'a> {
         let has_more = written.is_some() || decided.is_some();
         let more = has_more.then(|| Box::new(More { written, decided, ..More::default() }));
         Ok(Passage { brief, more, ..Passage::default() })
-    }
-
-    /// [`refuse`](Self::refuse) for a request whose key was not written yet.
-    #[cold]
-    pub(super) fn refuse_one(
-        &self,
-        rule: usize,
-        route: Option<&str>,
-        cost: u64,
-        decision: &Decision,
-        facets: &Facets<'_>,
-    ) -> Box<Response<Bytes>> {
-        let mut ask = Ask { rule, key: KeyBytes::new(), cost };
-        key_write::write(&self.rules.rules[rule].key, facets, route, &mut ask.key);
-        self.refuse(&[ask], std::slice::from_ref(decision), Protocol::of(facets.headers()))
     }
 
     #[cold]

@@ -9,7 +9,6 @@ use super::json_fields::Field;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
 use super::text::{self, PartText};
-use crate::store::memory::Meter;
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -34,24 +33,6 @@ pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, ke
             write_part(part, facets, route, key).is_some()
         })
     })
-}
-
-/// The hash of a request's key. The most common one, an IPv4 address, is never written.
-#[inline(always)]
-pub(super) fn hash(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, meter: &Meter) -> Option<u64> {
-    if let Some([Part::Ip]) = expr.alternatives.first().map(Vec::as_slice)
-        && let Some(ip) = facets.client().and_then(|client| client.as_ipv4())
-    {
-        let (words, length) = ipv4(ip);
-        return Some(meter.hash_words(words, length));
-    }
-    hash_any(expr, facets, route, meter)
-}
-
-#[inline(never)]
-fn hash_any(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, meter: &Meter) -> Option<u64> {
-    let mut key = KeyBytes::new();
-    write(expr, facets, route, &mut key).then(|| meter.hash(&key))
 }
 
 /// What one part says, for a cost: none if it says nothing, an error if it is no number,
@@ -220,7 +201,7 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
 /// The key of an address, first byte lowest, and how long it is: as [`Client`](crate::Client)
 /// shows it, without the machinery of formatting.
 #[inline(always)]
-fn ipv4(ip: Ipv4Addr) -> ([u64; 3], usize) {
+pub(super) fn ipv4(ip: Ipv4Addr) -> ([u64; 3], usize) {
     let [a, b, c, d] = ip.octets();
     let ((left, left_bits), (right, right_bits)) = (two_octets(a, b), two_octets(c, d));
     let start = TAG_BITS + left_bits;

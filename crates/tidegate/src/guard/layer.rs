@@ -3,7 +3,7 @@
 //! Never in `poll_ready`, where nobody knows yet whose request it will be.
 
 use super::body::Body;
-use super::decide::{Begun, Judged, More, Passage, Short, add_fields};
+use super::decide::{Begun, Judged, More, Passage, add_fields};
 use super::facets::Facets;
 use super::fields::Brief;
 use super::guarded::Guard;
@@ -109,27 +109,22 @@ where
 
     fn call(&mut self, mut request: Request<A>) -> GuardFuture<S, A> {
         let rules = self.rules.get(&self.guard);
-        let facets = Facets::new(&request, &self.guard.shared.finder);
-        match self.guard.short_way(rules, &facets) {
-            Short::Passes(brief) => {
-                let passage = Passage { brief, caller: self.guard.shared.caller(&facets), more: None };
-                run!(self.inner, request, passage)
-            }
-            Short::Refused(answer) => GuardFuture::refused(answer),
-            Short::Undecided => self.call_long(request),
+        match self.guard.straight_way(rules, &request) {
+            Some(passage) => run!(self.inner, request, passage),
+            None => self.call_judged(request),
         }
     }
 }
 
 impl<S> GuardService<S> {
-    /// `call` for what cannot be judged in a moment.
+    /// `call` for what does not go straight through.
     #[inline(never)]
-    fn call_long<A>(&mut self, mut request: Request<A>) -> GuardFuture<S, A>
+    fn call_judged<A>(&mut self, mut request: Request<A>) -> GuardFuture<S, A>
     where
         S: Service<Request<A>> + Clone,
     {
         let facets = Facets::new(&request, &self.guard.shared.finder);
-        match self.guard.long_way(&self.rules.rules, &facets) {
+        match self.guard.begin(&self.rules.rules, &facets) {
             Begun::Judged(Ok(passage)) => run!(self.inner, request, passage),
             Begun::Judged(Err(answer)) => GuardFuture::refused(answer),
             Begun::Asking(asking) => {

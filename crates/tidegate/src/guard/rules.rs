@@ -46,6 +46,8 @@ pub(super) struct Ready {
     pub(super) is_instant: bool,
     /// True if it is instant, in force, without lists, and has one limit.
     pub(super) is_simple: bool,
+    /// True if it is simple, for all paths, by the client's address, and a unit each.
+    pub(super) is_by_client: bool,
 }
 
 /// One limit of a rule, in force.
@@ -230,9 +232,15 @@ impl Draft {
         let is_memory = |policy: &Policy| matches!(policy.gate.side, Side::Memory(_));
         let is_instant = policies.iter().all(|policy| is_memory(policy) && !policy.is_place && !policy.waits);
         let has_lists = !self.allow.is_empty() || !self.deny.is_empty();
+        let is_simple = is_instant && policies.len() == 1 && !self.is_shadow && !has_lists;
+        let is_by_client = is_simple
+            && self.routes.is_empty()
+            && matches!(self.key.alternatives.first().map(Vec::as_slice), Some([Part::Ip]))
+            && matches!(self.cost, ReadyCost::Units(1));
         Ok(Ready {
             is_instant,
-            is_simple: is_instant && policies.len() == 1 && !self.is_shadow && !has_lists,
+            is_simple,
+            is_by_client,
             has_secrets: !self.shows_whole_keys && key_shown::has_secrets(&self.key),
             shared_key: format!("(no {})", self.key).into_bytes().into(),
             sampler: before.map(|rule| rule.sampler.clone()).unwrap_or_default(),
