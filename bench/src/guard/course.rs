@@ -129,6 +129,7 @@ impl Course {
 
     /// What a layer that says the allowance cannot do without: a decision by the client's address,
     /// and two fields in the head of an answer, one of them written anew.
+    #[inline(never)]
     pub fn floor(&self, gate: &Gate) -> Measured {
         let policy = HeaderValue::from_static("\"clients\";q=1000000;w=1");
         let (calls, mut odd) = (TURN * TURNS, 0);
@@ -147,7 +148,10 @@ impl Course {
         Measured { value: took.as_nanos() as f64 / calls as f64, wrong: odd as f64 / calls as f64 }
     }
 
+    // Everybody's loop is a function of its own: within another one it depends on the others how
+    // its pieces lie in memory.
     /// Calls of all clients in turn: how long they took, and how many answers were not as expected.
+    #[inline(never)]
     fn turn(&self, service: &mut impl Layered, calls: usize) -> (Duration, usize) {
         let mut odd = 0;
         let start = thread_time();

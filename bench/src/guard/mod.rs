@@ -108,7 +108,10 @@ pub fn child(options: &ChildOptions) -> Fallible<()> {
         FLOOR => {
             let gate = Limiter::new().gate("floor", situation.limit())?;
             // As warm as the others.
-            (0..4).map(|_| course.floor(&gate)).last().ok_or("measured nothing")?
+            for _ in 0..4 {
+                course.floor(&gate);
+            }
+            course.floor(&gate)
         }
         other => return Err(format!("nobody here is called {other:?}").into()),
     };
