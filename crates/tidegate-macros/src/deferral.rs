@@ -171,12 +171,3 @@ fn krate(given: &Expr) -> Result<Path> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    /// The attribute cannot depend on the journal, so the figure stands in both.
-    #[test]
-    fn a_name_is_as_long_as_the_journal_lets_it_be() {
-        assert_eq!(super::METHOD_MAX, tidegate_journal::METHOD_MAX);
-    }
-}

@@ -33,6 +33,27 @@ fn key_by(by: impl Into<String>, request: Request<()>) -> Option<String> {
     key.map(|key| String::from_utf8(key).unwrap())
 }
 
+/// Who goes straight through has a key that was never written down: it has to be the one that
+/// everybody else means by that client.
+#[test]
+fn a_client_has_one_allowance_whichever_way_its_requests_go() {
+    for ip in ["203.0.113.9", "1.2.3.4", "255.255.255.255", "::ffff:198.51.100.7", "2001:db8::1"] {
+        let (limiter, _) = limiter();
+        let straight = Guard::new(&limiter).rule(Rule::new("clients", "3/min").by("ip")).build().unwrap();
+        let watched = Guard::new(&limiter).rule(Rule::new("clients", "3/min").by("ip"));
+        let watched = watched.observer(Keys::default()).build().unwrap();
+        let request = || from(ip, Request::get("/").body(()).unwrap());
+        assert_eq!(ask(&straight, request()).status, 200);
+        let client = tidegate::Client::new(ip.parse().unwrap());
+        let gate = limiter.get("clients").unwrap();
+        assert_eq!(gate.peek(&format!("ip:{client}")).remaining(), 2, "{ip}");
+        assert_eq!(ask(&watched, request()).status, 200);
+        assert_eq!(ask(&straight, request()).status, 200);
+        assert_eq!(ask(&straight, request()).status, 429, "{ip}");
+        assert_eq!(ask(&watched, request()).status, 429, "{ip}");
+    }
+}
+
 #[test]
 fn a_key_reads_as_it_was_asked_for() {
     let request = || {
