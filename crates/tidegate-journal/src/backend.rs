@@ -20,6 +20,13 @@ pub(crate) enum Repeated {
     No,
 }
 
+/// What became of leases that were to be prolonged.
+#[derive(Default)]
+pub(crate) struct Beat {
+    pub(crate) prolonged: Vec<Guid>,
+    pub(crate) lost: Vec<Guid>,
+}
+
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Records a call; answers once its commit is durable.
     fn defer(&self, call: Call) -> Pin<Box<dyn Future<Output = Deferral> + Send + '_>>;
@@ -36,8 +43,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// answers whether the lease still holds.
     fn count(&self, lease: Lease, attempts: u32) -> Answer<'_, bool>;
 
-    /// Prolongs leases; answers which of them are lost.
-    fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Vec<Guid>>;
+    /// Prolongs leases; of those that somebody changes at this moment it knows nothing.
+    fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Beat>;
 
     /// Enters what came of replays; answers which could be entered.
     fn settle(&self, outcomes: Vec<Settled>) -> Answer<'_, Vec<Guid>>;
@@ -200,3 +207,45 @@ const NOT_KEPT: &str = "what it said was not kept: the database refuses it";
 pub(crate) const EXPIRED: &str = "its deadline passed before it could start";
 
 pub(crate) const NAMELESS: &str = "it was recorded without the name of a method";
+
+#[cfg(all(test, feature = "sqlite", feature = "postgres"))]
+mod tests {
+    use super::*;
+    use crate::Journal;
+
+    /// A worker's messages may come late, or twice where a connection broke.
+    async fn messages_that_come_late_change_nothing(journal: Journal) {
+        let backend = journal.backend();
+        let guid = journal.defer(Call::new("ship", &17).unwrap()).await.unwrap();
+        let lease = Duration::from_secs(30);
+        let claim = || Claim { owner: "me".into(), lease, wants: vec![("ship".into(), 10)], as_of: None };
+        let claimed = backend.claim(claim()).await.unwrap().remove(0);
+        let beat = backend.beat(vec![claimed.lease.clone()], lease).await.unwrap();
+        assert_eq!((beat.prolonged, beat.lost), (vec![guid.clone()], vec![]));
+
+        let after = Duration::from_secs(600);
+        let again = End::Again { reason: "not yet".into(), after };
+        let settled = Settled { lease: claimed.lease.clone(), end: again, is_counted: true };
+        backend.settle(vec![settled.clone()]).await.unwrap();
+        let before = journal.find(&guid).await.unwrap().unwrap();
+        assert!(backend.beat(vec![claimed.lease.clone()], lease).await.unwrap().prolonged.is_empty());
+        assert!(!backend.count(claimed.lease.clone(), 7).await.unwrap());
+        backend.settle(vec![settled]).await.unwrap();
+        let now = journal.find(&guid).await.unwrap().unwrap();
+        assert_eq!(now.attempts, 1);
+        assert_eq!((now.next_time, now.status), (before.next_time, before.status));
+    }
+
+    #[tokio::test]
+    async fn messages_that_come_late_change_nothing_on_sqlite() {
+        let folder = tempfile::tempdir().unwrap();
+        messages_that_come_late_change_nothing(Journal::sqlite(folder.path().join("j.db")).await.unwrap())
+            .await;
+    }
+
+    #[tokio::test]
+    async fn messages_that_come_late_change_nothing_on_postgres() {
+        let server = testkit::servers::PostgresServer::start();
+        messages_that_come_late_change_nothing(Journal::postgres(&server.database()).await.unwrap()).await;
+    }
+}

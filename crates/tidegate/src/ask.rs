@@ -29,6 +29,17 @@ impl Side {
         }
     }
 
+    /// If it is in the memory of this process.
+    #[cfg(feature = "tower")]
+    #[inline(always)]
+    pub(crate) fn in_memory(&self) -> Option<&Arc<Meter>> {
+        match self {
+            Self::Memory(meter) => Some(meter),
+            #[cfg(feature = "redis")]
+            Self::Redis(_) => None,
+        }
+    }
+
     /// The limit in force.
     pub(crate) fn limit(&self) -> Limit {
         match self {

@@ -13,7 +13,7 @@ mod rows;
 mod sql;
 
 use self::core::Core;
-use crate::backend::{Answer, Backend, Claim, Claimed, Deferral, Depth, Lease, Settled, orphan_reason};
+use crate::backend::{Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Lease, Settled, orphan_reason};
 use crate::builder::Settings;
 use crate::clock::micros_ahead;
 use crate::record::Status;
@@ -142,12 +142,17 @@ impl Backend for Postgres {
         })
     }
 
-    fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Vec<Guid>> {
+    fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Beat> {
         Box::pin(async move {
             let guids: Vec<&str> = leases.iter().map(|lease| lease.guid.as_str()).collect();
             let numbers: Vec<i64> = leases.iter().map(|lease| lease.number).collect();
             let rows = self.core.ask(&self.core.sql.beat, &[&guids, &numbers, &micros_ahead(length)]).await?;
-            read(&rows, |row| rows::guid(row, 0))
+            let told = read(&rows, |row| Ok((rows::guid(row, 0)?, row.try_get::<_, bool>(1)?)))?;
+            let mut beat = Beat::default();
+            for (guid, is_prolonged) in told {
+                if is_prolonged { &mut beat.prolonged } else { &mut beat.lost }.push(guid);
+            }
+            Ok(beat)
         })
     }
 

@@ -135,25 +135,30 @@ impl Sql {
             // The number itself, not one more: it may run twice.
             count: format!(
                 "UPDATE {t} SET attempts = $3::int4
-                 WHERE guid = $1 AND lease_no = $2 AND status = 0 RETURNING 1"
+                 WHERE guid = $1 AND lease_no = $2 AND status = 0 AND lease_owner IS NOT NULL RETURNING 1"
             ),
             // $1 guids, $2 numbers, $3 length. Rows that are being changed at this moment are
-            // skipped: the next sign of life finds out what became of them.
+            // skipped: the next sign of life finds out what became of them. What was given back a
+            // moment ago has no owner: a sign of life that comes late must not take it again.
             beat: format!(
                 "WITH given AS (SELECT * FROM unnest($1::text[], $2::int8[]) AS g (guid, number)),
                  mine AS (
-                   SELECT t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid
-                   WHERE t.lease_no = g.number AND t.status = 0 FOR UPDATE OF t SKIP LOCKED
+                   SELECT t.guid, t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid
+                   WHERE t.lease_no = g.number AND t.status = 0 AND t.lease_owner IS NOT NULL
+                   FOR UPDATE OF t SKIP LOCKED
                  ), prolonged AS (
                    UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond',
                                   next_time = now() + $3::int8 * interval '1 microsecond'
                    WHERE ctid = ANY (ARRAY(SELECT place FROM mine))
                  )
-                 SELECT g.guid FROM given g LEFT JOIN {t} t ON t.guid = g.guid
+                 SELECT guid, true FROM mine
+                 UNION ALL
+                 SELECT g.guid, false FROM given g LEFT JOIN {t} t ON t.guid = g.guid
                  WHERE t.guid IS NULL OR t.lease_no <> g.number OR t.status <> 0"
             ),
             // $1 slot, $2 guids, $3 numbers, $4 statuses, $5 delays, $6 results, $7 errors, $8 counted.
-            // What only went back, without an error, is as suspect as before.
+            // What only went back, without an error, is as suspect as before. Without an owner it was
+            // entered already: the statement may run twice.
             settle: format!(
                 "WITH changed AS (
                    UPDATE {t} AS t SET status = g.status, update_time = now(), {unlease},
@@ -163,6 +168,7 @@ impl Sql {
                    FROM unnest($2::text[], $3::int8[], $4::int2[], $5::int8[], $6::text[], $7::text[], $8::int4[])
                      AS g (guid, number, status, delay, result, error, counted)
                    WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0
+                     AND t.lease_owner IS NOT NULL
                    RETURNING t.guid, t.method_name, t.status
                  ), gone AS (SELECT method_name FROM changed WHERE status <> 0), counted AS ({uncount})
                  SELECT guid FROM changed"

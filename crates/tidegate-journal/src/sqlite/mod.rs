@@ -12,7 +12,7 @@ mod sql;
 mod work;
 mod writer;
 
-use crate::backend::{Answer, Backend, Claim, Claimed, Deferral, Depth, Lease, Repeated, Settled};
+use crate::backend::{Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Lease, Repeated, Settled};
 use crate::builder::Settings;
 use crate::clock::to_time;
 use crate::wall::{TimeSource, WallClock};
@@ -137,7 +137,7 @@ impl Backend for Sqlite {
         Box::pin(self.writer.run(move |tx| work::count(tx, &lease, attempts)))
     }
 
-    fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Vec<Guid>> {
+    fn beat(&self, leases: Vec<Lease>, length: Duration) -> Answer<'_, Beat> {
         Box::pin(self.writer.run(move |tx| work::beat(tx, &leases, length)))
     }
 

@@ -95,11 +95,14 @@ impl Sql {
                            attempts, max_attempts, last_error, create_time, deadline, lapses"
             ),
             count: format!(
-                "UPDATE {t} SET attempts = ?3 WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
+                "UPDATE {t} SET attempts = ?3
+                 WHERE guid = ?1 AND lease_no = ?2 AND status = 0 AND lease_owner IS NOT NULL"
             ),
+            // What was given back a moment ago has no owner: a sign of life that comes late must not
+            // take it again.
             beat: format!(
                 "UPDATE {t} SET lease_until = ?3, next_time = ?3
-                 WHERE guid = ?1 AND lease_no = ?2 AND status = 0"
+                 WHERE guid = ?1 AND lease_no = ?2 AND status = 0 AND lease_owner IS NOT NULL"
             ),
             // ?1 guid, ?2 lease, ?3 status, ?4 now, ?5 next time, ?6 result, ?7 error, ?8 counted.
             // What only went back, without an error, is as suspect as before.
@@ -108,7 +111,8 @@ impl Sql {
                                 next_time = ?5, result = ?6, last_error = coalesce(?7, last_error),
                                 attempts = attempts + ?8,
                                 lapses = CASE WHEN ?3 = 0 AND ?7 IS NULL THEN lapses ELSE 0 END
-                 WHERE guid = ?1 AND lease_no = ?2 AND status = 0 RETURNING method_name"
+                 WHERE guid = ?1 AND lease_no = ?2 AND status = 0 AND lease_owner IS NOT NULL
+                 RETURNING method_name"
             ),
             standing: format!("SELECT status, lease_until FROM {t} WHERE guid = ?1 AND is_delete = 0"),
             cancel: format!(

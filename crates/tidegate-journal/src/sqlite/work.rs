@@ -2,7 +2,7 @@
 
 use super::foreign::{number, some_number, text};
 use super::writer::Tx;
-use crate::backend::{Claim, Claimed, Lease, Settled, orphan_reason};
+use crate::backend::{Beat, Claim, Claimed, Lease, Settled, orphan_reason};
 use crate::clock::{Micros, micros, to_micros, to_time};
 use crate::record::Status;
 use crate::{Bound, Call, Cancelled, Guid, Retried};
@@ -81,17 +81,15 @@ pub(super) fn count(tx: &Tx<'_>, lease: &Lease, attempts: u32) -> rusqlite::Resu
     Ok(statement.execute(params![lease.guid.as_str(), lease.number, attempts])? == 1)
 }
 
-/// Which leases are lost.
-pub(super) fn beat(tx: &Tx<'_>, leases: &[Lease], length: Duration) -> rusqlite::Result<Vec<Guid>> {
+pub(super) fn beat(tx: &Tx<'_>, leases: &[Lease], length: Duration) -> rusqlite::Result<Beat> {
     let until = later(tx.now, length);
     let mut statement = tx.conn.prepare_cached(&tx.sql.beat)?;
-    let mut lost = Vec::new();
-    for lease in leases {
-        if statement.execute(params![lease.guid.as_str(), lease.number, until])? == 0 {
-            lost.push(lease.guid.clone());
-        }
+    let mut beat = Beat::default();
+    for Lease { guid, number } in leases {
+        let is_lost = statement.execute(params![guid.as_str(), number, until])? == 0;
+        if is_lost { &mut beat.lost } else { &mut beat.prolonged }.push(guid.clone());
     }
-    Ok(lost)
+    Ok(beat)
 }
 
 /// Which could be entered.

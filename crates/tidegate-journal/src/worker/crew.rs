@@ -147,11 +147,10 @@ async fn until_settled(crew: &Crew, settled: Vec<Settled>) -> HashSet<Guid> {
                 groups.extend(group.iter().cloned().map(|one| vec![one]));
                 continue;
             }
-            if let Some(end) = first.end.without_words() {
-                tracing::warn!("what {} ended with cannot be kept: {error}", first.lease.guid);
-                groups.push(vec![Settled { end, ..first.clone() }]);
-                continue;
-            }
+            tracing::warn!("what {} ended with cannot be kept: {error}", first.lease.guid);
+            // Refused even so, it is let go of: its lease lapses, and it is replayed after that.
+            groups.extend(first.end.without_words().map(|end| vec![Settled { end, ..first.clone() }]));
+            continue;
         }
         tracing::warn!("{} outcomes cannot be entered yet: {error}", group.len());
         if crew.is_closing() && closing_since.get_or_insert_with(instant).elapsed() > crew.plan.grace {

@@ -4,7 +4,7 @@ use super::crew::{Crew, Outcome, Tally, enter};
 use super::held::Why;
 use super::lane::{Turn, lane};
 use super::{Method, Plan, tidy};
-use crate::backend::{Claim, Claimed};
+use crate::backend::{Beat, Claim, Claimed};
 use crate::clock::instant;
 use crate::{Guid, Journal, JournalError};
 use std::collections::{HashMap, HashSet};
@@ -214,11 +214,13 @@ async fn keep_leases(crew: Arc<Crew>) {
         }
         let begun = instant();
         match crew.journal.backend().beat(leases.clone(), length).await {
-            Ok(lost) => {
-                crew.held.prolong(&leases, begun + length);
-                let lost: HashSet<Guid> = lost.into_iter().collect();
-                let lost = leases.iter().filter(|lease| lost.contains(&lease.guid));
-                lost.for_each(|lease| crew.held.lose(&lease.guid, lease.number + 1));
+            Ok(Beat { prolonged, lost }) => {
+                let among = |guids: Vec<Guid>| {
+                    let guids: HashSet<Guid> = guids.into_iter().collect();
+                    leases.iter().filter(move |lease| guids.contains(&lease.guid))
+                };
+                crew.held.prolong(among(prolonged), begun + length);
+                among(lost).for_each(|lease| crew.held.lose(&lease.guid, lease.number + 1));
             }
             Err(error) => tracing::warn!("leases cannot be prolonged: {error}"),
         }

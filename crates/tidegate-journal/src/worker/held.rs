@@ -80,7 +80,7 @@ impl Held {
     }
 
     /// These are ours until then.
-    pub(super) fn prolong(&self, leases: &[Lease], until: Instant) {
+    pub(super) fn prolong<'a>(&self, leases: impl Iterator<Item = &'a Lease>, until: Instant) {
         let mut held = self.lock();
         for lease in leases {
             if let Some(entry) = held.get_mut(&lease.guid).filter(|entry| entry.lease == *lease) {

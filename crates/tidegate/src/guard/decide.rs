@@ -16,7 +16,6 @@ use super::list::List;
 use super::record::Outcome;
 use super::rule::Missing;
 use super::rules::{Ready, RuleSet};
-use crate::ask::Side;
 use crate::caller::{Caller, User};
 use crate::decision::Decision;
 use crate::permit::Permit;
@@ -114,7 +113,7 @@ impl Guard {
         let ([rule], Choice::All) = (&*rules.rules, &self.choice) else { return None };
         let policy = rule.policies.first().filter(|_| rule.is_by_client)?;
         let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
-        let Side::Memory(meter) = &policy.gate.side else { return None };
+        let meter = policy.gate.side.in_memory()?;
         let client = shared.finder.client(request.extensions(), request.headers())?;
         let (key, length) = key_write::ipv4(client.as_ipv4()?);
         let decision = meter.check(meter.hash_words(key, length), 1);

@@ -93,10 +93,11 @@ where
     fn call(&mut self, request: Request<B>) -> JsonFuture<S, B> {
         let pointers = self.layer.pointers(&request);
         let is_too_long = request.body().size_hint().lower() > self.layer.max_bytes as u64;
-        let is_read = !pointers.is_empty() && !is_too_long && is_json(request.headers());
+        let is_empty = request.body().is_end_stream();
+        let is_read = !pointers.is_empty() && !is_empty && !is_too_long && is_json(request.headers());
         let (mut head, body) = request.into_parts();
         if !is_read {
-            if !pointers.is_empty() && body.is_end_stream() {
+            if !pointers.is_empty() && is_empty {
                 head.extensions.insert(JsonFields::of_no_body(pointers));
             }
             let request = Request::from_parts(head, Replay::new(body));

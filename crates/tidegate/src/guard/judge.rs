@@ -9,7 +9,6 @@ use super::observe;
 use super::record::{Outcome, Record};
 use super::rules::{Policy, Ready, RuleSet};
 use crate::algorithm::Mode;
-use crate::ask::Side;
 use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::key::Key;
@@ -63,10 +62,9 @@ impl<'a> Judge<'a> {
             return Decisions::new();
         }
         // Without the permit that `Limiter::check` makes: there is nothing to give back.
-        let question = |(_, policy, ask): (_, &'a Policy, &'b Ask)| match &policy.gate.side {
-            Side::Memory(meter) => Some(memory::Ask { meter, hash: meter.hash(&ask.key), cost: ask.cost }),
-            #[cfg(feature = "redis")]
-            Side::Redis(_) => None,
+        let question = |(_, policy, ask): (_, &'a Policy, &'b Ask)| {
+            let meter = policy.gate.side.in_memory()?;
+            Some(memory::Ask { meter, hash: meter.hash(&ask.key), cost: ask.cost })
         };
         let questions: SmallVec<[memory::Ask<'_>; 4]> = self.policies(asks).filter_map(question).collect();
         memory::decide_all(&questions, Mode::Check).0.into_iter().map(|told| told.decision).collect()

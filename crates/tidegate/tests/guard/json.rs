@@ -211,6 +211,11 @@ fn a_request_without_a_body_costs_one() {
     let mut shop = ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop);
     assert_eq!(block_on(shop.call(get("/").map(|()| Full::default()))).unwrap().status(), 200);
     assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 99);
+    // Some clients say what an empty body is, too.
+    let mut request = get("/").map(|()| Full::default());
+    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    assert_eq!(block_on(shop.call(request)).unwrap().status(), 200);
+    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 98);
 }
 
 #[test]
