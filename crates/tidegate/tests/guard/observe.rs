@@ -2,12 +2,13 @@
 
 use crate::support::*;
 use proptest::prelude::*;
-use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use tidegate::guard::{Guard, GuardBuilder, Missing, Observer, Record, Rule};
 use tidegate::{Limiter, ManualClock};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use tracing::Level;
+
+#[path = "../support/logged.rs"]
+mod logged;
 
 /// Every sentence, with what metrics would count.
 #[derive(Clone, Default)]
@@ -136,53 +137,8 @@ fn a_wait_for_a_place_is_told_as_one() {
     );
 }
 
-/// Writes what is logged for guards into lines.
-#[derive(Clone)]
-struct Log {
-    level: Level,
-    lines: Arc<Mutex<Vec<String>>>,
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = write!(self.0, " {}={value:?}", field.name());
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "tidegate::guard" && *metadata.level() <= self.level
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        self.lines.lock().unwrap().push(line.0);
-    }
-}
-
 fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
-    let log = Log { level, lines: Arc::default() };
-    // While there is one log only, a place in the code that another test's thread passes
-    // first, without a log, counts as one that nobody wants to hear of. With two, every
-    // log is asked.
-    let _second = tracing::Dispatch::new(log.clone());
-    tracing::subscriber::with_default(log.clone(), || {
-        tracing::callsite::rebuild_interest_cache();
-        run();
-    });
-    std::mem::take(&mut *log.lines.lock().unwrap())
+    logged::logged("tidegate::guard", level, run)
 }
 
 #[test]

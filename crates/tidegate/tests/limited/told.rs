@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use crate::{on_manual_clock, poll, ready};
-use std::fmt::Write;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 use tidegate::{CallObserver, Decision, Limiter, Refusal, limited, observe_calls};
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, Subscriber, span};
+use tracing::Level;
+
+#[path = "../support/logged.rs"]
+mod logged;
 
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -80,51 +81,8 @@ fn every_call_is_told_to_the_observer() {
     assert_eq!(told("told-user"), ["denied by `told-user`: 1/h, who calls is not known"]);
 }
 
-/// Writes what is logged for limited functions into lines.
-#[derive(Clone)]
-struct Log {
-    level: Level,
-    lines: Arc<Mutex<Vec<String>>>,
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = write!(self.0, " {}={value:?}", field.name());
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "tidegate::limited" && *metadata.level() <= self.level
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        self.lines.lock().unwrap().push(line.0);
-    }
-}
-
 fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
-    let log = Log { level, lines: Arc::default() };
-    // With two of them, each is asked: see the tests of the guard.
-    let _second = tracing::Dispatch::new(log.clone());
-    tracing::subscriber::with_default(log.clone(), || {
-        tracing::callsite::rebuild_interest_cache();
-        run();
-    });
-    std::mem::take(&mut *log.lines.lock().unwrap())
+    logged::logged("tidegate::limited", level, run)
 }
 
 #[limited("1/h", name = "logged", prefix = "", key = id, limiter = limiter)]
