@@ -210,6 +210,8 @@ pub(crate) const NAMELESS: &str = "it was recorded without the name of a method"
 
 #[cfg(all(test, feature = "sqlite", feature = "postgres"))]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+
     use super::*;
     use crate::Journal;
 
