@@ -27,8 +27,9 @@ pub struct Measured {
 
 impl Measured {
     /// Measured by this program, started anew with these arguments: nobody else's leftovers count,
-    /// and no place in memory that the system happened to choose counts for a whole run.
-    pub fn in_own_process(arguments: &[&str]) -> Fallible<Self> {
+    /// and no place in memory that the system happened to choose counts for a whole run. A line for
+    /// each figure.
+    pub fn in_own_process(arguments: &[&str]) -> Fallible<Vec<Self>> {
         let output =
             Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
         let text = String::from_utf8(output.stdout)?;
@@ -36,8 +37,11 @@ impl Measured {
         if !output.status.success() {
             return Err(unclear().into());
         }
-        let (value, wrong) = text.trim().split_once(' ').ok_or_else(unclear)?;
-        Ok(Self { value: value.parse()?, wrong: wrong.parse()? })
+        let line = |line: &str| {
+            let (value, wrong) = line.split_once(' ').ok_or_else(unclear)?;
+            Ok(Self { value: value.parse()?, wrong: wrong.parse()? })
+        };
+        text.lines().map(line).collect()
     }
 
     /// The other side of [`in_own_process`](Self::in_own_process).
@@ -110,7 +114,7 @@ pub fn progress(case: &str, stage: &str, who: &str) {
     }
 }
 
-fn progress_done(case: &str) {
+pub fn progress_done(case: &str) {
     let mut stderr = std::io::stderr();
     let lead = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
     let _ = writeln!(stderr, "{lead}{case}  done");

@@ -105,38 +105,79 @@ impl Course {
         Self { expected, clients, bare: Bare::new(situation), user }
     }
 
-    /// Nanoseconds that a call through the layer takes longer than one to the bare service.
-    pub fn overhead(&self, layered: &mut impl Layered) -> Measured {
+    /// Nanoseconds that a call to each contender takes longer than one to the bare service: the
+    /// medians of many turns, as one in which the host took the processor away says nothing.
+    pub fn run(&self, contenders: &mut [Box<dyn Contender>]) -> Vec<Measured> {
+        let mut bare = self.bare.clone();
         // Each client's first call: what it has then is used up where everything is to be denied.
-        self.turn(layered, self.clients.len());
+        for one in contenders.iter_mut() {
+            one.turn(self, self.clients.len());
+        }
         while thread_time() < WARM_UP {
-            self.turn(layered, TURN);
-            self.turn(&mut self.bare.clone(), TURN);
+            for one in contenders.iter_mut() {
+                one.turn(self, TURN);
+            }
+            bare.turn(self, TURN);
         }
-        let (mut with, mut without, mut wrong) = (Duration::ZERO, Duration::ZERO, 0);
+        let mut series: Vec<(Vec<f64>, usize)> = contenders.iter().map(|_| (Vec::new(), 0)).collect();
         for _ in 0..TURNS {
-            let (took, odd) = self.turn(layered, TURN);
-            with += took;
-            wrong += odd;
-            without += self.turn(&mut self.bare.clone(), TURN).0;
+            for (one, (overheads, wrong)) in contenders.iter_mut().zip(&mut series) {
+                let (with, odd) = one.turn(self, TURN);
+                let without = if one.is_layer() { bare.turn(self, TURN).0 } else { Duration::ZERO };
+                *wrong += odd;
+                overheads.push((with.as_nanos() as f64 - without.as_nanos() as f64) / TURN as f64);
+            }
         }
-        let calls = (TURN * TURNS) as f64;
-        Measured {
-            value: (with.as_nanos() as f64 - without.as_nanos() as f64) / calls,
-            wrong: wrong as f64 / calls,
-        }
+        let median = |(mut overheads, wrong): (Vec<f64>, usize)| {
+            overheads.sort_by(f64::total_cmp);
+            Measured { value: overheads[TURNS / 2], wrong: wrong as f64 / (TURN * TURNS) as f64 }
+        };
+        series.into_iter().map(median).collect()
     }
+}
 
-    /// What a layer that says the allowance cannot do without: a decision by the client's address,
-    /// and two fields in the head of an answer, one of them written anew.
+/// Whoever is measured.
+pub trait Contender {
+    /// Calls of all clients in turn: how long they took, and how many answers were not as expected.
+    fn turn(&mut self, course: &Course, calls: usize) -> (Duration, usize);
+
+    fn is_layer(&self) -> bool {
+        true
+    }
+}
+
+// Everybody's loop is a function of its own: within another one it depends on the others how its
+// pieces lie in memory.
+impl<S: Layered> Contender for S {
     #[inline(never)]
-    pub fn floor(&self, gate: &Gate) -> Measured {
-        let policy = HeaderValue::from_static("\"clients\";q=1000000;w=1");
-        let (calls, mut odd) = (TURN * TURNS, 0);
+    fn turn(&mut self, course: &Course, calls: usize) -> (Duration, usize) {
+        let mut odd = 0;
         let start = thread_time();
-        for client in self.clients.iter().cycle().take(calls) {
+        for client in course.clients.iter().cycle().take(calls) {
+            let mut request = Request::new(Body::empty());
+            request.extensions_mut().insert(ConnectInfo(*client));
+            if let Some(user) = &course.user {
+                request.extensions_mut().insert(user.clone());
+            }
+            odd += usize::from(self.status(request) != course.expected);
+        }
+        (thread_time().saturating_sub(start), odd)
+    }
+}
+
+/// What a layer that says the allowance cannot do without: a decision by the client's address, and
+/// two fields in the head of an answer, one of them written anew.
+pub struct Floor(pub Gate);
+
+impl Contender for Floor {
+    #[inline(never)]
+    fn turn(&mut self, course: &Course, calls: usize) -> (Duration, usize) {
+        let policy = HeaderValue::from_static("\"clients\";q=1000000;w=1");
+        let mut odd = 0;
+        let start = thread_time();
+        for client in course.clients.iter().cycle().take(calls) {
             let SocketAddr::V4(client) = client else { unreachable!("all clients have IPv4 addresses") };
-            odd += usize::from(!gate.check(&black_box(client).ip().octets()).is_allowed());
+            odd += usize::from(!self.0.check(&black_box(client).ip().octets()).is_allowed());
             let mut head = HeaderMap::with_capacity(2);
             head.insert(HeaderName::from_static("ratelimit-policy"), policy.clone());
             if let Ok(value) = HeaderValue::from_bytes(black_box(b"\"clients\";r=999999;t=1")) {
@@ -144,26 +185,11 @@ impl Course {
             }
             black_box(head);
         }
-        let took = thread_time().saturating_sub(start);
-        Measured { value: took.as_nanos() as f64 / calls as f64, wrong: odd as f64 / calls as f64 }
+        (thread_time().saturating_sub(start), odd)
     }
 
-    // Everybody's loop is a function of its own: within another one it depends on the others how
-    // its pieces lie in memory.
-    /// Calls of all clients in turn: how long they took, and how many answers were not as expected.
-    #[inline(never)]
-    fn turn(&self, service: &mut impl Layered, calls: usize) -> (Duration, usize) {
-        let mut odd = 0;
-        let start = thread_time();
-        for client in self.clients.iter().cycle().take(calls) {
-            let mut request = Request::new(Body::empty());
-            request.extensions_mut().insert(ConnectInfo(*client));
-            if let Some(user) = &self.user {
-                request.extensions_mut().insert(user.clone());
-            }
-            odd += usize::from(service.status(request) != self.expected);
-        }
-        (thread_time().saturating_sub(start), odd)
+    fn is_layer(&self) -> bool {
+        false
     }
 }
 

@@ -1,16 +1,17 @@
 //! The suite `guard`: what a rate-limiting layer costs a request over the bare service behind it,
 //! without sockets.
 //!
-//! Every figure is a difference: the layered and the bare service answer the same requests in turns
-//! of the same loop. Requests come from a thousand clients, told by their address. Each round is a
-//! process of its own: where the system puts a stack changes such figures by a tenth.
+//! Every figure is a difference: the layered and the bare service answer the same requests in turns.
+//! Requests come from a thousand clients, told by their address. Each round is a process of its own,
+//! where all contenders take turns: where the system puts a stack changes such figures by a tenth,
+//! and so does what else the machine has to do.
 
 mod course;
 
 use crate::report::{Base, Better, Case, Plan};
-use crate::rounds::{Entrant, Measured, Role, alternate};
+use crate::rounds::{Measured, Role, Series, progress, progress_done};
 use crate::{Fallible, Wanted};
-use course::{Bare, Course};
+use course::{Bare, Contender, Course, Floor};
 use std::sync::Arc;
 use tidegate::Limiter;
 use tidegate::guard::{Guard, Headers, Rule};
@@ -63,7 +64,7 @@ pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
         let mut entrants =
             vec![(TIDEGATE, Role::Ours), (WITHOUT_HEADERS, Role::Variant), (TOWER_GOVERNOR, Role::Peer)];
         let mut notes = vec![
-            "processor time of a call through the layer, less that of the bare service, on one thread; each round in a process of its own".to_owned(),
+            "processor time of a call through the layer, less that of the bare service, on one thread; each round is the median of a hundred turns, of all contenders in one process".to_owned(),
             "keyed by the peer's address, of a thousand clients; headers on: RateLimit and RateLimit-Policy here, x-ratelimit-* there".to_owned(),
         ];
         match situation {
@@ -73,50 +74,64 @@ pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
             ),
             Situation::Denied => {}
         }
-        let entrants = entrants
-            .into_iter()
-            .map(|(who, role)| {
-                Entrant::new(who, role, move |_| Measured::in_own_process(&["guard-child", word, who]))
-            })
-            .collect();
+        let series = in_turns(name, word, &entrants, wanted.rounds)?;
         let plan = Plan { name, unit: "ns", better: Better::Lower, base: Base::Peer(TOWER_GOVERNOR), notes };
-        cases.push(Case::new(plan, &alternate(name, entrants, wanted.rounds)?)?);
+        cases.push(Case::new(plan, &series)?);
     }
     Ok(cases)
+}
+
+/// All contenders of a round in one process, in turns of a millisecond: a machine that is slower
+/// for a while is slower for all of them.
+fn in_turns(
+    case: &'static str,
+    situation: &str,
+    entrants: &[(&'static str, Role)],
+    rounds: usize,
+) -> Fallible<Vec<Series>> {
+    let series =
+        |(name, role): &(&'static str, Role)| Series { name, role: *role, values: Vec::new(), wrong: 0.0 };
+    let mut series: Vec<Series> = entrants.iter().map(series).collect();
+    for round in 0..rounds {
+        progress(case, &format!("round {}/{rounds}", round + 1), "all in turns");
+        let names: Vec<&str> = entrants.iter().map(|(name, _)| *name).collect();
+        let arguments: Vec<&str> = ["guard-child", situation].into_iter().chain(names).collect();
+        for (one, measured) in series.iter_mut().zip(Measured::in_own_process(&arguments)?) {
+            one.values.push(measured.value);
+            one.wrong = one.wrong.max(measured.wrong);
+        }
+    }
+    progress_done(case);
+    Ok(series)
 }
 
 #[derive(clap::Args)]
 pub struct ChildOptions {
     situation: Situation,
-    contender: String,
+    contenders: Vec<String>,
 }
 
-/// The child's side: prints the overhead in nanoseconds and the share of wrong answers.
+/// The child's side: prints each contender's overhead in nanoseconds and share of wrong answers.
 pub fn child(options: &ChildOptions) -> Fallible<()> {
-    let ChildOptions { situation, contender } = options;
-    let (course, bare) = (Course::new(*situation), Bare::new(*situation));
-    let measured = match contender.as_str() {
-        TIDEGATE => {
-            let guard = guard(*situation, Headers::default())?;
-            course.overhead(&mut guard.layer().layer(bare))
-        }
-        WITHOUT_HEADERS => {
-            let guard = guard(*situation, Headers::none())?;
-            course.overhead(&mut guard.layer().layer(bare))
-        }
-        TOWER_GOVERNOR => course.overhead(&mut governor(*situation)?.layer(bare)),
-        FLOOR => {
-            let gate = Limiter::new().gate("floor", situation.limit())?;
-            // As warm as the others.
-            for _ in 0..4 {
-                course.floor(&gate);
-            }
-            course.floor(&gate)
-        }
-        other => return Err(format!("nobody here is called {other:?}").into()),
-    };
-    measured.tell();
+    let situation = options.situation;
+    let course = Course::new(situation);
+    let mut contenders = Vec::new();
+    for name in &options.contenders {
+        contenders.push(contender(situation, name)?);
+    }
+    course.run(&mut contenders).iter().for_each(Measured::tell);
     Ok(())
+}
+
+fn contender(situation: Situation, name: &str) -> Fallible<Box<dyn Contender>> {
+    let bare = Bare::new(situation);
+    Ok(match name {
+        TIDEGATE => Box::new(guard(situation, Headers::default())?.layer().layer(bare)),
+        WITHOUT_HEADERS => Box::new(guard(situation, Headers::none())?.layer().layer(bare)),
+        TOWER_GOVERNOR => Box::new(governor(situation)?.layer(bare)),
+        FLOOR => Box::new(Floor(Limiter::new().gate("floor", situation.limit())?)),
+        other => return Err(format!("nobody here is called {other:?}").into()),
+    })
 }
 
 /// One rule by client: nobody meets it, or nobody passes.

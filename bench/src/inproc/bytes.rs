@@ -41,7 +41,8 @@ pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
 }
 
 fn in_own_process(contender: &str, keys: u32) -> Fallible<Measured> {
-    Measured::in_own_process(&["bytes-child", contender, &keys.to_string()])
+    let told = Measured::in_own_process(&["bytes-child", contender, &keys.to_string()])?;
+    told.into_iter().next().ok_or_else(|| format!("{contender}'s process said nothing").into())
 }
 
 #[derive(clap::Args)]
