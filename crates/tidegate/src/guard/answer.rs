@@ -122,7 +122,7 @@ fn status(outcome: Outcome) -> StatusCode {
     match outcome {
         Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Outcome::Listed => StatusCode::FORBIDDEN,
-        Outcome::Incomplete => StatusCode::BAD_REQUEST,
+        Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
         _ => StatusCode::TOO_MANY_REQUESTS,
     }
 }
@@ -144,7 +144,7 @@ pub(super) fn problem_of<'a>(
             (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
         }
         Outcome::Listed => ("about:blank", "Forbidden"),
-        Outcome::Incomplete => ("about:blank", "Bad Request"),
+        Outcome::Incomplete | Outcome::Unclear => ("about:blank", "Bad Request"),
         _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
     };
     let mut problem = serde_json::json!({

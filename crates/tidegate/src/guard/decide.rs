@@ -11,7 +11,7 @@ use super::fields::{Brief, Written};
 use super::guarded::{Choice, Guard};
 use super::judge::Judge;
 use super::key_bytes::KeyBytes;
-use super::key_write;
+use super::key_write::{self, Found};
 use super::list::List;
 use super::record::Outcome;
 use super::rule::Missing;
@@ -208,7 +208,7 @@ impl Guard {
         let policy = rule.policies.first().filter(|_| rule.is_simple)?;
         let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
         let mut ask = Ask { rule: index, key: KeyBytes::new(), cost: rule.cost(facets) };
-        if !key_write::write(&rule.key, facets, route, &mut ask.key) {
+        if key_write::write(&rule.key, facets, route, &mut ask.key) != Found::Whole {
             return None;
         }
         let decision = policy.gate.check_cost(&ask.key, ask.cost);
@@ -236,24 +236,31 @@ impl Guard {
             // Written where it stays: keys are large to move.
             list.push(Ask { rule: index, key: KeyBytes::new(), cost: 0 });
             let Some(ask) = list.last_mut() else { continue };
-            let is_found = key_write::write(&rule.key, facets, route, &mut ask.key);
+            let found = key_write::write(&rule.key, facets, route, &mut ask.key);
+            let is_found = found == Found::Whole;
             let is_on = |own: &List, all: &List| {
                 client_is_on(own) || (is_found && (own.has_key(&ask.key) || all.has_key(&ask.key)))
             };
             let end = if is_on(&rule.deny, &shared.deny) {
-                Outcome::Listed
+                Some(Outcome::Listed)
+            } else if found == Found::Unclear && (rule.deny.has_keys() || shared.deny.has_keys()) {
+                // It may be one of those.
+                Some(Outcome::Unclear)
             } else if is_exempt || is_on(&rule.allow, &shared.allow) {
-                Outcome::Exempt
-            } else if is_found || rule.missing == Missing::Share {
+                Some(Outcome::Exempt)
+            } else {
+                without_key(found, rule.missing)
+            };
+            let Some(end) = end else {
                 if !is_found {
                     ask.key = KeyBytes::from_slice(&rule.shared_key);
                 }
                 ask.cost = rule.cost(facets);
                 continue;
-            } else {
-                ask.key.clear();
-                if rule.missing == Missing::Skip { Outcome::Skipped } else { Outcome::Incomplete }
             };
+            if !is_found {
+                ask.key.clear();
+            }
             let key = list.pop().map(|ask| ask.key).unwrap_or_default();
             if end.is_refusal() && !rule.is_shadow {
                 return Err(Box::new(Stop { rule: Some(index), key, outcome: end }));
@@ -271,6 +278,19 @@ impl Guard {
                 judge.pass(rule, &[], Outcome::Off);
             }
         }
+    }
+}
+
+/// What becomes of a request by its key alone; none if it is asked for, under its own key or
+/// the one that is shared.
+fn without_key(found: Found, missing: Missing) -> Option<Outcome> {
+    match (found, missing) {
+        (Found::Whole, _) | (Found::Missing, Missing::Share) => None,
+        (Found::Missing, Missing::Skip) => Some(Outcome::Skipped),
+        (Found::Missing, Missing::Refuse) => Some(Outcome::Incomplete),
+        // Skipped would be what a client gains by it.
+        (Found::Unclear, Missing::Share | Missing::Skip) => None,
+        (Found::Unclear, Missing::Refuse) => Some(Outcome::Unclear),
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn render(refused: &Refused<'_>, is_web: bool) -> Response<Bytes> {
     let code = match refused.outcome() {
         Outcome::Unavailable => UNAVAILABLE,
         Outcome::Listed => PERMISSION_DENIED,
-        Outcome::Incomplete => INVALID_ARGUMENT,
+        Outcome::Incomplete | Outcome::Unclear => INVALID_ARGUMENT,
         _ => RESOURCE_EXHAUSTED,
     };
     let sentence = refused.to_string();

@@ -2,8 +2,8 @@
 //!
 //! The parser walks to each pointer and skips everything else, so what a stranger sends
 //! is neither copied nor nested into. A member that stands twice on the way makes the
-//! field unclear: programs differ in which one they take. As a key, what is unclear is
-//! missing; as a cost, it is the most, or whoever writes such bodies would pay the least.
+//! field unclear: programs differ in which one they take. As a key, what is unclear is shared
+//! or refused; as a cost, it is the most, or whoever writes such bodies would pay the least.
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;

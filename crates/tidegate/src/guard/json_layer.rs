@@ -41,8 +41,8 @@ const MAX_BYTES: usize = 64 * 1024;
 ///
 /// A body is read only if a rule that applies to the request asks for it and its content
 /// type is `application/json` or ends in `+json`. The fields of one that is longer than
-/// the bound, broken, or not read are missing; where a cost is to be read from them, it is
-/// the most that the rule says.
+/// the bound, broken, or not read are unclear (see [`Missing`](super::Missing)); where a cost
+/// is to be read from them, it is the most that the rule says.
 #[derive(Clone, Debug)]
 pub struct JsonLayer {
     guard: Guard,

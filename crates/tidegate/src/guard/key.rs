@@ -39,8 +39,9 @@ use std::sync::Arc;
 /// Several parts are joined as `user:42+path:2=7`. In what a request says, `+` and `%`
 /// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
 /// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
-/// bits of it); an empty one, one above 4096 bytes, and one that stands there twice count
-/// as missing. What happens then is the rule's [`Missing`](super::Missing).
+/// bits of it). An empty one counts as missing: then the next alternative is taken, or the
+/// rule's [`Missing`](super::Missing) says what happens. One above 4096 bytes, and one that
+/// stands there twice, is unclear, which is no way to another alternative.
 ///
 /// Values of headers and cookies are shown by the beginning of their SHA-256; the store's
 /// key has them as they are (`header:x-api-key=k1`). [`Rule::show_whole_keys`] shows them.

@@ -8,7 +8,7 @@ use super::facets::Facets;
 use super::json_fields::Field;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
-use super::text::{self, PartText};
+use super::text::{self, PartText, Said, Value};
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -16,121 +16,147 @@ use std::net::Ipv4Addr;
 
 /// Longer values are digested.
 const WHOLE_MAX: usize = 128;
-/// Longer values count as missing: a stranger does not make us digest megabytes.
+/// Longer values are unclear: a stranger does not make us digest megabytes.
 const VALUE_MAX: usize = 4096;
 /// Bytes of a digested value that are shown.
 const SHOWN: usize = 16;
 
-/// The key of a request, or none if a part is missing in every alternative. `route` is
-/// the pattern of the rule that fits.
-pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> bool {
-    expr.alternatives.iter().any(|parts| {
-        key.clear();
-        parts.iter().enumerate().all(|(at, part)| {
-            if at > 0 {
-                key.push(b'+');
-            }
-            write_part(part, facets, route, key).is_some()
-        })
-    })
+/// Whether a key, or a part of one, was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Found {
+    Whole,
+    /// The request does not say it.
+    Missing,
+    /// The request says it twice, or so that it is not read. Whoever sends that must not gain
+    /// by it: neither another alternative of the key, nor that the rule does not apply.
+    Unclear,
+}
+
+/// The key of a request: the first alternative of which nothing is missing. `route` is the
+/// pattern of the rule that fits.
+pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
+    for parts in &expr.alternatives {
+        match write_all(parts, facets, route, key) {
+            Found::Missing => {}
+            found => return found,
+        }
+    }
+    Found::Missing
+}
+
+fn write_all(parts: &[Part], facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
+    key.clear();
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            key.push(b'+');
+        }
+        match write_part(part, facets, route, key) {
+            Found::Whole => {}
+            found => return found,
+        }
+    }
+    Found::Whole
 }
 
 /// What one part says, for a cost: none if it says nothing, an error if it is no number,
 /// stands there twice or was not read. Whoever sends that is not to pay the least.
 pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>> {
     let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).ok_or(());
-    match part {
-        Part::Header(name) => {
-            let mut lines = facets.headers().get_all(name).iter();
-            let first = lines.next()?;
-            // Two of them are not a number.
-            Some(if lines.next().is_some() { Err(()) } else { read(first.as_bytes()) })
-        }
-        Part::Query(name) => {
-            let query = facets.uri().query()?;
-            if query.len() > text::READ_MAX {
-                return Some(Err(()));
-            }
-            let mut values = text::parameters(query, name);
-            let first = values.next()?;
-            Some(if values.next().is_some() { Err(()) } else { read(&first) })
-        }
-        Part::Json(pointer) => match facets.json(pointer) {
-            Field::Missing => None,
-            Field::Text(text) => Some(read(text.as_bytes())),
-            Field::Unclear => Some(Err(())),
-        },
-        _ => None,
+    match said(part, facets) {
+        Said::Nothing => None,
+        Said::Once(value) => Some(read(&value)),
+        Said::Unclear => Some(Err(())),
     }
 }
 
-fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Option<()> {
+/// What the client says there, of the parts that are the client's words.
+#[inline]
+fn said<'a>(part: &Part, facets: &Facets<'a>) -> Said<Value<'a>> {
+    match part {
+        Part::Header(name) => text::header(facets.headers(), name).map(Value::Plain),
+        Part::Path(number) => match text::segment(facets.uri().path(), *number) {
+            None => Said::Nothing,
+            // Not even decoded.
+            Some(raw) if raw.len() > VALUE_MAX => Said::Unclear,
+            Some(raw) => Said::Once(text::decoded(raw, PartText::Path)),
+        },
+        Part::Query(name) => facets.uri().query().map_or(Said::Nothing, |query| text::parameter(query, name)),
+        Part::Cookie(name) => text::cookie(facets.headers(), name).map(Value::Plain),
+        Part::Json(pointer) => match facets.json(pointer) {
+            Field::Missing => Said::Nothing,
+            Field::Text(text) => Said::Once(Value::Plain(text.as_bytes())),
+            Field::Unclear => Said::Unclear,
+        },
+        _ => Said::Nothing,
+    }
+}
+
+fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
     match part {
         Part::Ip => {
-            let client = facets.client()?;
+            let Some(client) = facets.client() else { return Found::Missing };
             match client.as_ipv4() {
                 Some(ip) => {
                     let (words, length) = ipv4(ip);
                     key.extend_from_slice(&words.map(u64::to_le_bytes).as_flattened()[..length]);
                 }
-                None => write!(key, "ip:{client}").ok()?,
+                // Writing to a key does not fail.
+                None => drop(write!(key, "ip:{client}")),
             }
-            Some(())
+            Found::Whole
         }
         Part::User => {
-            let user = facets.user()?;
+            let Some(user) = facets.user() else { return Found::Missing };
             key.extend_from_slice(b"user:");
             value(key, user.as_str().as_bytes())
         }
-        Part::Header(name) => {
-            let found = text::header(facets.headers(), name)?;
-            named(key, b"header:", name.as_str());
-            value(key, found)
-        }
-        Part::Path(number) => {
-            let found = text::segment(facets.uri().path(), *number)?;
-            let _ = write!(key, "path:{number}=");
-            bounded(key, found, PartText::Path)
-        }
-        Part::Query(name) => {
-            let found = text::parameter(facets.uri().query()?, name)?;
-            named(key, b"query:", name);
-            value(key, &found)
-        }
-        Part::Cookie(name) => {
-            let found = text::cookie(facets.headers(), name)?;
-            named(key, b"cookie:", name);
-            value(key, found)
+        Part::Header(_) | Part::Path(_) | Part::Query(_) | Part::Cookie(_) | Part::Json(_) => {
+            match said(part, facets) {
+                Said::Nothing => Found::Missing,
+                Said::Unclear => Found::Unclear,
+                Said::Once(found) => {
+                    tag(part, key);
+                    value(key, &found)
+                }
+            }
         }
         Part::Method => {
             key.extend_from_slice(b"method:");
             key.extend_from_slice(method(facets.method()));
-            Some(())
+            Found::Whole
         }
         Part::Route => {
-            let pattern = route.or_else(|| facets.matched_path())?;
+            let Some(pattern) = route.or_else(|| facets.matched_path()) else { return Found::Missing };
             key.extend_from_slice(b"route:");
             key.extend_from_slice(method(facets.method()));
             key.push(b' ');
             value(key, pattern.as_bytes())
         }
-        Part::Json(pointer) => {
-            let Field::Text(found) = facets.json(pointer) else { return None };
-            named(key, b"json:", pointer);
-            value(key, found.as_bytes())
-        }
         Part::Constant(text) => {
             key.push(b'\'');
             key.extend_from_slice(text.as_bytes());
             key.push(b'\'');
-            Some(())
+            Found::Whole
         }
         Part::Custom { name, find } => {
-            let found = find(facets)?;
+            let Some(found) = find(facets) else { return Found::Missing };
             key.extend_from_slice(name.as_bytes());
             key.push(b':');
             value(key, found.as_bytes())
         }
+    }
+}
+
+/// What stands before the client's words.
+#[inline]
+fn tag(part: &Part, key: &mut KeyBytes) {
+    match part {
+        Part::Header(name) => named(key, b"header:", name.as_str()),
+        Part::Query(name) => named(key, b"query:", name),
+        Part::Cookie(name) => named(key, b"cookie:", name),
+        Part::Json(pointer) => named(key, b"json:", pointer),
+        part => drop(write!(key, "{part}=")),
     }
 }
 
@@ -156,23 +182,18 @@ fn method(method: &Method) -> &[u8] {
     }
 }
 
-/// Decodes what is short enough to be looked at.
-fn bounded(key: &mut KeyBytes, raw: &[u8], part: PartText) -> Option<()> {
-    if raw.len() > VALUE_MAX {
-        return None;
-    }
-    value(key, &text::decoded(raw, part))
-}
-
 /// A value with its `+` and `%` escaped; the digest of a long one.
 #[inline]
-fn value(key: &mut KeyBytes, value: &[u8]) -> Option<()> {
-    if value.is_empty() || value.len() > VALUE_MAX {
-        return None;
+fn value(key: &mut KeyBytes, value: &[u8]) -> Found {
+    if value.is_empty() {
+        return Found::Missing;
+    }
+    if value.len() > VALUE_MAX {
+        return Found::Unclear;
     }
     if value.len() <= WHOLE_MAX {
         escaped(key, value);
-        return Some(());
+        return Found::Whole;
     }
     escaped(key, &value[..SHOWN]);
     // No escape looks like this, so no short value does.
@@ -180,7 +201,7 @@ fn value(key: &mut KeyBytes, value: &[u8]) -> Option<()> {
     for byte in &Sha256::digest(value)[..16] {
         let _ = write!(key, "{byte:02x}");
     }
-    Some(())
+    Found::Whole
 }
 
 #[inline]

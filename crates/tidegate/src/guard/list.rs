@@ -32,6 +32,10 @@ impl List {
         !self.networks.is_empty()
     }
 
+    pub(super) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
     pub(super) fn has_client(&self, client: Option<Client>) -> bool {
         client.is_some_and(|client| self.networks.meet(client))
     }

@@ -30,13 +30,17 @@ pub enum Outcome {
     Skipped,
     /// Refused: a part of the key is missing, and the rule refuses such requests.
     Incomplete,
+    /// Refused: a part of the key stands there twice, is too long or could not be read, and
+    /// the rule refuses such requests, or has a list of denied keys on which it could be.
+    Unclear,
     /// Not asked: the guard is switched off.
     Off,
 }
 
 impl Outcome {
     /// One word for metrics, always the same: `allowed`, `waited`, `denied`,
-    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `off`.
+    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
+    /// `off`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -48,13 +52,19 @@ impl Outcome {
             Self::Exempt => "exempt",
             Self::Skipped => "skipped",
             Self::Incomplete => "incomplete",
+            Self::Unclear => "unclear",
             Self::Off => "off",
         }
     }
 
     /// True if a request that a rule in force sees like this is refused.
     pub fn is_refusal(self) -> bool {
-        matches!(self, Self::Denied | Self::Unavailable | Self::Listed | Self::Incomplete)
+        match self {
+            Self::Denied | Self::Unavailable | Self::Listed | Self::Incomplete | Self::Unclear => true,
+            Self::Allowed | Self::Waited | Self::NotCharged | Self::Exempt | Self::Skipped | Self::Off => {
+                false
+            }
+        }
     }
 
     pub(super) fn of_denied(decision: &Decision) -> Self {
@@ -152,8 +162,8 @@ impl fmt::Display for Record<'_> {
             (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete, false) => "refused",
-            (Outcome::Incomplete, true) => "would be refused",
+            (Outcome::Incomplete | Outcome::Unclear, false) => "refused",
+            (Outcome::Incomplete | Outcome::Unclear, true) => "would be refused",
             (Outcome::NotCharged, _) => "not charged",
             (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
             (Outcome::Off, _) => "let through",
@@ -175,8 +185,9 @@ impl fmt::Display for Record<'_> {
             Outcome::Exempt => f.write_str("on an allow list"),
             Outcome::NotCharged => f.write_str("another rule refused"),
             Outcome::Off => f.write_str("the guard is switched off"),
-            Outcome::Skipped | Outcome::Incomplete => {
-                f.write_str("the request does not say ")?;
+            Outcome::Skipped | Outcome::Incomplete | Outcome::Unclear => {
+                let clearly = if self.outcome == Outcome::Unclear { "clearly " } else { "" };
+                write!(f, "the request does not {clearly}say ")?;
                 self.expr.map_or(Ok(()), |expr| write!(f, "{expr}"))
             }
             Outcome::Allowed | Outcome::Waited | Outcome::Denied | Outcome::Unavailable => self.numbers(f),

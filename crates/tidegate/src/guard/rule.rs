@@ -62,13 +62,17 @@ pub(super) enum Cost {
 pub(super) type CostOf = Arc<dyn Fn(&Facets<'_>) -> u64 + Send + Sync>;
 
 /// What happens to a request that does not say what the rule's key needs.
+///
+/// What it says unclearly (twice, or longer than is read) takes no alternative of the key and
+/// skips no rule: it shares the allowance, or is refused by [`Refuse`](Self::Refuse) and where
+/// keys are on a deny list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
     /// All such requests share one allowance, under a key of their own.
     #[default]
     Share,
-    /// The rule does not apply.
+    /// The rule does not apply, unless the request is unclear.
     Skip,
     /// It is refused, as a bad request (400; gRPC `INVALID_ARGUMENT`).
     Refuse,

@@ -2,17 +2,48 @@
 //! percent signs in them.
 //!
 //! Nothing here allocates for a value that is short and plain. A text that is longer than
-//! its bound is not read at all.
+//! its bound is not read at all, and what it says is unclear: not the same as nothing, or a
+//! client could choose not to have said it.
 
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 use smallvec::SmallVec;
 
 /// Longer queries, and cookies of one request that are longer together, are not read.
-pub(super) const READ_MAX: usize = 8 * 1024;
+const READ_MAX: usize = 8 * 1024;
 
 /// Bytes of a value, on the stack as long as they are few.
 pub(super) type Bytes = SmallVec<[u8; 128]>;
+
+/// What a request says of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said<T> {
+    Nothing,
+    Once(T),
+    /// Twice, or where nobody reads it. Two of a kind are read differently by different
+    /// programs, so whoever sends them would choose between two keys.
+    Unclear,
+}
+
+impl<T> Said<T> {
+    #[inline]
+    pub(super) fn map<U>(self, to: impl FnOnce(T) -> U) -> Said<U> {
+        match self {
+            Self::Nothing => Said::Nothing,
+            Self::Once(value) => Said::Once(to(value)),
+            Self::Unclear => Said::Unclear,
+        }
+    }
+
+    #[inline]
+    fn of(mut all: impl Iterator<Item = T>) -> Self {
+        match (all.next(), all.next()) {
+            (None, _) => Self::Nothing,
+            (Some(only), None) => Self::Once(only),
+            (Some(_), Some(_)) => Self::Unclear,
+        }
+    }
+}
 
 /// Where a percent-encoded text stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,33 +106,28 @@ pub(super) fn segment(path: &str, number: usize) -> Option<&[u8]> {
     path.split('/').nth(number).map(str::as_bytes)
 }
 
-/// The one value of a query parameter; none if it stands there twice.
-pub(super) fn parameter<'a>(query: &'a str, name: &str) -> Option<Value<'a>> {
+/// The value of a query parameter.
+pub(super) fn parameter<'a>(query: &'a str, name: &str) -> Said<Value<'a>> {
     if query.len() > READ_MAX {
-        return None;
+        return Said::Unclear;
     }
-    only(parameters(query, name))
-}
-
-/// All values of a query parameter.
-pub(super) fn parameters<'a>(query: &'a str, name: &str) -> impl Iterator<Item = Value<'a>> {
     let value = |pair: &'a [u8]| {
         let at = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
         let is_it = *decoded(&pair[..at], PartText::Query) == *name.as_bytes();
         is_it.then(|| pair.get(at + 1..).unwrap_or_default())
     };
     let pairs = query.as_bytes().split(|byte| *byte == b'&');
-    pairs.filter_map(value).map(|raw| decoded(raw, PartText::Query))
+    Said::of(pairs.filter_map(value)).map(|raw| decoded(raw, PartText::Query))
 }
 
-/// The one value of a cookie; none if it stands there twice.
-pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+/// The value of a cookie.
+pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Said<&'a [u8]> {
     let lines = || headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
     let mut length = 0usize;
     for line in lines() {
         length = length.saturating_add(line.len());
         if length > READ_MAX {
-            return None;
+            return Said::Unclear;
         }
     }
     let value = |pair: &'a [u8]| {
@@ -110,21 +136,13 @@ pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]>
         // A value may stand in quotes, which are no part of it.
         Some(rest.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(rest))
     };
-    only(lines().flat_map(|line| line.split(|byte| *byte == b';')).filter_map(value))
+    Said::of(lines().flat_map(|line| line.split(|byte| *byte == b';')).filter_map(value))
 }
 
-/// The value of a header that stands there once.
+/// The value of a header.
 #[inline]
-pub(super) fn header<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Option<&'a [u8]> {
-    only(headers.get_all(name).iter().map(HeaderValue::as_bytes))
-}
-
-/// What is there once. Two of a kind are read differently by different programs, so
-/// whoever sends them would choose between two keys.
-#[inline]
-fn only<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
-    let first = all.next()?;
-    all.next().is_none().then_some(first)
+pub(super) fn header<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Said<&'a [u8]> {
+    Said::of(headers.get_all(name).iter().map(HeaderValue::as_bytes))
 }
 
 #[cfg(test)]
@@ -141,11 +159,11 @@ mod tests {
     #[test]
     fn a_parameter_is_found_by_its_decoded_name() {
         let get = |query: &str, name: &str| parameter(query, name).map(|value| value.to_vec());
-        assert_eq!(get("a=1&goods%49d=7", "goodsId"), Some(b"7".to_vec()));
-        assert_eq!(get("goodsId", "goodsId"), Some(Vec::new()));
-        assert_eq!(get("goodsId=7&goodsId=8", "goodsId"), None);
-        assert_eq!(get("xgoodsId=7", "goodsId"), None);
-        assert_eq!(get(&format!("goodsId=7&{}", "a=b&".repeat(5000)), "goodsId"), None);
+        assert_eq!(get("a=1&goods%49d=7", "goodsId"), Said::Once(b"7".to_vec()));
+        assert_eq!(get("goodsId", "goodsId"), Said::Once(Vec::new()));
+        assert_eq!(get("goodsId=7&goodsId=8", "goodsId"), Said::Unclear);
+        assert_eq!(get("xgoodsId=7", "goodsId"), Said::Nothing);
+        assert_eq!(get(&format!("goodsId=7&{}", "a=b&".repeat(5000)), "goodsId"), Said::Unclear);
     }
 
     #[test]
@@ -153,11 +171,13 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append(COOKIE, "a=1; session=\"s7\"".parse().unwrap());
         headers.append(COOKIE, "b=2".parse().unwrap());
-        assert_eq!(cookie(&headers, "session"), Some(&b"s7"[..]));
-        assert_eq!(cookie(&headers, "b"), Some(&b"2"[..]));
-        assert_eq!(cookie(&headers, "c"), None);
+        assert_eq!(cookie(&headers, "session"), Said::Once(&b"s7"[..]));
+        assert_eq!(cookie(&headers, "b"), Said::Once(&b"2"[..]));
+        assert_eq!(cookie(&headers, "c"), Said::Nothing);
         headers.append(COOKIE, "session=other".parse().unwrap());
-        assert_eq!(cookie(&headers, "session"), None);
+        assert_eq!(cookie(&headers, "session"), Said::Unclear);
+        headers.append(COOKIE, "x".repeat(READ_MAX).parse().unwrap());
+        assert_eq!(cookie(&headers, "c"), Said::Unclear);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn a_key_reads_as_it_was_asked_for() {
     ] {
         assert_eq!(key_by(expr, request()).as_deref(), Some(key), "{expr}");
     }
-    for missing in ["header:x-none", "path:4", "query:none", "cookie:none", "json:/a", "route"] {
+    for missing in ["header:x-none", "path:4", "query:none", "cookie:none", "route"] {
         assert_eq!(key_by(missing, request()), None, "{missing}");
     }
     let route = Rule::new("x", "1/s").on("GET /x").on("/goods/{id}/{*rest}").by("route");
@@ -95,21 +95,12 @@ fn methods_that_anybody_can_make_up_share_a_key() {
 }
 
 #[test]
-fn what_stands_there_twice_is_missing() {
-    let twice = with("x-api-key", "b", with("x-api-key", "a", get("/?id=1&id=2")));
-    assert_eq!(key_by("header:x-api-key", twice), None);
-    assert_eq!(key_by("query:id", get("/?id=1&id=2")), None);
-    assert_eq!(key_by("cookie:s", with("cookie", "s=1; s=2", get("/"))), None);
-}
-
-#[test]
 fn a_long_value_is_shown_by_its_beginning_and_stands_for_itself() {
     let key = |value: &str| key_by("header:authorization", with("authorization", value, get("/")));
     let long = key(&"x".repeat(1000)).unwrap();
     assert!(long.starts_with("header:authorization=xxxxxxxxxxxxxxxx%#"), "{long}");
     assert_eq!(long.len(), "header:authorization=".len() + 16 + 2 + 32);
     assert_ne!(key(&format!("{}y", "x".repeat(999))), Some(long));
-    assert_eq!(key(&"x".repeat(5000)), None);
 }
 
 #[test]

@@ -16,4 +16,5 @@ mod rules;
 #[cfg(feature = "redis")]
 mod store;
 mod support;
+mod unclear;
 mod waiting;

@@ -1,0 +1,172 @@
+//! What a client says twice, or so that nobody reads it, gains it nothing: it is not the same
+//! as saying nothing.
+
+use crate::support::*;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use tidegate::guard::{Guard, Missing, Rule};
+use tower::{Layer, Service};
+
+/// A part of a key, and requests that say it so.
+struct Part {
+    by: &'static str,
+    /// Says it: `k1`.
+    clear: Request<Full<Bytes>>,
+    unclear: Vec<Request<Full<Bytes>>>,
+    silent: Request<Full<Bytes>>,
+}
+
+fn empty(request: Request<()>) -> Request<Full<Bytes>> {
+    request.map(|()| Full::default())
+}
+
+fn json(body: impl Into<Bytes>) -> Request<Full<Bytes>> {
+    let request = Request::post("/").header("content-type", "application/json");
+    request.body(Full::new(body.into())).unwrap()
+}
+
+fn parts() -> Vec<Part> {
+    let header = |values: &[&str]| {
+        empty(values.iter().fold(get("/"), |request, value| with("authorization", value, request)))
+    };
+    let cookies = |values: &[&str]| {
+        empty(values.iter().fold(get("/"), |request, value| with("cookie", value, request)))
+    };
+    let long = |length: usize| "x".repeat(length);
+    let get = |path: &str| empty(get(path));
+    vec![
+        Part {
+            by: "header:authorization",
+            clear: header(&["k1"]),
+            unclear: vec![header(&["k1", "k2"]), header(&["k1", "k1"]), header(&[&long(5000)])],
+            silent: header(&[""]),
+        },
+        Part {
+            by: "query:key",
+            clear: get("/?key=k1"),
+            unclear: vec![
+                get("/?key=k1&key=k2"),
+                get("/?key=k1&k%65y=k1"),
+                get(&format!("/?key=k1&{}", long(8200))),
+                get(&format!("/?key={}", long(5000))),
+            ],
+            silent: get("/?key="),
+        },
+        Part {
+            by: "cookie:key",
+            clear: cookies(&["a=b; key=k1"]),
+            unclear: vec![
+                cookies(&["key=k1; key=k2"]),
+                cookies(&["key=k1", "key=k1"]),
+                cookies(&["key=k1", &long(8200)]),
+                cookies(&[&format!("key={}", long(5000))]),
+            ],
+            silent: cookies(&["a=b"]),
+        },
+        Part {
+            by: "path:2",
+            clear: get("/goods/k1"),
+            unclear: vec![get(&format!("/goods/{}", long(5000)))],
+            silent: get("/goods/"),
+        },
+        Part {
+            by: "json:/key",
+            clear: json(r#"{"key": "k1"}"#),
+            unclear: vec![
+                json(r#"{"key": "k1", "key": "k2"}"#),
+                json(r#"{"key": ["k1"]}"#),
+                json(r#"{"key": "k1""#),
+                json(format!(r#"{{"key": "k1"{}}}"#, " ".repeat(70_000))),
+                json(format!(r#"{{"key": "{}"}}"#, long(5000))),
+                Request::post("/").body(Full::from(r#"{"key": "k1"}"#)).unwrap(),
+            ],
+            silent: json("{}"),
+        },
+    ]
+}
+
+/// The status of an answer to a request, which a rule with `json:` can read.
+fn status(guard: &Guard, request: &Request<Full<Bytes>>) -> u16 {
+    let mut shop = guard.json_layer().layer(shop(guard));
+    block_on(shop.call(request.clone())).unwrap().status().as_u16()
+}
+
+#[test]
+fn a_rule_that_skips_those_who_say_nothing_does_not_skip_what_is_unclear() {
+    for Part { by, clear, unclear, silent } in parts() {
+        let (guard, _) = guard_of(Rule::new("x", "1/h").by(by).missing(Missing::Skip));
+        assert_eq!(status(&guard, &clear), 200);
+        assert_eq!(status(&guard, &clear), 429);
+        for _ in 0..3 {
+            assert_eq!(status(&guard, &silent), 200, "{by}");
+        }
+        // All of them share one, as strangers do.
+        assert_eq!(status(&guard, &unclear[0]), 200, "{by}");
+        for (at, request) in unclear.iter().enumerate() {
+            assert_eq!(status(&guard, request), 429, "{by} {at}");
+        }
+        assert_eq!(guard.limiter().get("x").unwrap().peek(&format!("(no {by})")).remaining(), 0);
+    }
+}
+
+#[test]
+fn what_is_unclear_chooses_no_other_alternative() {
+    for Part { by, clear, unclear, silent } in parts() {
+        let (guard, _) = guard_of(Rule::new("x", "1/h").by(format!("{by} else ip")));
+        let from = |request: &Request<Full<Bytes>>, ip: &str| from(ip, request.clone());
+        assert_eq!(status(&guard, &from(&clear, "192.0.2.1")), 200);
+        assert_eq!(status(&guard, &from(&silent, "192.0.2.1")), 200, "{by}: an address of its own");
+        for (at, request) in unclear.iter().enumerate() {
+            // The first of them spends what all share.
+            let expected = if at == 0 { 200 } else { 429 };
+            assert_eq!(
+                status(&guard, &from(request, &format!("192.0.2.{}", 10 + at))),
+                expected,
+                "{by} {at}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_may_be_denied_does_not_pass_by_being_unclear() {
+    for Part { by, clear, unclear, silent } in parts() {
+        let denied = [format!("{by}=k1")];
+        let rule = || Rule::new("x", "9/h").by(by);
+        let (of_rule, _) = guard_of(rule().deny_keys(denied.clone()));
+        let (of_guard, _) = build(|guard| guard.rule(rule()).deny_keys(denied.clone()));
+        for guard in [of_rule, of_guard] {
+            assert_eq!(status(&guard, &clear), 403);
+            assert_eq!(status(&guard, &silent), 200);
+            for (at, request) in unclear.iter().enumerate() {
+                assert_eq!(status(&guard, request), 400, "{by} {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_refuses_says_what_is_unclear() {
+    for Part { by, unclear, silent, .. } in parts() {
+        let (guard, _) = guard_of(Rule::new("x", "9/h").by(by).missing(Missing::Refuse));
+        assert_eq!(status(&guard, &silent), 400);
+        for (at, request) in unclear.iter().enumerate() {
+            assert_eq!(status(&guard, request), 400, "{by} {at}");
+        }
+    }
+    let (guard, _) = guard_of(Rule::new("x", "9/h").by("query:id").missing(Missing::Refuse));
+    let refused = ask(&guard, get("/?id=1&id=2"));
+    assert_eq!(refused.detail(), "refused by `x`: the request does not clearly say query:id");
+    assert_eq!(refused.json()["title"], "Bad Request");
+    let grpc = ask(&guard, with("content-type", "application/grpc", get("/?id=1&id=2")));
+    assert_eq!(grpc.header("grpc-status"), Some("3"));
+}
+
+#[test]
+fn a_body_that_nobody_reads_is_unclear() {
+    // Without `json_layer()`.
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("json:/a").missing(Missing::Skip));
+    assert_eq!(ask(&guard, post("/")).status, 200);
+    assert_eq!(ask(&guard, post("/")).status, 429);
+}
