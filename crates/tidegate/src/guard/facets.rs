@@ -14,6 +14,7 @@ use std::net::IpAddr;
 #[cfg(feature = "axum")]
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where the guard finds the peer's address, if not in the usual places.
 pub(super) type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
@@ -32,10 +33,12 @@ pub struct Facets<'a> {
 }
 
 /// How a guard finds the client of a request.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct ClientFinder {
     pub(super) client_ip: ClientIp,
     pub(super) peer: Option<FindPeer>,
+    /// Whether it was said that a request came without a peer.
+    is_warned: AtomicBool,
 }
 
 impl std::fmt::Debug for ClientFinder {
@@ -48,6 +51,21 @@ impl ClientFinder {
     #[inline(always)]
     pub(super) fn client(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
         Some(self.client_ip.find_mapped(self.peer(extensions)?, headers))
+    }
+
+    /// Says, once, that a key by `ip` has met a request without a peer's address. Otherwise
+    /// one allowance for everybody would look like one for each client.
+    #[cold]
+    fn warn_of_no_peer(&self) {
+        if !self.is_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "tidegate::guard",
+                "a key by `ip` met a request without a peer's address: all such requests count as one client, \
+                 or as the rule's `missing` says. With axum, write \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, tell the guard \
+                 where the address is: `.peer(|extensions| ...)`"
+            );
+        }
     }
 
     /// The peer's address, [`mapped`].
@@ -142,6 +160,15 @@ impl<'a> Facets<'a> {
             self.client.set(self.finder.client(self.extensions, self.headers));
         }
         self.client.get()
+    }
+
+    /// The same for a key, where it matters if there is none.
+    pub(super) fn client_of_key(&self) -> Option<Client> {
+        let client = self.client();
+        if client.is_none() {
+            self.finder.warn_of_no_peer();
+        }
+        client
     }
 
     /// The signed-in user, if the application has put a [`User`] into the extensions.

@@ -95,7 +95,7 @@ fn said<'a>(part: &Part, facets: &Facets<'a>) -> Said<Value<'a>> {
 fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
     match part {
         Part::Ip => {
-            let Some(client) = facets.client() else { return Found::Missing };
+            let Some(client) = facets.client_of_key() else { return Found::Missing };
             match client.as_ipv4() {
                 Some(ip) => {
                     let (words, length) = ipv4(ip);

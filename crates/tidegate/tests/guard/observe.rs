@@ -251,6 +251,35 @@ fn a_rule_that_a_layer_was_made_for_does_not_go_in_silence() {
     assert!(ask(&order, get("/")).header("ratelimit").is_some());
 }
 
+#[test]
+fn a_key_by_address_without_addresses_is_warned_of_once() {
+    let warned = |rules: &[&str], request: &dyn Fn() -> http::Request<()>| {
+        let rules = rules.iter().enumerate().map(|(at, by)| Rule::new(&format!("r{at}"), "9/h").by(*by));
+        let (guard, _) = build(|guard| rules.fold(guard, GuardBuilder::rule));
+        logged(Level::WARN, || {
+            for _ in 0..3 {
+                assert_eq!(ask(&guard, request()).status, 200);
+                assert_eq!(ask(&guard.clone(), request()).status, 200);
+            }
+        })
+    };
+    for rules in [&["ip"][..], &["user else ip"], &["ip", "user else ip"], &["'x'", "path:1 + ip"]] {
+        let lines = warned(rules, &|| get("/x"));
+        assert_eq!(lines.len(), 1, "{rules:?} {lines:#?}");
+        assert!(
+            lines[0].starts_with("WARN message=a key by `ip` met a request without a peer"),
+            "{}",
+            lines[0]
+        );
+        for write in ["into_make_service_with_connect_info::<SocketAddr>()", ".peer("] {
+            assert!(lines[0].contains(write), "{}", lines[0]);
+        }
+        assert!(warned(rules, &|| from("192.0.2.1", get("/x"))).is_empty());
+    }
+    assert!(warned(&["user else ip"], &|| by("ann", get("/x"))).is_empty());
+    assert!(warned(&["'x'"], &|| get("/x")).is_empty());
+}
+
 /// The common request has a short way, which nobody watches.
 #[derive(Default)]
 struct Watching;
