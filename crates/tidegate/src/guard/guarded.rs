@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 ///
 /// let limiter = Limiter::new();
 /// let guard = Guard::new(&limiter)
-///     .rule(Rule::new("checkout", "1000/s burst 1s wait 1s").on("POST /goods/{id}/order").by("path:2"))
+///     .rule(Rule::new("checkout", "1000/s burst 1s wait 1s").on("POST /goods/{id}/order").by("number(path:2)"))
 ///     .rule(Rule::new("per-user", "5/s").by("user else ip"))
 ///     .build()?;
 /// let layer = guard.layer(); // for a tower service or an axum router

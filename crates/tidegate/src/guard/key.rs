@@ -34,7 +34,12 @@ use std::sync::Arc;
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
 /// | `route` | the method and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
 /// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](super::JsonLayer) | `json:/order/goodsId=7` |
+/// | `number(path:2)` | the same as a whole number, for any `header:`, `path:`, `query:`, `cookie:` or `json:` | `path:2=7` |
 /// | `'everyone'` | itself | `'everyone'` |
+///
+/// A key is a text: `/goods/7`, `/goods/07` and `/goods/+7` have an allowance each, though a
+/// handler that reads a number sees the same goods. `number(path:2)` is 7 for all of them, and
+/// what is no whole number of at most 39 digits is unclear.
 ///
 /// Several parts are joined as `user:42+path:2=7`. In what a request says, `+` and `%`
 /// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
@@ -65,6 +70,8 @@ pub(super) enum Part {
     Method,
     Route,
     Json(Box<str>),
+    /// One of the client's words, as the number that it is.
+    Number(Box<Part>),
     Constant(Box<str>),
     Custom {
         name: Box<str>,
@@ -133,10 +140,20 @@ impl KeyExpr {
 
     /// The JSON pointers that it asks for.
     pub(super) fn pointers(&self) -> impl Iterator<Item = &str> {
-        self.alternatives.iter().flatten().filter_map(|part| match part {
+        self.alternatives.iter().flatten().filter_map(|part| match part.said() {
             Part::Json(pointer) => Some(&**pointer),
             _ => None,
         })
+    }
+}
+
+impl Part {
+    /// What the client is to say, whatever it is read as.
+    pub(super) fn said(&self) -> &Self {
+        match self {
+            Self::Number(part) => part,
+            part => part,
+        }
     }
 }
 
@@ -188,6 +205,7 @@ impl fmt::Display for Part {
             Self::Method => f.write_str("method"),
             Self::Route => f.write_str("route"),
             Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::Number(part) => write!(f, "number({part})"),
             Self::Constant(text) => write!(f, "'{text}'"),
             Self::Custom { name, .. } => write!(f, "fn:{name}"),
         }

@@ -13,7 +13,7 @@ const DIGITS: usize = 12;
 
 /// True if a key of this expression has parts that are not shown.
 pub(super) fn has_secrets(expr: &KeyExpr) -> bool {
-    let is_secret = |part: &Part| matches!(part, Part::Header(_) | Part::Cookie(_));
+    let is_secret = |part: &Part| matches!(part.said(), Part::Header(_) | Part::Cookie(_));
     expr.alternatives.iter().flatten().any(is_secret)
 }
 

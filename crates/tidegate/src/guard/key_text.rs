@@ -101,6 +101,9 @@ fn tokens(text: &str) -> Result<Vec<Token<'_>>, KeyError> {
 }
 
 fn part(word: &str) -> Result<Part, KeyError> {
+    if let Some(rest) = word.strip_prefix("number(") {
+        return number(word, rest);
+    }
     let (kind, name) = word.split_once(':').map_or((word, None), |(kind, name)| (kind, Some(name)));
     Ok(match (kind, name) {
         ("ip", None) => Part::Ip,
@@ -126,12 +129,34 @@ fn part(word: &str) -> Result<Part, KeyError> {
         _ => {
             let what = format!(
                 "`{}` is not a part of a key (ip, user, header:…, path:…, query:…, cookie:…, method, route, \
-                 json:…, 'constant')",
+                 json:…, number(…), 'constant')",
                 Key::new(word)
             );
             return error(what, EXAMPLE);
         }
     })
+}
+
+/// `path:2)` of `number(path:2)`.
+fn number(word: &str, rest: &str) -> Result<Part, KeyError> {
+    let part = match rest.strip_suffix(')') {
+        // One inside another could go as deep as the text is long.
+        Some(inner) if !inner.starts_with("number(") => Some(part(inner)?),
+        _ => None,
+    };
+    match part {
+        Some(part @ (Part::Header(_) | Part::Path(_) | Part::Query(_) | Part::Cookie(_) | Part::Json(_))) => {
+            Ok(Part::Number(Box::new(part)))
+        }
+        _ => error(
+            format!(
+                "`number(…)` needs one `header:…`, `path:…`, `query:…`, `cookie:…` or `json:…` without spaces \
+                 around it, not `{}`",
+                Key::new(word)
+            ),
+            "number(path:2)",
+        ),
+    }
 }
 
 fn constant(text: &str) -> Result<Part, KeyError> {
@@ -210,6 +235,7 @@ mod tests {
             "'goods' + path:2",
             "header:x-api-key + method else cookie:session else route",
             "query:goodsId + json:/order/0/goods~1Id",
+            "number(path:2) + number(json:/a(b)) else number(header:x-id)",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -237,6 +263,12 @@ mod tests {
             ("json:order", "JSON pointer"),
             ("json:/a~2", "JSON pointer"),
             ("fn:x", "not a part of a key"),
+            ("number(ip)", "`number(…)` needs one"),
+            ("number(path:2", "`number(…)` needs one"),
+            ("number(number(path:2))", "`number(…)` needs one"),
+            ("number( path:2)", "`number(…)` needs one"),
+            ("number(path:x)", "a number from 1"),
+            ("number(usr)", "not a part of a key"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -121,6 +121,19 @@ fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut K
                 }
             }
         }
+        Part::Number(part) => match said(part, facets) {
+            Said::Nothing => Found::Missing,
+            Said::Once(found) if found.is_empty() => Found::Missing,
+            Said::Unclear => Found::Unclear,
+            Said::Once(found) => {
+                // What is no number for us may be one for the handler.
+                let Some((sign, digits)) = text::shortest_number(&found) else { return Found::Unclear };
+                tag(part, key);
+                key.extend_from_slice(sign);
+                key.extend_from_slice(digits);
+                Found::Whole
+            }
+        },
         Part::Method => {
             key.extend_from_slice(b"method:");
             key.extend_from_slice(method(facets.method()));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 ///
 /// let checkout = Rule::new("checkout", "1000/s burst 1s wait 1s")
 ///     .on("POST /goods/{id}/order")
-///     .by("path:2");
+///     .by("number(path:2)");
 /// let by_key = Rule::new("api", "100/s")
 ///     .limit("10000/h")                    // both, all or none
 ///     .by("header:x-api-key")

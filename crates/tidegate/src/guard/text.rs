@@ -145,6 +145,27 @@ pub(super) fn header<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> Sai
     Said::of(headers.get_all(name).iter().map(HeaderValue::as_bytes))
 }
 
+/// Digits of the largest number that programs read as one: `u128::MAX`.
+const DIGITS_MAX: usize = 39;
+
+/// The sign and the digits of a whole number in its shortest form: 7 for `007` and `+7`.
+pub(super) fn shortest_number(text: &[u8]) -> Option<(&'static [u8], &[u8])> {
+    let (sign, digits): (&[u8], _) = match text {
+        [b'-', digits @ ..] => (b"-", digits),
+        [b'+', digits @ ..] => (b"", digits),
+        digits => (b"", digits),
+    };
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    match &digits[zeros..] {
+        [] => Some((b"", b"0")),
+        digits if digits.len() > DIGITS_MAX => None,
+        digits => Some((sign, digits)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,6 +199,29 @@ mod tests {
         assert_eq!(cookie(&headers, "session"), Said::Unclear);
         headers.append(COOKIE, "x".repeat(READ_MAX).parse().unwrap());
         assert_eq!(cookie(&headers, "c"), Said::Unclear);
+    }
+
+    #[test]
+    fn a_number_has_one_shortest_form() {
+        let shortest =
+            |text: &str| shortest_number(text.as_bytes()).map(|(sign, digits)| [sign, digits].concat());
+        for (text, short) in [
+            ("7", "7"),
+            ("007", "7"),
+            ("+7", "7"),
+            ("-07", "-7"),
+            ("0", "0"),
+            ("-000", "0"),
+            ("+0", "0"),
+            (&u128::MAX.to_string(), &u128::MAX.to_string()),
+            (&format!("{}1", "0".repeat(4000)), "1"),
+        ] {
+            assert_eq!(shortest(text).as_deref(), Some(short.as_bytes()), "{text}");
+        }
+        for text in ["", "+", "-", "+-7", "7 ", " 7", "7.0", "7e0", "0x7", "seven", "1_000", "\u{667}"] {
+            assert_eq!(shortest(text), None, "{text}");
+        }
+        assert_eq!(shortest(&"1".repeat(40)), None);
     }
 
     #[test]

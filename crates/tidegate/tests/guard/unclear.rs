@@ -163,6 +163,57 @@ fn a_rule_that_refuses_says_what_is_unclear() {
     assert_eq!(grpc.header("grpc-status"), Some("3"));
 }
 
+fn numbered(by: &str) -> Vec<(&'static str, Request<Full<Bytes>>)> {
+    let ways =
+        ["7", "007", "+7", "7.0", "1e1", " 7", "0x7", "7a", "99999999999999999999999999999999999999999"];
+    let plus = |text: &str| text.replace('+', "%2B").replace(' ', "%20");
+    let request = |way: &&'static str| {
+        let request = match by {
+            "header:id" => with("id", way, get("/")),
+            "cookie:id" => with("cookie", &format!("id={way}"), get("/")),
+            "query:id" => get(&format!("/?id={}", plus(way))),
+            "path:2" => get(&format!("/goods/{}", way.replace(' ', "%20"))),
+            _ => return (*way, json(format!(r#"{{"id": "{way}"}}"#))),
+        };
+        (*way, empty(request))
+    };
+    ways.iter().map(request).collect()
+}
+
+#[test]
+fn a_number_has_one_allowance_however_it_is_written() {
+    for by in ["header:id", "cookie:id", "query:id", "path:2", "json:/id"] {
+        let (guard, _) = guard_of(Rule::new("x", "3/h").by(format!("number({by}) else ip")));
+        let remaining = |key: &str| guard.limiter().get("x").unwrap().peek(key).remaining();
+        for (way, request) in numbered(by).iter().take(3) {
+            assert_eq!(status(&guard, request), 200, "{by} {way}");
+        }
+        assert_eq!(remaining(&format!("{by}=7")), 0, "{by}");
+        assert_eq!(status(&guard, &numbered(by)[1].1), 429, "{by}");
+        // No other way to write something has one of its own.
+        let mut allowed = 0;
+        for (_, request) in numbered(by).iter().skip(3) {
+            allowed += u32::from(status(&guard, &from("192.0.2.1", request.clone())) == 200);
+        }
+        assert!(allowed <= 3, "{by} {allowed}");
+        assert_eq!(remaining("ip:192.0.2.1"), 3, "{by}");
+    }
+    let (guard, _) = guard_of(Rule::new("x", "9/h").by("number(path:1)").missing(Missing::Refuse));
+    let refused = ask(&guard, get("/seven"));
+    assert_eq!(refused.detail(), "refused by `x`: the request does not clearly say number(path:1)");
+    assert_eq!(ask(&guard, get("/")).detail(), "refused by `x`: the request does not say number(path:1)");
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("number(path:1)").deny_keys(["path:1=7"]));
+    assert_eq!(ask(&guard, get("/+07")).status, 403);
+}
+
+#[test]
+fn a_number_that_is_a_secret_is_shown_by_its_digest() {
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("number(header:x-card)"));
+    ask(&guard, with("x-card", "04711", get("/")));
+    let said = ask(&guard, with("x-card", "4711", get("/"))).detail();
+    assert!(said.contains("for header:x-card=#") && !said.contains("4711"), "{said}");
+}
+
 #[test]
 fn a_body_that_nobody_reads_is_unclear() {
     // Without `json_layer()`.
