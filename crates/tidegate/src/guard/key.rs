@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
 /// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82ee` |
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
-/// | `route` | the method and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
+/// | `route` | the method (`GET` for `HEAD`) and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
 /// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](super::JsonLayer) | `json:/order/goodsId=7` |
 /// | `number(path:2)` | the same as a whole number, for any `header:`, `path:`, `query:`, `cookie:` or `json:` | `path:2=7` |
 /// | `'everyone'` | itself | `'everyone'` |

@@ -142,7 +142,9 @@ fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut K
         Part::Route => {
             let Some(pattern) = route.or_else(|| facets.matched_path()) else { return Found::Missing };
             key.extend_from_slice(b"route:");
-            key.extend_from_slice(method(facets.method()));
+            // As routers have it, HEAD is a GET: the two are no two allowances.
+            let own = if *facets.method() == Method::HEAD { &Method::GET } else { facets.method() };
+            key.extend_from_slice(method(own));
             key.push(b' ');
             value(key, pattern.as_bytes())
         }

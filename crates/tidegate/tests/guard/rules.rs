@@ -28,6 +28,17 @@ fn a_rule_on_get_is_met_by_head_too() {
 }
 
 #[test]
+fn head_and_get_are_one_route_and_two_methods() {
+    let head = || http::Request::head("/goods/7").body(()).unwrap();
+    let (guard, _) = guard_of(Rule::new("goods", "1/h").on("/goods/{id}").by("route"));
+    assert_eq!(ask(&guard, get("/goods/7")).status, 200);
+    assert_eq!(ask(&guard, head()).status, 429);
+    let (guard, _) = guard_of(Rule::new("goods", "1/h").by("method"));
+    assert_eq!(ask(&guard, get("/goods/7")).status, 200);
+    assert_eq!(ask(&guard, head()).status, 200);
+}
+
+#[test]
 fn several_rules_are_charged_all_or_none() {
     let (guard, _) = build(|guard| {
         guard.rule(Rule::new("in-all", "10/h").by("'everyone'")).rule(Rule::new("per-user", "2/h").by("user"))
