@@ -1,4 +1,4 @@
-//! Which requests a rule is about: a method and a pattern of the path.
+//! Which requests a rule is about: a method, a pattern of the path, or both.
 //!
 //! The pattern is axum's (`/goods/{id}/order`, `/files/{*rest}`). Literal segments are
 //! compared after percent-decoding, so that `/goods/7/%6Frder` does not slip past a rule.
@@ -8,12 +8,17 @@ use super::text::{PartText, decoded};
 use http::Method;
 use std::fmt;
 
-/// A method, or any, and a pattern of the path.
+/// A method, or any, and a pattern of the path, or any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     method: Option<Method>,
-    /// The pattern as it was written: what the key part `route` says.
-    pattern: Box<str>,
+    pattern: Option<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    /// As it was written: what the key part `route` says.
+    text: Box<str>,
     segments: Vec<Segment>,
 }
 
@@ -30,13 +35,35 @@ enum Segment {
 const PATTERN_MAX: usize = 1024;
 
 impl Route {
-    /// Reads `POST /goods/{id}/order` or `/goods/{id}/order`.
+    /// Reads `POST /goods/{id}/order`, `/goods/{id}/order` or `POST`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let (method, pattern) = match text.split_once(' ') {
-            Some((method, pattern)) => (Some(method_of(method)?), pattern.trim_start()),
-            None => (None, text),
-        };
+        match text.split_once(' ') {
+            Some((method, pattern)) => Ok(Self {
+                method: Some(method_of(method)?),
+                pattern: Some(Pattern::parse(pattern.trim_start())?),
+            }),
+            None if !text.starts_with('/') && is_method(text) => {
+                Ok(Self { method: Some(method_of(text)?), pattern: None })
+            }
+            None => Ok(Self { method: None, pattern: Some(Pattern::parse(text)?) }),
+        }
+    }
+
+    /// The pattern of the path, as it was written.
+    pub(super) fn pattern(&self) -> Option<&str> {
+        self.pattern.as_ref().map(|pattern| &*pattern.text)
+    }
+
+    #[inline]
+    pub(super) fn is_for(&self, method: &Method, path: &str) -> bool {
+        self.method.as_ref().is_none_or(|own| own == method || is_head_of(own, method))
+            && self.pattern.as_ref().is_none_or(|pattern| pattern.fits(path))
+    }
+}
+
+impl Pattern {
+    fn parse(pattern: &str) -> Result<Self, String> {
         let Some(path) = pattern.strip_prefix('/') else {
             return Err(format!("the path `{pattern}` must start with `/`"));
         };
@@ -49,17 +76,7 @@ impl Route {
         let texts: Vec<&str> = path.split('/').collect();
         let last = texts.len() - 1;
         let segments = texts.iter().enumerate().map(|(at, text)| segment(text, at == last));
-        Ok(Self { method, segments: segments.collect::<Result<_, _>>()?, pattern: pattern.into() })
-    }
-
-    /// The pattern of the path, as it was written.
-    pub(super) fn pattern(&self) -> &str {
-        &self.pattern
-    }
-
-    #[inline]
-    pub(super) fn is_for(&self, method: &Method, path: &str) -> bool {
-        self.method.as_ref().is_none_or(|own| own == method || is_head_of(own, method)) && self.fits(path)
+        Ok(Self { text: pattern.into(), segments: segments.collect::<Result<_, _>>()? })
     }
 
     fn fits(&self, path: &str) -> bool {
@@ -98,10 +115,14 @@ fn is_literal(literal: &[u8], own: &[u8]) -> bool {
 }
 
 fn method_of(text: &str) -> Result<Method, String> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') {
+    if !is_method(text) {
         return Err(format!("`{text}` is not a method: write it in capitals, as in `POST /orders`"));
     }
     Method::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a method"))
+}
+
+fn is_method(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
 }
 
 fn segment(text: &str, is_last: bool) -> Result<Segment, String> {
@@ -123,9 +144,10 @@ fn segment(text: &str, is_last: bool) -> Result<Segment, String> {
 
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.method {
-            Some(method) => write!(f, "{method} {}", self.pattern),
-            None => f.write_str(&self.pattern),
+        match (&self.method, self.pattern()) {
+            (Some(method), Some(pattern)) => write!(f, "{method} {pattern}"),
+            (Some(method), None) => method.fmt(f),
+            (None, pattern) => f.write_str(pattern.unwrap_or_default()),
         }
     }
 }
@@ -164,6 +186,16 @@ mod tests {
         assert!(fits("POST /orders", "POST", "/orders"));
         assert!(!fits("POST /orders", "GET", "/orders"));
         assert!(fits("PURGE /orders", "PURGE", "/orders"));
+    }
+
+    #[test]
+    fn a_method_alone_means_any_path() {
+        for path in ["/", "/orders", "/goods/7/order", "*"] {
+            assert!(fits("POST", "POST", path), "{path}");
+            assert!(!fits("POST", "GET", path), "{path}");
+        }
+        assert!(fits("GET", "HEAD", "/"));
+        assert!(!fits("POST /", "POST", "/orders"));
     }
 
     #[test]

@@ -104,8 +104,8 @@ impl Rule {
         self
     }
 
-    /// Applies to requests of this method (any, if none is said) and pattern, as in
-    /// `POST /goods/{id}/order` or `/files/{*rest}`. `GET` means `HEAD` too, as routers
+    /// Applies to requests of this method (any, if none is said) and pattern (any, if none is
+    /// said), as in `POST /goods/{id}/order`, `/files/{*rest}` or `POST`. `GET` means `HEAD` too, as routers
     /// answer it with the handler of GET. Said several times, any of them.
     pub fn on(mut self, pattern: &str) -> Self {
         self.on.push(pattern.into());

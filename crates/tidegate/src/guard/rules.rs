@@ -77,7 +77,7 @@ impl Ready {
         }
         let path = facets.uri().path();
         let fits = |route: &&Route| route.is_for(facets.method(), path);
-        self.routes.iter().find(fits).map(|route| Some(route.pattern()))
+        self.routes.iter().find(fits).map(Route::pattern)
     }
 
     #[inline]
@@ -187,7 +187,7 @@ impl Draft {
         let limits = limits.into_iter().collect::<Result<_, _>>().map_err(|error| of(&error))?;
         let route = |text: &String| {
             Route::parse(text).map_err(|what| {
-                of(&format!("`{text}` is no route: {what}; write for example `POST /goods/{{id}}/order`"))
+                of(&format!("`{text}` is no route: {what}; write for example `POST /goods/{{id}}/order`, or `POST` alone"))
             })
         };
         let routes = on.iter().map(route).collect::<Result<_, _>>()?;

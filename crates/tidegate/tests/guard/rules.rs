@@ -28,6 +28,18 @@ fn a_rule_on_get_is_met_by_head_too() {
 }
 
 #[test]
+fn a_rule_can_be_about_a_method_alone() {
+    let (guard, _) = guard_of(Rule::new("writes", "2/h").on("POST").on("PUT").by("'all'"));
+    assert_eq!(ask(&guard, post("/")).status, 200);
+    assert_eq!(ask(&guard, post("/goods/7/order?x=1")).status, 200);
+    assert_eq!(ask(&guard, http::Request::put("/any").body(()).unwrap()).status, 429);
+    assert_eq!(ask(&guard, get("/")).header("ratelimit"), None);
+    // Which route it is, is axum's to say then.
+    let (guard, _) = guard_of(Rule::new("writes", "2/h").on("POST").by("route").missing(Missing::Refuse));
+    assert_eq!(ask(&guard, post("/")).status, 400);
+}
+
+#[test]
 fn head_and_get_are_one_route_and_two_methods() {
     let head = || http::Request::head("/goods/7").body(()).unwrap();
     let (guard, _) = guard_of(Rule::new("goods", "1/h").on("/goods/{id}").by("route"));
