@@ -198,6 +198,24 @@ impl Limit {
         self.wait_us > 0 || matches!(self.algorithm, Algorithm::LeakyQueue { .. })
     }
 
+    /// What is wrong with a cost that makes this limit mean nothing: 0, or more than it can
+    /// ever allow. For all who read a cost before there is a call.
+    #[doc(hidden)]
+    pub fn check_cost(&self, units: u64) -> Result<(), String> {
+        let most = match self.algorithm {
+            // They count a wait, not a heap of units.
+            Algorithm::WarmUp { .. } | Algorithm::LeakyQueue { .. } => u64::MAX,
+            _ => self.capacity(),
+        };
+        match units {
+            0 => Err(format!("a call that costs 0 is never refused: write how much of `{self}` it takes")),
+            units if units > most => Err(format!(
+                "a call costs {units}, and `{self}` never has more than {most}: none would ever run"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// `period / amount` in lowest terms: ticks a unit, ticks a microsecond.
     #[doc(hidden)]
     pub fn cell_and_drain(&self) -> (u64, u64) {

@@ -6,7 +6,7 @@ use crate::options::{By, Options};
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitInt, LitStr, Path, Result, parse_quote};
+use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, parse_quote};
 use tidegate_limit::{Algorithm, Limit};
 
 /// Everything that `#[limited(...)]` says.
@@ -151,7 +151,7 @@ impl Rule {
             return Err(Error::new(name.span(), what));
         }
         if let Some(Expr::Lit(ExprLit { lit: Lit::Int(cost), .. })) = &options.cost {
-            check_cost(&limit, cost)?;
+            limit.check_cost(cost.base10_parse()?).map_err(|what| Error::new(cost.span(), what))?;
         }
         let parts = parts(options)?;
         let refuses_unknown = match &options.missing {
@@ -185,24 +185,6 @@ impl Rule {
     fn gate(&self) -> (Option<String>, usize) {
         (self.name.as_ref().map(LitStr::value), self.nth)
     }
-}
-
-/// Refuses a cost that makes the limit mean nothing.
-fn check_cost(limit: &Limit, cost: &LitInt) -> Result<()> {
-    let units: u64 = cost.base10_parse()?;
-    let most = match limit.algorithm() {
-        // They count a wait, not a heap of units.
-        Algorithm::WarmUp { .. } | Algorithm::LeakyQueue { .. } => u64::MAX,
-        _ => limit.capacity(),
-    };
-    let what = match units {
-        0 => format!("a call that costs 0 is never refused: write how much of `{limit}` it takes"),
-        units if units > most => {
-            format!("a call costs {units}, and `{limit}` never has more than {most}: none would ever run")
-        }
-        _ => return Ok(()),
-    };
-    Err(Error::new(cost.span(), what))
 }
 
 /// The parts of the key, who calls first.

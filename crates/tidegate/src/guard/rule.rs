@@ -124,7 +124,8 @@ impl Rule {
         self
     }
 
-    /// What a request costs; 1 unless said.
+    /// What a request costs; 1 unless said. 0, and more than a limit of the rule can ever
+    /// allow, is an error when the guard is built.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = Cost::Units(units);
         self

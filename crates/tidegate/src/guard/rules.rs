@@ -184,7 +184,7 @@ impl Draft {
         if limits.len() > LIMITS_MAX {
             return Err(of(&format!("at most {LIMITS_MAX} limits, not {}", limits.len())));
         }
-        let limits = limits.into_iter().collect::<Result<_, _>>().map_err(|error| of(&error))?;
+        let limits: Vec<Limit> = limits.into_iter().collect::<Result<_, _>>().map_err(|error| of(&error))?;
         let route = |text: &String| {
             Route::parse(text).map_err(|what| {
                 of(&format!("`{text}` is no route: {what}; write for example `POST /goods/{{id}}/order`, or `POST` alone"))
@@ -199,7 +199,7 @@ impl Draft {
                 return Err(of(&what));
             }
         };
-        let cost = cost_of(cost).map_err(|what| of(&what))?;
+        let cost = cost_of(cost, &limits).map_err(|what| of(&what))?;
         let (allow, deny) = (list(&allow).map_err(|what| of(&what))?, list(&deny).map_err(|what| of(&what))?);
         Ok(Self {
             limits,
@@ -273,9 +273,12 @@ fn policy(gate: Gate, name: &str, is_own: bool) -> Policy {
     Policy { text: PolicyText::new(name, &limit), name: name.into(), gate, limit, is_place, waits, is_own }
 }
 
-fn cost_of(cost: Cost) -> Result<ReadyCost, String> {
+fn cost_of(cost: Cost, limits: &[Limit]) -> Result<ReadyCost, String> {
     match cost {
-        Cost::Units(units) => Ok(ReadyCost::Units(units)),
+        Cost::Units(units) => {
+            limits.iter().try_for_each(|limit| limit.check_cost(units))?;
+            Ok(ReadyCost::Units(units))
+        }
         Cost::Custom(cost) => Ok(ReadyCost::Custom(cost)),
         Cost::Part { text, max } => {
             let key: KeyExpr = text.parse().map_err(|error| format!("as a cost, {error}"))?;

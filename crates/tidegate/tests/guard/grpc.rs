@@ -79,7 +79,7 @@ fn every_refusal_has_its_code() {
     let (guard, _) = build(|guard| {
         guard
             .rule(Rule::new("a", "1/h").by("header:x-k").missing(Missing::Refuse))
-            .rule(Rule::new("b", "1/h").by("user").deny_keys(["user:eve"]).cost(2))
+            .rule(Rule::new("b", "1/h").by("user").deny_keys(["user:eve"]).cost_with(|_| 2))
     });
     let code = |request| ask(&guard, request).header("grpc-status").unwrap().to_string();
     assert_eq!(code(call("ann")), "3");
@@ -92,7 +92,7 @@ fn every_refusal_has_its_code() {
 
 #[test]
 fn grpc_web_is_answered_in_its_own_type() {
-    let (guard, _) = guard_of(Rule::new("a", "1/h").by("'x'").cost(2));
+    let (guard, _) = guard_of(Rule::new("a", "1/h").by("'x'").cost_with(|_| 2));
     let request = with("content-type", "application/grpc-web+proto", post("/shop.Shop/Buy"));
     assert_eq!(ask(&guard, request).header("content-type"), Some("application/grpc-web+proto"));
 }

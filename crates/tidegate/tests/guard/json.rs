@@ -138,7 +138,7 @@ fn no_more_is_read_than_it_takes() {
     let body = Chunks::new(&[chunk; 50]);
     let asked = body.asked.clone();
     // A guard that refuses everybody who says no field shows how much was read before.
-    let refusing = guard_of(Rule::new("x", "1/h").by("json:/a").cost(2)).0;
+    let refusing = guard_of(Rule::new("x", "1/h").by("json:/a").cost_with(|_| 2)).0;
     assert_eq!(send(&refusing, 100, "application/json", body).0, 429);
     assert_eq!(asked.load(Ordering::SeqCst), 3, "120 bytes are more than 100");
 
@@ -151,7 +151,7 @@ fn no_more_is_read_than_it_takes() {
     // Where no rule asks for a field, nothing is read.
     let body = Chunks::new(&[ORDER]);
     let asked = body.asked.clone();
-    let plain = guard_of(Rule::new("x", "1/h").by("'all'").cost(2)).0;
+    let plain = guard_of(Rule::new("x", "1/h").by("'all'").cost_with(|_| 2)).0;
     assert_eq!(send(&plain, 100, "application/json", body).0, 429);
     let body = Chunks::new(&[ORDER]);
     let elsewhere = guard_of(Rule::new("x", "1/h").on("GET /{*all}").by("json:/a")).0;

@@ -139,7 +139,7 @@ fn a_cost_comes_from_the_request_within_its_bounds() {
 
 #[test]
 fn a_cost_that_never_fits_is_not_told_to_come_back() {
-    let (guard, _) = guard_of(Rule::new("x", "5/h").by("'all'").cost(6));
+    let (guard, _) = guard_of(Rule::new("x", "5/h").by("'all'").cost_with(|_| 6));
     let refused = ask(&guard, get("/"));
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), None);
@@ -219,6 +219,15 @@ fn a_wrong_rule_is_told_with_what_to_write() {
         (vec![rule().on("goods")], "rule `x`: `goods` is no route: the path `goods` must start with `/`"),
         (vec![rule().cost_from("ip", 5)], "rule `x`: a cost comes from one `header:…`"),
         (vec![rule().cost_from("query:n", 0)], "rule `x`: a cost comes from one"),
+        (vec![rule().cost(0)], "rule `x`: a call that costs 0 is never refused: write how much of `1/s` it"),
+        (
+            vec![rule().cost(2)],
+            "rule `x`: a call costs 2, and `1/s` never has more than 1: none would ever run",
+        ),
+        (
+            vec![Rule::new("x", "9/s").limit("3 concurrent").by("ip").cost(4)],
+            "rule `x`: a call costs 4, and `3 concurrent` never has more than 3",
+        ),
         (vec![rule().deny_networks(["10.0.0.0/40"])], "rule `x`: `10.0.0.0/40` is not a network"),
     ] {
         let error = build(rules);
