@@ -5,13 +5,18 @@ use super::decide::{Ask, Asks, Decisions, Judged};
 use super::guarded::Shared;
 use super::judge::Judge;
 use super::rules::RuleSet;
+use crate::asked::VerdictFuture;
 use crate::caller::Caller;
 use crate::clock::Timestamp;
 use crate::limiter::Check;
 use crate::permit::Permit;
+use crate::verdict::Verdict;
 use smallvec::SmallVec;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 /// A request that may wait, hold a place, or ask a store elsewhere.
@@ -30,17 +35,35 @@ impl Asking {
         let (decisions, wait, permit) = self.decide(&judge).await;
         let mut passage = judge.settle(&self.asks.live, &decisions, wait, || self.protocol)?;
         let mut permits: SmallVec<[Permit; 1]> = permit.into_iter().collect();
-        for ask in &self.asks.shadow {
-            let asks = std::slice::from_ref(ask);
-            let verdict = self.shared.limiter.reserve_async(&checks(&judge, asks)).await;
+        for (ask, verdict) in self.asks.shadow.iter().zip(self.watch(&judge).await) {
             judge.watch(ask, verdict.decisions(), verdict.wait());
-            permits.extend(place(&judge, asks, verdict.into_permit().ok()));
+            permits.extend(place(&judge, std::slice::from_ref(ask), verdict.into_permit().ok()));
         }
         if !permits.is_empty() {
             passage.more.get_or_insert_default().places = permits;
         }
         passage.caller = self.caller;
         Ok(passage)
+    }
+
+    /// Asks all rules that only watch: each alone, and all at the same time, so that however
+    /// many they are, a store elsewhere takes no longer than for one.
+    async fn watch(&self, judge: &Judge<'_>) -> Vec<Verdict> {
+        let ask = |ask| self.shared.limiter.reserve_async(&checks(judge, std::slice::from_ref(ask)));
+        let mut asked: Vec<(VerdictFuture, Option<Verdict>)> =
+            self.asks.shadow.iter().map(|shadow| (ask(shadow), None)).collect();
+        poll_fn(|context| {
+            let mut is_whole = true;
+            for (future, verdict) in asked.iter_mut().filter(|(_, verdict)| verdict.is_none()) {
+                match Pin::new(future).poll(context) {
+                    Poll::Ready(told) => *verdict = Some(told),
+                    Poll::Pending => is_whole = false,
+                }
+            }
+            if is_whole { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        asked.into_iter().filter_map(|(_, verdict)| verdict).collect()
     }
 
     /// Asks all rules in force, and waits for the start.

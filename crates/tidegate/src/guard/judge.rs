@@ -10,7 +10,7 @@ use super::record::{Outcome, Record};
 use super::rules::{Policy, Ready, RuleSet};
 use crate::algorithm::Mode;
 use crate::clock::Timestamp;
-use crate::decision::Decision;
+use crate::decision::{Decision, Denial};
 use crate::key::Key;
 use crate::limiter::Check;
 use crate::sampler::Sampler;
@@ -168,6 +168,12 @@ impl<'a> Judge<'a> {
             let outcome = match (is_allowed, wait.is_zero()) {
                 (true, true) => Outcome::Allowed,
                 (true, false) => Outcome::Waited,
+                // Who watches does not queue, so all that is known is that there is no place now.
+                (false, _)
+                    if policy.is_place && policy.waits && decision.denial() == Some(Denial::Unknown) =>
+                {
+                    Outcome::Queued
+                }
                 (false, _) => Outcome::of_denied(decision),
             };
             let key = rule.shown(&ask.key);

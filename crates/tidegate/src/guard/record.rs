@@ -15,6 +15,9 @@ pub enum Outcome {
     Allowed,
     /// Let through and charged, after a wait.
     Waited,
+    /// Only of a rule in [shadow](super::Rule::shadow): all places are taken, and it would be
+    /// put into the queue. Whether one would come free in time is not known, as nobody waits.
+    Queued,
     /// Refused: the allowance is used up.
     Denied,
     /// Refused, and not by the client's fault: the store did not answer or has no room for
@@ -38,13 +41,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// One word for metrics, always the same: `allowed`, `waited`, `denied`,
+    /// One word for metrics, always the same: `allowed`, `waited`, `queued`, `denied`,
     /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
     /// `off`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Waited => "waited",
+            Self::Queued => "queued",
             Self::Denied => "denied",
             Self::Unavailable => "unavailable",
             Self::NotCharged => "not_charged",
@@ -61,9 +65,13 @@ impl Outcome {
     pub fn is_refusal(self) -> bool {
         match self {
             Self::Denied | Self::Unavailable | Self::Listed | Self::Incomplete | Self::Unclear => true,
-            Self::Allowed | Self::Waited | Self::NotCharged | Self::Exempt | Self::Skipped | Self::Off => {
-                false
-            }
+            Self::Allowed
+            | Self::Waited
+            | Self::Queued
+            | Self::NotCharged
+            | Self::Exempt
+            | Self::Skipped
+            | Self::Off => false,
         }
     }
 
@@ -160,6 +168,7 @@ impl fmt::Display for Record<'_> {
         let verb = match (self.outcome, self.is_shadow) {
             (Outcome::Allowed | Outcome::Waited, false) => "allowed",
             (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
+            (Outcome::Queued, _) => "would be queued",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
             (Outcome::Incomplete | Outcome::Unclear, false) => "refused",
@@ -190,7 +199,9 @@ impl fmt::Display for Record<'_> {
                 write!(f, "the request does not {clearly}say ")?;
                 self.expr.map_or(Ok(()), |expr| write!(f, "{expr}"))
             }
-            Outcome::Allowed | Outcome::Waited | Outcome::Denied | Outcome::Unavailable => self.numbers(f),
+            Outcome::Allowed | Outcome::Waited | Outcome::Queued | Outcome::Denied | Outcome::Unavailable => {
+                self.numbers(f)
+            }
         }
     }
 }

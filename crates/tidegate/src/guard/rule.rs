@@ -147,8 +147,9 @@ impl Rule {
     }
 
     /// Decides and records, but lets everything through. It is asked after the other
-    /// rules have let a request through, and each such rule on its own, so that it
-    /// changes nothing for anybody.
+    /// rules have let a request through, and each such rule on its own, so that no request is
+    /// refused or waits by it. With a store elsewhere all rules in shadow together take the
+    /// time of one more round trip before the service runs.
     pub fn shadow(mut self) -> Self {
         self.is_shadow = true;
         self

@@ -82,6 +82,26 @@ fn rules_that_watch_or_do_not_apply_are_told_too() {
 }
 
 #[test]
+fn who_would_queue_for_a_place_would_not_be_denied() {
+    let queues = Rule::new("queues", "1 concurrent queue 5 wait 2s").by("'x'").shadow();
+    let (guard, _, told) = watched([queues, Rule::new("full", "1 concurrent").by("'x'").shadow()]);
+    let mut shop = shop(&guard);
+    let _held = now(tower::Service::call(&mut shop, get("/"))).unwrap();
+    told.take();
+    assert_eq!(now(tower::Service::call(&mut shop, get("/"))).unwrap().status(), 200);
+    let end = "0 left, free when others are done";
+    assert_eq!(
+        told.take(),
+        [
+            format!(
+                "[queued shadow] would be queued by `queues` for 'x': 1 concurrent queue 5 wait 2s, {end}"
+            ),
+            format!("[denied shadow] would be denied by `full` for 'x': 1 concurrent, {end}"),
+        ]
+    );
+}
+
+#[test]
 fn of_rules_that_are_not_charged_it_is_said() {
     let (guard, _, told) = watched([Rule::new("a", "5/h").by("'x'"), Rule::new("b", "1/h").by("'x'")]);
     ask(&guard, get("/"));

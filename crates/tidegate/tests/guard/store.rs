@@ -2,8 +2,9 @@
 
 use crate::support::*;
 use axum::response::IntoResponse;
-use testkit::servers::{RedisServer, wait_until};
-use tidegate::guard::{Guard, Rule};
+use std::time::{Duration, Instant};
+use testkit::servers::{FaultProxy, RedisServer, wait_until};
+use tidegate::guard::{Guard, GuardBuilder, Rule};
 use tidegate::{Fallback, Limiter, Options, Redis, Refusal};
 
 /// A port of this machine that nobody listens on.
@@ -54,6 +55,32 @@ fn a_rule_that_allows_then_lets_through_up_to_its_cap() {
     assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
     assert_eq!(ask(&guard, by("bob", get("/"))).status, 200);
     assert_eq!(ask(&guard, by("eve", get("/"))).status, 503);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "other processes run on real time")]
+fn rules_in_shadow_are_asked_at_the_same_time() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.addr());
+    let patience = Duration::from_secs(30);
+    let limiter = Limiter::builder().redis(Redis::at(&proxy.url()).unwrap().deadline(patience)).build();
+    let shadow = |at: usize| Rule::new(&format!("s{at}"), "9/h").by("user").shadow();
+    let live = Rule::new("live", "9/h").by("user");
+    let guard = (0..8).map(shadow).fold(Guard::new(&limiter).rule(live), GuardBuilder::rule);
+    let guard = guard.build().unwrap();
+    assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
+    let trip = Duration::from_millis(250);
+    proxy.delay(trip);
+    let started = Instant::now();
+    assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
+    let took = started.elapsed();
+    proxy.pass();
+    // One after the other they would take nine trips.
+    assert!(took < trip * 6, "{took:?}");
+    for at in 0..8 {
+        assert_eq!(limiter.get(&format!("s{at}")).unwrap().peek("user:ann").remaining(), 7);
+    }
+    assert_eq!(limiter.redis_stats().unwrap().degraded, 0);
 }
 
 #[test]
