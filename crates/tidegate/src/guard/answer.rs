@@ -20,7 +20,8 @@ pub struct Refused<'a> {
     pub(super) records: &'a [Record<'a>],
     pub(super) binding: usize,
     pub(super) retry_after: Option<Duration>,
-    pub(super) retry_after_seconds: Option<u64>,
+    /// The time that a client is told, jitter included.
+    pub(super) told_after: Option<Duration>,
 }
 
 impl<'a> Refused<'a> {
@@ -57,7 +58,8 @@ impl<'a> Refused<'a> {
 
     /// What `Retry-After` says: whole seconds, rounded up, jitter included.
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.retry_after_seconds
+        let seconds = |after: Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        self.told_after.map(|after| seconds(after).max(1))
     }
 
     /// True if the store did not answer, or has no room for another key: a fault of the
@@ -125,6 +127,14 @@ fn status(outcome: Outcome) -> StatusCode {
         Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
         _ => StatusCode::TOO_MANY_REQUESTS,
     }
+}
+
+/// When to come back, as a client is told it: one time, whatever protocol says it.
+pub(super) fn told_after(headers: &Headers, after: Duration) -> Duration {
+    // Jitter is added to what is then rounded up to whole seconds. A million times the time
+    // in seconds is the time in microseconds.
+    const MILLION: u32 = 1_000_000;
+    Duration::from_micros(headers.retry_after(after.saturating_mul(MILLION)))
 }
 
 /// RFC 9457 `application/problem+json`: the default.
@@ -210,7 +220,7 @@ pub(super) fn whole(
         })
         .collect();
     fields::add(headers, &shown, response.headers_mut());
-    if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds, protocol) {
+    if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds(), protocol) {
         response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
     }
     response

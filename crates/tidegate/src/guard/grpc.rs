@@ -42,7 +42,7 @@ pub(super) fn render(refused: &Refused<'_>, is_web: bool) -> Response<Bytes> {
     if let Ok(message) = HeaderValue::try_from(percent_encoded(&sentence)) {
         headers.insert("grpc-message", message);
     }
-    let details = base64::encode(&status(code, &sentence, refused.retry_after()), false);
+    let details = base64::encode(&status(code, &sentence, refused.told_after), false);
     if let Ok(details) = HeaderValue::try_from(details) {
         headers.insert("grpc-status-details-bin", details);
     }

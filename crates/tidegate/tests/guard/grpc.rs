@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use prost::Message;
-use tidegate::guard::{Missing, Rule};
+use tidegate::guard::{Headers, Missing, Rule};
 
 #[derive(Clone, PartialEq, Message)]
 struct Status {
@@ -72,6 +72,32 @@ fn a_refusal_is_trailers_only_with_retry_info() {
     assert_eq!(status.details[0].type_url, "type.googleapis.com/google.rpc.RetryInfo");
     let info = RetryInfo::decode(&status.details[0].value[..]).unwrap();
     assert_eq!(info.retry_delay, Some(Delay { seconds: 1, nanos: 500_000_000 }));
+}
+
+fn retry_delay(refused: &Answer) -> Delay {
+    let details = decode(refused.header("grpc-status-details-bin").unwrap());
+    let status = Status::decode(&details[..]).unwrap();
+    RetryInfo::decode(&status.details[0].value[..]).unwrap().retry_delay.unwrap()
+}
+
+#[test]
+fn those_who_were_refused_together_are_not_told_to_come_back_together() {
+    let rule = Rule::new("buy", "2 per 1s").by("user").cost(2);
+    let (guard, clock) = build(|guard| guard.rule(rule).headers(Headers::standard().retry_jitter(0.5)));
+    assert_eq!(ask(&guard, call("ann")).body, "served");
+    clock.advance(ms(600));
+    let delays: Vec<Delay> = (0..50).map(|_| retry_delay(&ask(&guard, call("ann")))).collect();
+    let in_time = |delay: &Delay| delay.seconds == 0 && (400_000_000..=600_000_000).contains(&delay.nanos);
+    assert!(delays.iter().all(in_time), "{delays:?}");
+    let mut nanos: Vec<i32> = delays.iter().map(|delay| delay.nanos).collect();
+    nanos.sort_unstable();
+    nanos.dedup();
+    assert!(nanos.len() > 25, "{nanos:?}");
+
+    let (exact, clock) = guard_of(Rule::new("buy", "2 per 1s").by("user").cost(2));
+    ask(&exact, call("ann"));
+    clock.advance(ms(600));
+    assert_eq!(retry_delay(&ask(&exact, call("ann"))), Delay { seconds: 0, nanos: 400_000_000 });
 }
 
 #[test]
