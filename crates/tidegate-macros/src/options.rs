@@ -5,6 +5,7 @@
 
 use crate::suggest::suggestion;
 use proc_macro2::Span;
+use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized, token};
@@ -141,11 +142,23 @@ impl By {
     }
 
     fn parse_one(input: ParseStream<'_>) -> Result<Self> {
+        let written = input.fork();
         let word = Ident::parse_any(input)?;
         let known = ["ip", "user", "global", "custom"];
         let text = word.to_string();
+        if input.peek(Token![.]) || input.peek(Token![::]) || input.peek(token::Bracket) {
+            let expression = written.parse().map_or(text, |expression| shown(&expression));
+            let what = format!(
+                "`by` says who calls in a word, and `{expression}` is an expression: write \
+                 `by = user({expression})` or `key = {expression}`"
+            );
+            return Err(Error::new(word.span(), what));
+        }
         if !known.contains(&text.as_str()) {
-            let hint = suggestion(&text, known.iter().copied());
+            let hint = match suggestion(&text, known.iter().copied()) {
+                none if none.is_empty() => format!("; an argument is `by = user({text})` or `key = {text}`"),
+                hint => hint,
+            };
             let what = format!("`by` is `ip`, `user`, `global` or `custom`, not `{text}`{hint}");
             return Err(Error::new(word.span(), what));
         }
@@ -163,6 +176,14 @@ impl By {
         }
         Ok(Self { word, given })
     }
+}
+
+/// An expression as somebody would write it.
+fn shown(expression: &Expr) -> String {
+    let text = expression.to_token_stream().to_string();
+    [(" . ", "."), (" :: ", "::"), (" (", "("), ("( ", "("), (" )", ")"), (" [", "[")]
+        .iter()
+        .fold(text, |text, (from, to)| text.replace(from, to))
 }
 
 fn equals(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<()> {

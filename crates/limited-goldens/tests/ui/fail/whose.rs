@@ -31,4 +31,23 @@ fn f() -> Result<(), Refusal> {
     Ok(())
 }
 
+#[limited("5/s", by = user.id)]
+fn g(user: User) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", by = account)]
+fn h(account: u64) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", by = (ip, self.owner.name()), key = goods)]
+fn i(goods: u64) -> Result<(), Refusal> {
+    Ok(())
+}
+
+struct User {
+    id: u64,
+}
+
 fn main() {}
