@@ -90,6 +90,12 @@ pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
             }
             FnArg::Typed(typed) => typed,
         };
+        if let Some(cfg) = typed.attrs.iter().find(|attribute| attribute.path().is_ident("cfg")) {
+            let what = "whether there is an argument under `#[cfg]` is not known yet when it is passed on to \
+                        `otherwise`: write two functions, each under its `#[cfg]`, or \
+                        `otherwise = |refusal| ...`";
+            return Err(Error::new(cfg.span(), what));
+        }
         let ident = match &*typed.pat {
             Pat::Ident(ident) if ident.subpat.is_none() && ident.by_ref.is_none() => ident.ident.clone(),
             Pat::Wild(_) => {

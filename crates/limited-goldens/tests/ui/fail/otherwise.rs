@@ -34,4 +34,9 @@ fn e(id: &str) -> u64 {
     7
 }
 
+#[limited("5/s", otherwise = stand_in)]
+fn f(#[cfg(unix)] id: u64) -> u64 {
+    id
+}
+
 fn main() {}
