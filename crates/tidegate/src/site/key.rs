@@ -196,6 +196,14 @@ impl AsClient for SocketAddr {
     }
 }
 
+/// What the library's own listener says of a connection.
+#[cfg(feature = "tower")]
+impl AsClient for crate::guard::Peer {
+    fn as_client(&self) -> Option<Client> {
+        Some(Client::new(self.ip()))
+    }
+}
+
 impl<T: AsClient> AsClient for Option<T> {
     fn as_client(&self) -> Option<Client> {
         self.as_ref().and_then(AsClient::as_client)

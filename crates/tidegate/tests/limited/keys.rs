@@ -251,3 +251,18 @@ fn the_gates_are_ordinary_ones_that_others_can_ask_and_change() {
     assert!(by_argument(&limiter, 1).is_ok(), "code that ships a limit goes on finding its gate");
     assert!(by_argument(&limiter, 1).is_err());
 }
+
+#[cfg(feature = "tower")]
+#[limited("1/day", by = ip(peer), limiter = limiter)]
+fn by_peer(limiter: &Limiter, peer: tidegate::guard::Peer) -> Refused {
+    Ok(())
+}
+
+#[cfg(feature = "tower")]
+#[test]
+fn a_peer_of_the_listener_is_a_client() {
+    let (_, limiter) = on_manual_clock();
+    let peer = |text: &str| tidegate::guard::Peer::new(text.parse().unwrap());
+    assert!(by_peer(&limiter, peer("[::ffff:192.0.2.1]:1")).is_ok());
+    assert_eq!(by_peer(&limiter, peer("192.0.2.1:2")).unwrap_err().key(), "ip:192.0.2.1");
+}
