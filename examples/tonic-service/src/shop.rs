@@ -9,6 +9,8 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tidegate::guard::GrpcStatus;
+use tidegate::{Refusal, limited};
 use tonic::server::Grpc;
 use tonic::service::Routes;
 use tonic::{Response, Status};
@@ -44,9 +46,17 @@ async fn method(State(orders): State<Orders>, request: Request) -> impl IntoResp
     Grpc::new(ProstCodec::default()).unary(buy, request).await
 }
 
+/// Goods that everybody wants have a limit of their own, beside what the guard allows a client.
+#[limited("100/s", key = order.goods_id, otherwise = |refusal| Err(refused(&refusal)))]
 async fn buy(orders: Orders, order: Order) -> Result<Response<Receipt>, Status> {
     match order.goods_id {
         0 => Err(Status::not_found("there are no goods 0")),
         _ => Ok(Response::new(Receipt { number: orders.fetch_add(1, Ordering::Relaxed) + 1 })),
     }
+}
+
+/// As the guard says it: a code, a sentence, and when to come back.
+fn refused(refusal: &Refusal) -> Status {
+    let status = GrpcStatus::new(refusal);
+    Status::with_details(status.code().into(), status.message(), status.details())
 }

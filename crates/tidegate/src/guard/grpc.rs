@@ -6,6 +6,7 @@
 use super::answer::Refused;
 use super::base64;
 use super::record::Outcome;
+use crate::refusal::Refusal;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
@@ -25,25 +26,83 @@ pub(super) fn is_web(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc-web"))
 }
 
+/// A refusal as gRPC says it: a code, a sentence, and as details a `google.rpc.Status` with a
+/// `RetryInfo`. For handlers whose refusals are not the guard's own, such as those under
+/// `#[limited]`; it fits `tonic::Status::with_details` without a dependency on tonic.
+///
+/// ```
+/// # mod tonic {
+/// #     pub struct Status(i32);
+/// #     impl Status {
+/// #         pub fn with_details(code: i32, _: impl Into<String>, _: bytes::Bytes) -> Self { Self(code) }
+/// #     }
+/// # }
+/// use tidegate::Refusal;
+/// use tidegate::guard::GrpcStatus;
+///
+/// fn refused(refusal: &Refusal) -> tonic::Status {
+///     let status = GrpcStatus::new(refusal);
+///     tonic::Status::with_details(status.code().into(), status.message(), status.details())
+/// }
+/// # let limiter = tidegate::Limiter::new();
+/// # let gate = limiter.gate("export", "1/day")?;
+/// # gate.reserve("ann").into_permit()?;
+/// # let _ = refused(&gate.reserve("ann").into_permit().unwrap_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcStatus {
+    code: u8,
+    message: String,
+    details: Bytes,
+}
+
+impl GrpcStatus {
+    /// What gRPC says of this refusal.
+    pub fn new(refusal: &Refusal) -> Self {
+        Self::of(Outcome::of_denied(refusal.decision()), refusal.to_string(), refusal.retry_after())
+    }
+
+    fn of(outcome: Outcome, message: String, retry_after: Option<Duration>) -> Self {
+        let code = match outcome {
+            Outcome::Unavailable => UNAVAILABLE,
+            Outcome::Listed => PERMISSION_DENIED,
+            Outcome::Incomplete | Outcome::Unclear => INVALID_ARGUMENT,
+            _ => RESOURCE_EXHAUSTED,
+        };
+        let details = status(code, &message, retry_after).into();
+        Self { code, message, details }
+    }
+
+    /// 8 (`RESOURCE_EXHAUSTED`) for a limit, 14 (`UNAVAILABLE`) if the store is away or full, 3
+    /// (`INVALID_ARGUMENT`) if who calls is not known but has to be.
+    pub fn code(&self) -> i32 {
+        i32::from(self.code)
+    }
+
+    /// The sentence that explains it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The bytes of `grpc-status-details-bin`, as they are before base64.
+    pub fn details(&self) -> Bytes {
+        self.details.clone()
+    }
+}
+
 /// 200 without a body, as gRPC wants it; the status is in the header fields.
 pub(super) fn render(refused: &Refused<'_>, is_web: bool) -> Response<Bytes> {
-    let code = match refused.outcome() {
-        Outcome::Unavailable => UNAVAILABLE,
-        Outcome::Listed => PERMISSION_DENIED,
-        Outcome::Incomplete | Outcome::Unclear => INVALID_ARGUMENT,
-        _ => RESOURCE_EXHAUSTED,
-    };
-    let sentence = refused.to_string();
+    let status = GrpcStatus::of(refused.outcome(), refused.to_string(), refused.told_after);
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     let kind = if is_web { "application/grpc-web+proto" } else { "application/grpc" };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert("grpc-status", HeaderValue::from(u16::from(code)));
-    if let Ok(message) = HeaderValue::try_from(percent_encoded(&sentence)) {
+    headers.insert("grpc-status", HeaderValue::from(u16::from(status.code)));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {
         headers.insert("grpc-message", message);
     }
-    let details = base64::encode(&status(code, &sentence, refused.told_after), false);
-    if let Ok(details) = HeaderValue::try_from(details) {
+    if let Ok(details) = HeaderValue::try_from(base64::encode(&status.details, false)) {
         headers.insert("grpc-status-details-bin", details);
     }
     response

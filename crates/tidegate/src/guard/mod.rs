@@ -104,6 +104,7 @@ pub use decided::Decided;
 pub use error::GuardError;
 pub use facets::Facets;
 pub use fields::Headers;
+pub use grpc::GrpcStatus;
 pub use guarded::{Guard, GuardBuilder};
 pub use json_layer::{JsonFuture, JsonLayer, JsonService};
 pub use key::{KeyError, KeyExpr};

@@ -2,7 +2,8 @@
 
 use crate::support::*;
 use prost::Message;
-use tidegate::guard::{Headers, Missing, Rule};
+use tidegate::Refusal;
+use tidegate::guard::{GrpcStatus, Headers, Missing, Rule};
 
 #[derive(Clone, PartialEq, Message)]
 struct Status {
@@ -114,6 +115,26 @@ fn every_refusal_has_its_code() {
     assert_eq!(never.header("grpc-status"), Some("8"));
     let details = decode(never.header("grpc-status-details-bin").unwrap());
     assert!(Status::decode(&details[..]).unwrap().details.is_empty(), "coming back does not help");
+}
+
+#[test]
+fn a_handlers_refusal_is_said_as_the_guards_own() {
+    let (limiter, clock) = limiter();
+    let gate = limiter.gate("buy", "1 per 10s").unwrap();
+    assert!(gate.check("user:ann").is_allowed());
+    clock.advance(ms(8_500));
+    let refusal = Refusal::new(&gate, "user:ann", gate.check("user:ann"));
+    let grpc = GrpcStatus::new(&refusal);
+    let said = "denied by `buy` for user:ann: 1 per 10s, 0 left, free again in 1.5 s";
+    assert_eq!((grpc.code(), grpc.message()), (8, said));
+    let status = Status::decode(grpc.details()).unwrap();
+    assert_eq!((status.code, status.message.as_str()), (8, said));
+    let info = RetryInfo::decode(&status.details[0].value[..]).unwrap();
+    assert_eq!(info.retry_delay, Some(Delay { seconds: 1, nanos: 500_000_000 }));
+
+    let unknown = GrpcStatus::new(&Refusal::unidentified(&gate));
+    assert_eq!(unknown.code(), 3);
+    assert!(Status::decode(unknown.details()).unwrap().details.is_empty());
 }
 
 #[test]
