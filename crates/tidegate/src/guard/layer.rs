@@ -107,6 +107,8 @@ where
         self.inner.poll_ready(context)
     }
 
+    // Apart, so that what surrounds it does not decide how it is compiled.
+    #[inline(never)]
     fn call(&mut self, mut request: Request<A>) -> GuardFuture<S, A> {
         let rules = self.rules.get(&self.guard);
         match self.guard.straight_way(rules, &request) {
@@ -128,11 +130,9 @@ impl<S> GuardService<S> {
             Begun::Judged(Ok(passage)) => run!(self.inner, request, passage),
             Begun::Judged(Err(answer)) => GuardFuture::refused(answer),
             Begun::Asking(asking) => {
-                // The one that was made ready is the one that will be called.
-                let clone = self.inner.clone();
-                let service = std::mem::replace(&mut self.inner, clone);
-                let asking = Box::new(Asking { asking, request: Some(request), service });
-                GuardFuture { state: State::Asking { asking } }
+                let asked = Asked::Waiting(asking);
+                let asking = Asking { asked, request: Some(request), service: self.inner.clone() };
+                GuardFuture { state: State::Asking { asking: Box::new(asking) } }
             }
         }
     }
@@ -171,9 +171,32 @@ pin_project! {
 
 /// A request that is not judged yet. Boxed, so that those that are need not carry it.
 struct Asking<S, A> {
-    asking: Pin<Box<dyn Future<Output = Judged> + Send>>,
+    asked: Asked,
     request: Option<Request<A>>,
+    /// Made ready once the request may go on. The one that was ready when it came stays behind
+    /// for others: what a service sets aside for whoever finds it ready (a place of a
+    /// `ConcurrencyLimit`, say) is nothing to hold while waiting.
     service: S,
+}
+
+enum Asked {
+    Waiting(Pin<Box<dyn Future<Output = Judged> + Send>>),
+    Passed(Passage),
+}
+
+impl<S: Service<Request<A>>, A> Asking<S, A> {
+    /// What the request takes along, once the service is ready for it; or the answer.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Judged, S::Error>> {
+        if let Asked::Waiting(asking) = &mut self.asked {
+            match ready!(asking.as_mut().poll(context)) {
+                Ok(passage) => self.asked = Asked::Passed(passage),
+                refused => return Poll::Ready(Ok(refused)),
+            }
+        }
+        ready!(self.service.poll_ready(context))?;
+        let Asked::Passed(passage) = &mut self.asked else { return Poll::Pending };
+        Poll::Ready(Ok(Ok(std::mem::take(passage))))
+    }
 }
 
 impl<S, A, B> Future for GuardFuture<S, A>
@@ -185,8 +208,9 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self;
         if let StateProj::Asking { asking } = this.as_mut().project().state.project() {
-            let Asking { asking, request, service } = &mut **asking;
-            let next = match (ready!(asking.as_mut().poll(context)), request.take()) {
+            let judged = ready!(asking.poll(context))?;
+            let Asking { request, service, .. } = &mut **asking;
+            let next = match (judged, request.take()) {
                 (Ok(passage), Some(mut request)) => run!(service, request, passage),
                 (Err(answer), _) => Self::refused(answer),
                 (Ok(_), None) => panic!("`GuardFuture` was polled after it was ready"),

@@ -1,10 +1,12 @@
 //! Waits, and what happens to those who give up.
 
 use crate::support::*;
+use http::Request;
 use std::pin::pin;
 use std::task::Poll;
 use tidegate::guard::{Decided, Rule};
-use tower::{Layer, Service};
+use tower::limit::ConcurrencyLimit;
+use tower::{Layer, Service, ServiceExt};
 
 const LIMIT: &str = "1 per 10s wait 20s";
 
@@ -65,6 +67,26 @@ fn the_service_is_called_once_and_only_after_the_wait() {
     clock.advance(ms(10_000));
     assert!(poll_once(second).is_ready());
     assert_eq!(served(), 2);
+}
+
+#[test]
+fn who_waits_keeps_no_place_of_the_service_behind() {
+    let (guard, clock) = guard_of(Rule::new("x", LIMIT).by("user"));
+    let shop = guard.layer().layer(ConcurrencyLimit::new(Shop::default(), 1));
+    let ask = |user: &str| Box::pin(shop.clone().oneshot(by(user, get("/"))));
+    assert_eq!(now(ask("ann")).unwrap().status(), 200);
+    let mut waits = ask("ann");
+    assert!(poll_once(waits.as_mut()).is_pending());
+    // The one place is free.
+    assert_eq!(now(ask("bob")).unwrap().status(), 200);
+    // While somebody else has it, even who has waited long enough waits for it.
+    let mut other = shop.clone();
+    assert!(poll_once(pin!(ServiceExt::<Request<()>>::ready(&mut other))).is_ready());
+    clock.advance(ms(10_000));
+    assert!(poll_once(waits.as_mut()).is_pending());
+    drop(other);
+    let Poll::Ready(Ok(answer)) = poll_once(waits.as_mut()) else { panic!("the place is free again") };
+    assert_eq!(answer.status(), 200);
 }
 
 #[test]
