@@ -25,11 +25,15 @@ use std::task::{Context, Poll};
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(C)]
 pub struct Client {
-    // Whole words throughout: it is copied right after it was made, on the way of every
-    // request, and a processor waits where pieces were written and a word is read.
-    /// The first address of its network, in two halves.
-    network: [u64; 2],
+    // Whole words throughout, and in another order than in a `Seat`: it is copied right after
+    // it was made, on the way of every request, and a processor waits where pieces were written
+    // and a longer piece is read.
+    /// The lower half of the first address of its network.
+    lower: u64,
+    /// The upper one; 0 of an IPv4 address.
+    upper: u64,
     /// How many leading bits it has in common, and its family.
     width: NonZeroU64,
 }
@@ -52,7 +56,7 @@ impl Client {
     #[cfg(feature = "tower")]
     #[inline]
     pub(crate) fn as_ipv4(&self) -> Option<Ipv4Addr> {
-        (self.width.get() == V4.get() | 32).then(|| Ipv4Addr::from_bits(self.network[1] as u32))
+        (self.width.get() == V4.get() | 32).then(|| Ipv4Addr::from_bits(self.lower as u32))
     }
 
     /// The network that is this client, and how many leading bits it has in common.
@@ -62,7 +66,7 @@ impl Client {
     }
 
     fn first(&self) -> IpAddr {
-        let [upper, lower] = self.network;
+        let Self { upper, lower, .. } = *self;
         if self.is_v4() {
             IpAddr::V4(Ipv4Addr::from_bits(lower as u32))
         } else {
@@ -92,12 +96,11 @@ impl Client {
         if ip >> 32 == IPV4_MAPPED {
             let bits = u64::from(ipv4_bits.min(32));
             let mask = u64::MAX << (32 - bits);
-            return Self { network: [0, u64::from(ip as u32) & mask], width: V4 | bits };
+            return Self { lower: u64::from(ip as u32) & mask, upper: 0, width: V4 | bits };
         }
         let bits = ipv6_bits.min(128);
         let first = ip & u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-        let network = [(first >> 64) as u64, first as u64];
-        Self { network, width: V6 | u64::from(bits) }
+        Self { lower: first as u64, upper: (first >> 64) as u64, width: V6 | u64::from(bits) }
     }
 }
 
@@ -184,9 +187,40 @@ thread_local! {
     // Whether anybody is known here and now. If not, it does not matter who is said to be the
     // client, so that a request, which mostly comes where nobody was, has little to clear away.
     static IS_ANYBODY: Cell<bool> = const { Cell::new(false) };
-    static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
+    static CLIENT: Seat = const { Seat::empty() };
     // None if nobody is known.
     static USER: Cell<Option<User>> = const { Cell::new(None) };
+}
+
+/// Where the client of a thread is.
+struct Seat {
+    lower: Cell<u64>,
+    width: Cell<Option<NonZeroU64>>,
+    /// As it was, if it is not needed.
+    upper: Cell<u64>,
+}
+
+impl Seat {
+    const fn empty() -> Self {
+        Self { lower: Cell::new(0), width: Cell::new(None), upper: Cell::new(0) }
+    }
+
+    fn get(&self) -> Option<Client> {
+        let width = self.width.get()?;
+        let client = Client { lower: self.lower.get(), upper: self.upper.get(), width };
+        Some(if client.is_v4() { Client { upper: 0, ..client } } else { client })
+    }
+
+    #[inline(always)]
+    fn set(&self, client: Option<Client>) {
+        self.width.set(client.map(|client| client.width));
+        if let Some(client) = client {
+            self.lower.set(client.lower);
+            if !client.is_v4() {
+                self.upper.set(client.upper);
+            }
+        }
+    }
 }
 
 impl Caller {
@@ -225,7 +259,7 @@ impl Caller {
     }
 
     pub(crate) fn current_client() -> Option<Client> {
-        if IS_ANYBODY.get() { CLIENT.get() } else { None }
+        if IS_ANYBODY.get() { CLIENT.with(Seat::get) } else { None }
     }
 
     pub(crate) fn current_user() -> Option<User> {
@@ -277,7 +311,7 @@ impl<'a> Lent<'a> {
             swap_users(user);
             before = Some(Before { client: Caller::current_client(), user });
         }
-        CLIENT.set(client);
+        CLIENT.with(|seat| seat.set(client));
         IS_ANYBODY.set(true);
         Self { before }
     }
@@ -291,7 +325,7 @@ impl Drop for Lent<'_> {
             None => IS_ANYBODY.set(false),
             Some(Before { client, user }) => {
                 IS_ANYBODY.set(client.is_some() || user.is_some());
-                CLIENT.set(*client);
+                CLIENT.with(|seat| seat.set(*client));
                 swap_users(user);
             }
         }

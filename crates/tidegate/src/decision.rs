@@ -130,6 +130,14 @@ impl Decision {
         !matches!(self.gauge, Gauge::Unasked)
     }
 
+    /// Whole seconds until the key is as good as unused, rounded up.
+    #[cfg(feature = "tower")]
+    #[inline]
+    pub(crate) fn reset_seconds(&self) -> u64 {
+        // Not by `Duration`, whose microseconds take 128 bits.
+        self.gauge.reset_us().div_ceil(1_000_000)
+    }
+
     #[inline]
     pub(crate) fn wait_us(&self) -> u64 {
         match self.outcome {

@@ -58,8 +58,7 @@ impl<'a> Refused<'a> {
 
     /// What `Retry-After` says: whole seconds, rounded up, jitter included.
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        let seconds = |after: Duration| after.as_secs() + u64::from(after.subsec_nanos() > 0);
-        self.told_after.map(|after| seconds(after).max(1))
+        self.told_after.map(fields::retry_after_seconds)
     }
 
     /// True if the store did not answer, or has no room for another key: a fault of the
@@ -127,14 +126,6 @@ fn status(outcome: Outcome) -> StatusCode {
         Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
         _ => StatusCode::TOO_MANY_REQUESTS,
     }
-}
-
-/// When to come back, as a client is told it: one time, whatever protocol says it.
-pub(super) fn told_after(headers: &Headers, after: Duration) -> Duration {
-    // Jitter is added to what is then rounded up to whole seconds. A million times the time
-    // in seconds is the time in microseconds.
-    const MILLION: u32 = 1_000_000;
-    Duration::from_micros(headers.retry_after(after.saturating_mul(MILLION)))
 }
 
 /// RFC 9457 `application/problem+json`: the default.

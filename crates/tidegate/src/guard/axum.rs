@@ -8,7 +8,7 @@ use super::answer::problem_of;
 use super::decide::{Begun, Passage};
 use super::decided::Decided;
 use super::facets::Facets;
-use super::fields::Headers;
+use super::fields::retry_after_seconds;
 use super::guarded::Guard;
 use super::record::Outcome;
 use crate::refusal::Refusal;
@@ -156,8 +156,7 @@ impl IntoResponse for Refusal {
         let outcome = Outcome::of_denied(self.decision());
         let mut answer = problem_of(outcome, &self.to_string(), std::iter::once(self.gate()));
         if let Some(after) = self.retry_after() {
-            let seconds = Headers::standard().retry_after(after);
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(after)));
         }
         answer.map(Body::from)
     }

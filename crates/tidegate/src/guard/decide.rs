@@ -115,12 +115,8 @@ impl Guard {
         let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
         let meter = policy.gate.side.in_memory()?;
         let client = shared.finder.client(request.extensions(), request.headers())?;
-        let (key, length) = key_write::ipv4(client.as_ipv4()?);
-        let decision = meter.check(meter.hash_words(key, length), 1);
-        if !decision.is_allowed() {
-            return None;
-        }
-        let brief = text.map(|text| Brief::new(text, &decision));
+        let left = meter.pass(client.as_ipv4()?)?;
+        let brief = text.map(|text| Brief::of_left(text, left));
         let caller = shared.caller(|| Some(client), || User::of(request.extensions()));
         Some(Passage { brief, caller, more: None })
     }

@@ -6,6 +6,7 @@
 //! written once, when the rules are built.
 
 use crate::decision::Decision;
+use crate::store::memory::Left;
 use crate::{Algorithm, Limit};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -80,8 +81,8 @@ impl Headers {
         self
     }
 
-    /// Adds to each `Retry-After` a random time of up to this share of it (0.2 is a
-    /// fifth), so that those who were refused together do not come back together. It is
+    /// Adds to each `Retry-After`, and to gRPC's `RetryInfo`, a random time of up to this share
+    /// of it (0.2 is a fifth), so that those who were refused together do not come back together. It is
     /// only ever made later.
     pub fn retry_jitter(mut self, share: f64) -> Self {
         self.jitter_permille = (share.clamp(0.0, 10.0) * 1000.0) as u32;
@@ -93,20 +94,23 @@ impl Headers {
         !self.legacy && !self.partition_keys
     }
 
-    /// Whole seconds for `Retry-After`: rounded up, never 0.
-    pub(super) fn retry_after(&self, after: Duration) -> u64 {
-        let jitter_us = match self.jitter_permille {
-            0 => 0,
-            permille => {
-                let most = after.as_micros().saturating_mul(u128::from(permille)) / 1000;
-                // Each hasher of the standard library has another secret.
-                let random = u128::from(RandomState::new().hash_one(()));
-                (most * (random >> 32)) >> 32
-            }
-        };
-        let us = after.as_micros().saturating_add(jitter_us);
-        u64::try_from(us.div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
+    /// When to come back, as a client is told it, whatever protocol says it: jitter included.
+    pub(super) fn told_after(&self, after: Duration) -> Duration {
+        if self.jitter_permille == 0 {
+            return after;
+        }
+        let most = after.as_micros().saturating_mul(u128::from(self.jitter_permille)) / 1000;
+        // Each hasher of the standard library has another secret.
+        let random = u128::from(RandomState::new().hash_one(()));
+        let jitter_us = (most * (random >> 32)) >> 32;
+        after.saturating_add(Duration::from_micros(u64::try_from(jitter_us).unwrap_or(u64::MAX)))
     }
+}
+
+/// Whole seconds for `Retry-After`: rounded up, never 0.
+pub(super) fn retry_after_seconds(told_after: Duration) -> u64 {
+    let us = told_after.as_micros().div_ceil(1_000_000);
+    u64::try_from(us).unwrap_or(u64::MAX).max(1)
 }
 
 /// What never changes about one policy.
@@ -198,32 +202,36 @@ impl Lasting {
         Some(Self { head: head(HeaderValue::from_static("")), fresh, text })
     }
 
-    #[inline(never)]
+    #[inline]
     fn add_to(&self, headers: &mut HeaderMap, remaining: u64, seconds: u64) {
         let is_fresh = remaining == self.fresh.remaining && seconds == self.fresh.seconds;
-        if headers.is_empty() {
-            // A copy of a head with both names in it takes two thirds of the time of putting
-            // them in. In one place for both, so that it is made where it is put.
-            put(headers, if is_fresh { &self.fresh.head } else { &self.head });
-            if !is_fresh
-                && let (Some(limit), Some(value)) =
-                    (headers.values_mut().nth(1), self.text.value(remaining, seconds))
-            {
-                *limit = value;
-            }
-            return;
+        if is_fresh && headers.is_empty() {
+            put(headers, &self.fresh.head);
+        } else {
+            self.add_other(headers, remaining, seconds, is_fresh);
         }
+    }
+
+    #[inline(never)]
+    fn add_other(&self, headers: &mut HeaderMap, remaining: u64, seconds: u64, is_fresh: bool) {
         let value =
             if is_fresh { Some(self.fresh.value.clone()) } else { self.text.value(remaining, seconds) };
-        if let Some(value) = value {
+        let Some(value) = value else { return };
+        if headers.is_empty() {
+            put(headers, &self.head);
+            if let Some(limit) = headers.values_mut().nth(1) {
+                *limit = value;
+            }
+        } else {
             headers.append(RATELIMIT_POLICY, self.text.policy.clone());
             headers.append(RATELIMIT, value);
         }
     }
 }
 
-/// Puts a copy of a head in the place of an empty one.
-#[inline]
+/// Puts a copy of a head in the place of an empty one, in two thirds of the time of putting
+/// both names in. The one place that copies, so that a copy is made where it is put.
+#[inline(never)]
 fn put(empty: &mut HeaderMap, head: &HeaderMap) {
     if empty.capacity() > 0 {
         *empty = HeaderMap::new();
@@ -288,7 +296,12 @@ impl Brief {
 
     #[inline(always)]
     pub(super) fn new(text: &'static Lasting, decision: &Decision) -> Self {
-        Self { text, remaining: decision.remaining(), seconds: seconds(decision) }
+        Self { text, remaining: decision.remaining(), seconds: decision.reset_seconds() }
+    }
+
+    #[inline(always)]
+    pub(super) fn of_left(text: &'static Lasting, left: Left) -> Self {
+        Self { text, remaining: left.remaining, seconds: left.seconds.get() }
     }
 
     #[inline]
@@ -315,7 +328,7 @@ impl Written {
         let told = shown.iter().filter(|shown| shown.decision.is_asked());
         let least = told.min_by_key(|shown| shown.decision.remaining()).filter(|_| headers.legacy);
         let legacy = least.map(|least| {
-            let numbers = [least.text.quota, least.decision.remaining(), seconds(least.decision)];
+            let numbers = [least.text.quota, least.decision.remaining(), least.decision.reset_seconds()];
             numbers.map(HeaderValue::from)
         });
         Some(Self { standard, legacy })
@@ -397,7 +410,8 @@ fn list(headers: &Headers, shown: &[Shown<'_>]) -> Option<HeaderValue> {
             limits.extend_from_slice(b", ");
         }
         let mut line = [0; LINE];
-        let length = shown.text.write(&mut line, shown.decision.remaining(), seconds(shown.decision))?;
+        let length =
+            shown.text.write(&mut line, shown.decision.remaining(), shown.decision.reset_seconds())?;
         limits.extend_from_slice(&line[..length]);
         if headers.partition_keys {
             limits.extend_from_slice(b";pk=:");
@@ -406,13 +420,6 @@ fn list(headers: &Headers, shown: &[Shown<'_>]) -> Option<HeaderValue> {
         }
     }
     HeaderValue::from_bytes(&limits).ok()
-}
-
-/// Whole seconds until the key is as good as unused, rounded up.
-#[inline]
-fn seconds(decision: &Decision) -> u64 {
-    // Not by `Duration`, whose microseconds take 128 bits.
-    decision.gauge.reset_us().div_ceil(1_000_000)
 }
 
 #[cfg(test)]
@@ -435,11 +442,12 @@ mod tests {
     #[test]
     fn retry_after_is_rounded_up_and_jitter_only_delays() {
         let plain = Headers::standard();
-        assert_eq!(plain.retry_after(Duration::ZERO), 1);
-        assert_eq!(plain.retry_after(Duration::from_micros(1_000_001)), 2);
+        let told = |headers: &Headers, after| retry_after_seconds(headers.told_after(after));
+        assert_eq!(told(&plain, Duration::ZERO), 1);
+        assert_eq!(told(&plain, Duration::from_micros(1_000_001)), 2);
         let jittered = plain.retry_jitter(0.5);
         let seen: std::collections::BTreeSet<u64> =
-            (0..200).map(|_| jittered.retry_after(Duration::from_secs(100))).collect();
+            (0..200).map(|_| told(&jittered, Duration::from_secs(100))).collect();
         assert!(seen.iter().all(|seconds| (100..=150).contains(seconds)), "{seen:?}");
         assert!(seen.len() > 10, "{seen:?}");
     }
@@ -475,7 +483,7 @@ mod tests {
             let fresh = &Lasting::of("checkout", &limit).unwrap().fresh;
             assert_eq!(
                 (fresh.remaining, fresh.seconds),
-                (decision.remaining(), seconds(&decision)),
+                (decision.remaining(), decision.reset_seconds()),
                 "{limit}"
             );
         }

@@ -1,6 +1,6 @@
 //! One request before one snapshot of the rules: asking, answering, telling.
 
-use super::answer::{Protocol, Refused, told_after, whole};
+use super::answer::{Protocol, Refused, whole};
 use super::decide::{Ask, Decisions, Judged, More, Passage, Stop};
 use super::decided::Decided;
 use super::fields::{Brief, Shown, Written};
@@ -156,7 +156,7 @@ impl<'a> Judge<'a> {
     fn answer(&self, records: &[Record<'_>], binding: usize, protocol: Protocol) -> Box<Response<Bytes>> {
         let headers = &self.shared.headers;
         let retry_after = records[binding].decision.and_then(|decision| decision.retry_after());
-        let told_after = retry_after.map(|after| told_after(headers, after));
+        let told_after = retry_after.map(|after| headers.told_after(after));
         let refused = Refused { records, binding, retry_after, told_after };
         Box::new(whole(&*self.shared.render, headers, &refused, self.rules, protocol))
     }

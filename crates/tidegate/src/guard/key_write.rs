@@ -236,8 +236,8 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
 
 /// The key of an address, first byte lowest, and how long it is: as [`Client`](crate::Client)
 /// shows it, without the machinery of formatting.
-#[inline(always)]
-pub(super) fn ipv4(ip: Ipv4Addr) -> ([u64; 3], usize) {
+#[inline]
+fn ipv4(ip: Ipv4Addr) -> ([u64; 3], usize) {
     let [a, b, c, d] = ip.octets();
     let ((left, left_bits), (right, right_bits)) = (two_octets(a, b), two_octets(c, d));
     let start = TAG_BITS + left_bits;

@@ -2,7 +2,7 @@
 
 use super::Home;
 use super::flat::{Group, Look, Print, Seen};
-use super::numbers::{Fast, FastPlan, Numbers};
+use super::numbers::{Fast, FastPlan, Numbers, Smooth};
 use super::transaction::{Ask, decide_all, home_of, with_state};
 use crate::Limit;
 use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, State, word_at};
@@ -11,6 +11,10 @@ use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
 use crate::sync::{AtomicU64, Backoff, Ordering};
 use std::collections::HashMap;
+#[cfg(feature = "tower")]
+use std::net::Ipv4Addr;
+#[cfg(feature = "tower")]
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Changed limits that are remembered to carry their keys' states over.
@@ -69,6 +73,15 @@ pub(crate) struct Spot {
     slot: usize,
 }
 
+/// What a call that was let through leaves of its key.
+#[cfg(feature = "tower")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Left {
+    pub(crate) remaining: u64,
+    /// Until the key is as good as unused, rounded up.
+    pub(crate) seconds: NonZeroU64,
+}
+
 impl Meter {
     pub(crate) fn new(id: u32, name: &str, limit: Limit, home: Arc<Home>, refuses_strangers: bool) -> Self {
         let plan = Plan::new(&limit);
@@ -95,13 +108,6 @@ impl Meter {
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash(key)
-    }
-
-    /// As [`KeyHasher::hash_words`].
-    #[cfg(feature = "tower")]
-    #[inline(always)]
-    pub(crate) fn hash_words(&self, words: [u64; 3], length: usize) -> u64 {
-        self.hasher.hash_words(words, length)
     }
 
     pub(crate) fn version(&self) -> Arc<Version> {
@@ -145,8 +151,47 @@ impl Meter {
         self.short_way(self.home.clock.now(), hash, cost, group, |print| group.read_slot(spot.slot, print))
     }
 
-    /// One optimistic look at a smooth bucket's word, for one unit: what nearly every
-    /// check is. Kept so small that it is inlined where it is called.
+    /// Lets a client's call for one unit through where a first look is enough, and tells what
+    /// is left, all of it in registers. None in any other case; then nothing was taken, and
+    /// [`check`](Self::check) tells.
+    #[cfg(feature = "tower")]
+    #[inline(never)]
+    pub(crate) fn pass(&self, client: Ipv4Addr) -> Option<Left> {
+        let hash = self.hasher.hash_client(client);
+        let group = self.home.flat.group(self.home.flat.index(hash));
+        let rested = group.rested();
+        let now_us = self.home.clock.now().as_micros();
+        let (smooth, seen, level) = self.glance(now_us, hash, |print| group.read(rested?, print))?;
+        let bucket = Bucket { scale: smooth.word, strict: false };
+        let (wait_us, level) = bucket.raise(now_us, level, smooth.word.unit, false).ok()?;
+        if !group.replace(seen, smooth.word.after(word_at(now_us), level)) {
+            return None;
+        }
+        let gauge = Gauge::of_word(level, smooth.word);
+        let decision = Decision { outcome: Outcome::Allow { wait_us }, limit: smooth.limit, gauge };
+        // A unit was used just now, so it is no unused key yet.
+        let seconds = NonZeroU64::new(decision.reset_seconds()).unwrap_or(NonZeroU64::MIN);
+        Some(Left { remaining: decision.remaining(), seconds })
+    }
+
+    /// One optimistic look at a smooth bucket's word: its numbers, what was seen, and how full
+    /// it is. None if it is another kind of limit, or the word is not there, written right now,
+    /// or ahead of its time.
+    #[inline(always)]
+    fn glance(
+        &self,
+        now_us: u64,
+        hash: u64,
+        read: impl Fn(Print) -> Option<Seen>,
+    ) -> Option<(Smooth, Seen, u64)> {
+        let smooth = self.numbers.smooth()?;
+        let seen = read(Print::new(hash, smooth.version))?;
+        let level = Bucket { scale: smooth.word, strict: false }.level(now_us, seen.word);
+        (level <= smooth.word.full).then_some((smooth, seen, level))
+    }
+
+    /// A glance for one unit: what nearly every check is. Kept so small that it is inlined
+    /// where it is called.
     #[inline(always)]
     fn short_way(
         &self,
@@ -157,28 +202,22 @@ impl Meter {
         read: impl Fn(Print) -> Option<Seen>,
     ) -> Decision {
         let now_us = now.as_micros();
-        if let Some(smooth) = self.numbers.smooth()
-            && cost == 1
-            && let Some(seen) = read(Print::new(hash, smooth.version))
+        if cost == 1
+            && let Some((smooth, seen, level)) = self.glance(now_us, hash, read)
         {
             let bucket = Bucket { scale: smooth.word, strict: false };
-            let level = bucket.level(now_us, seen.word);
-            if level <= smooth.word.full {
-                let (outcome, level, is_whole) = match bucket.raise(now_us, level, smooth.word.unit, false) {
-                    Ok((wait_us, level)) => {
-                        let word = smooth.word.after(word_at(now_us), level);
-                        (Outcome::Allow { wait_us }, level, group.replace(seen, word))
-                    }
-                    Err(retry_us) => {
-                        (Outcome::Deny(Refused::Later { retry_us }), level, group.confirms(seen))
-                    }
-                };
-                if is_whole {
-                    let gauge = Gauge::of_word(level, smooth.word);
-                    return Decision { outcome, limit: smooth.limit, gauge };
+            let (outcome, level, is_whole) = match bucket.raise(now_us, level, smooth.word.unit, false) {
+                Ok((wait_us, level)) => {
+                    let word = smooth.word.after(word_at(now_us), level);
+                    (Outcome::Allow { wait_us }, level, group.replace(seen, word))
                 }
-                return self.contended_way(now_us, hash, cost);
+                Err(retry_us) => (Outcome::Deny(Refused::Later { retry_us }), level, group.confirms(seen)),
+            };
+            if is_whole {
+                let gauge = Gauge::of_word(level, smooth.word);
+                return Decision { outcome, limit: smooth.limit, gauge };
             }
+            return self.contended_way(now_us, hash, cost);
         }
         self.middle_way(now_us, hash, cost)
     }

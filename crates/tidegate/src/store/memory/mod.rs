@@ -14,6 +14,8 @@ mod pages;
 mod shards;
 mod transaction;
 
+#[cfg(feature = "tower")]
+pub(crate) use meter::Left;
 pub(crate) use meter::{Meter, Spot};
 pub(crate) use pages::Pages;
 pub(crate) use transaction::{Ask, Told, decide_all, home_of, with_state};
