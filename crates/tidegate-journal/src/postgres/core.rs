@@ -89,23 +89,18 @@ impl Core {
     }
 
     async fn ask_once(&self, left: Duration, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        let client = self.connection(left).await?;
+        let mut asked = Asked(Some(self.connection(left).await?));
+        let Some(client) = &asked.0 else { unreachable!("it was just put there") };
         let answer = tokio::time::timeout(left, async {
             let statement = client.prepare_cached(sql).await?;
             client.query(&statement, params).await
         });
-        match answer.await {
-            Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(error)) => Err(fault_of(&error)),
-            Err(_) => {
-                // Closed, so that nobody waits behind a statement that hangs.
-                drop(Object::take(client));
-                Err(Fault {
-                    error: JournalError::Gone(format!("no answer within {left:?}")),
-                    is_unknown: true,
-                })
-            }
-        }
+        let answer = answer.await.map_err(|_| Fault {
+            error: JournalError::Gone(format!("no answer within {left:?}")),
+            is_unknown: true,
+        })?;
+        asked.is_answered();
+        answer.map_err(|error| fault_of(&error))
     }
 
     pub(super) async fn connection(&self, left: Duration) -> Result<Object, Fault> {
@@ -118,6 +113,25 @@ impl Core {
             Ok(Err(PoolError::Closed)) => Err(not_yet(JournalError::Closed)),
             Ok(Err(error)) => Err(not_yet(JournalError::Gone(error.to_string()))),
             Err(_) => Err(not_yet(JournalError::Gone(format!("no connection within {left:?}")))),
+        }
+    }
+}
+
+/// A connection that was asked something. One that has not answered is closed instead of going
+/// back to the pool, be it late, or that nobody waits for it any more: the next to use it would
+/// wait behind a statement that hangs.
+struct Asked(Option<Object>);
+
+impl Asked {
+    fn is_answered(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(Object::take(client));
         }
     }
 }
