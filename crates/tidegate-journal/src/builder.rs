@@ -76,8 +76,9 @@ impl JournalBuilder {
         self
     }
 
-    /// How many records may be pending in all; a million unless said. Exact on SQLite; on
-    /// PostgreSQL, each further process may exceed it by one of its batches (1,000 records).
+    /// How many records may be pending in all; a million unless said. Exact on SQLite, and on
+    /// PostgreSQL for a single process; of several, each may exceed it by what it has under way at
+    /// once, two batches (2,000 records).
     #[must_use]
     pub fn pending_max(mut self, records: u64) -> Self {
         self.settings.pending_max = records;

@@ -12,7 +12,9 @@ mod sql;
 mod work;
 mod writer;
 
-use crate::backend::{Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Lease, Repeated, Settled};
+use crate::backend::{
+    Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Ended, Lease, Repeated, Settled,
+};
 use crate::builder::Settings;
 use crate::clock::to_time;
 use crate::wall::{TimeSource, WallClock};
@@ -133,6 +135,11 @@ impl Backend for Sqlite {
         })
     }
 
+    /// The file's time may pass by an eighth faster than ours, see [`crate::wall`].
+    fn surely(&self, lease: Duration) -> Duration {
+        lease * 8 / 9
+    }
+
     fn claim(&self, ask: Claim) -> Answer<'_, Vec<Claimed>> {
         Box::pin(self.writer.run(move |tx| work::claim(tx, &ask)))
     }
@@ -173,11 +180,11 @@ impl Backend for Sqlite {
         Box::pin(self.writer.run(move |tx| work::announce(tx, &methods)))
     }
 
-    fn expire(&self, batch: u32) -> Answer<'_, u64> {
+    fn expire(&self, batch: u32) -> Answer<'_, Ended> {
         Box::pin(self.writer.run(move |tx| work::expire(tx, batch)))
     }
 
-    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, u64> {
+    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, Ended> {
         Box::pin(self.writer.run(move |tx| work::fail_orphans(tx, after, batch)))
     }
 

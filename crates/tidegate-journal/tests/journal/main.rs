@@ -21,6 +21,7 @@ mod records;
 mod retention;
 #[cfg(feature = "axum")]
 mod routes;
+mod sharing;
 mod shop;
 mod stopping;
 mod suspects;
