@@ -2,6 +2,7 @@
 //!
 //! Each question is one statement, so each is one trip and one transaction.
 
+mod address;
 mod core;
 mod fault;
 mod gather;
@@ -11,6 +12,8 @@ mod plans;
 mod roles;
 mod rows;
 mod sql;
+#[cfg(feature = "tls")]
+mod tls;
 
 use self::core::Core;
 use crate::backend::{

@@ -11,6 +11,8 @@ mod blocking;
 mod bounds;
 mod clocks;
 mod crashes;
+#[cfg(feature = "tls")]
+mod encryption;
 mod ends;
 mod faults;
 mod foreign;
