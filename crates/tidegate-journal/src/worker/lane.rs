@@ -65,6 +65,7 @@ impl Lane {
             let Some(place) = self.meanwhile(place(self.crew.clone(), self.places.clone())).await else {
                 break;
             };
+            self.receive();
             let Some((turn, from)) = self.hand.take_next() else { continue };
             let line = self.line.clone();
             let admitted = self.meanwhile(admit(self.crew.clone(), self.method.clone(), line, place, turn));
@@ -84,17 +85,11 @@ impl Lane {
     async fn is_due(&mut self) -> bool {
         self.hand.aside.rest().await;
         loop {
-            loop {
-                match self.turns.try_recv() {
-                    Ok(turn) => self.hand.add(turn),
-                    Err(mpsc::error::TryRecvError::Empty) => break,
-                    Err(mpsc::error::TryRecvError::Disconnected) => return false,
-                }
-            }
+            self.receive();
             if self.hand.next_look() <= instant() {
                 self.end_those_over();
             }
-            if self.hand.is_due() {
+            if !self.is_open || self.hand.is_due() {
                 return self.is_open;
             }
             tokio::select! {
@@ -105,6 +100,17 @@ impl Lane {
                 },
                 () = self.line.look.notified() => self.end_those_over(),
                 () = self.hand.aside.due() => {}
+            }
+        }
+    }
+
+    /// All that has come.
+    fn receive(&mut self) {
+        while self.is_open {
+            match self.turns.try_recv() {
+                Ok(turn) => self.hand.add(turn),
+                Err(mpsc::error::TryRecvError::Empty) => return,
+                Err(mpsc::error::TryRecvError::Disconnected) => self.is_open = false,
             }
         }
     }

@@ -80,10 +80,12 @@ async fn a_high_priority_overtakes_what_is_held(place: &Place) {
     let urgent = journal.defer(call("ship", 7_777).priority(9)).await.unwrap();
     open.add_permits(1);
     until("it is in hand", async || (status(&journal, &urgent).await != Status::Pending).then_some(())).await;
-    open.add_permits(1);
-    seen("the next has begun", || begun.load(Ordering::SeqCst) == 66).await;
-    let order = order.lock().unwrap().clone();
-    assert!(order.contains(&7_777), "behind {} others", order.len());
+    // It is dealt a moment after the database says so: a few may still come before it, not all.
+    for nth in 66..72 {
+        open.add_permits(1);
+        seen("the next has begun", || begun.load(Ordering::SeqCst) == nth).await;
+    }
+    assert!(order.lock().unwrap().contains(&7_777), "behind all that are held");
     running.stop().await;
 }
 
