@@ -6,7 +6,7 @@ use crate::report::{Base, Better, Case, Plan};
 use crate::rounds::{Entrant, Measured, Role, alternate};
 use crate::{Fallible, Wanted};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tidegate_journal::{Call, Journal};
 use tokio::runtime::Runtime;
 
@@ -113,13 +113,15 @@ fn wrong(pending: u64) -> f64 {
 fn one_by_one(path: &Path) -> Fallible<f64> {
     let conn = rusqlite::Connection::open(path)?;
     conn.execute_batch("PRAGMA synchronous = FULL")?;
-    let sql =
-        "INSERT INTO t_method_limit_log (guid, method_name, method_params, status, create_time, update_time)
-               VALUES (hex(randomblob(16)), 'call', '{\"task\": 17}', 0, ?1, ?1)";
+    // As we write them, so that no trigger has to set them right.
+    let sql = "INSERT INTO t_method_limit_log
+           (guid, method_name, method_params, status, create_time, update_time, next_time)
+         VALUES (lower(hex(randomblob(16))), 'call', '{\"task\": 17}', 0, ?1, ?1, ?1)";
     let mut statement = conn.prepare(sql)?;
+    let since_1970_us = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_micros())?;
     let begun = Instant::now();
     for nth in 0..SINGLE {
-        statement.execute([i64::try_from(nth)?])?;
+        statement.execute([since_1970_us + i64::try_from(nth)?])?;
     }
     Ok(rate(SINGLE, begun))
 }

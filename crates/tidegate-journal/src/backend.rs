@@ -4,6 +4,8 @@
 //! guid, and on the lease's number too for its worker. The number grows with each claim,
 //! cancellation and revival, so a number names one owner for ever.
 
+use crate::call::FOREVER;
+use crate::clock::{Micros, micros};
 use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,6 +38,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
         false
     }
 
+    /// For how long a lease of this length is surely ours, by this process's clock.
+    fn surely(&self, lease: Duration) -> Duration {
+        lease
+    }
+
     /// Takes due records for a worker, the highest priority first, then the longest due.
     fn claim(&self, ask: Claim) -> Answer<'_, Vec<Claimed>>;
 
@@ -64,11 +71,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// A worker lives that knows these methods.
     fn announce(&self, methods: Vec<String>) -> Answer<'_, ()>;
 
-    /// Ends up to `batch` records whose deadline has passed; answers how many.
-    fn expire(&self, batch: u32) -> Answer<'_, u64>;
+    /// Ends up to `batch` records whose deadline has passed.
+    fn expire(&self, batch: u32) -> Answer<'_, Ended>;
 
     /// Ends up to `batch` records of methods that no worker knew for `after`.
-    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, u64>;
+    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, Ended>;
 
     /// Removes up to `batch` records that ended longer ago than `keep`.
     fn purge(&self, keep: Duration, batch: u32) -> Answer<'_, u64>;
@@ -80,6 +87,23 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// The time that counts.
     fn now(&self) -> Answer<'_, SystemTime>;
+}
+
+/// How many records of which method were ended; others may have written some without one.
+#[derive(Debug, Default)]
+pub(crate) struct Ended(pub(crate) Vec<(Option<String>, u64)>);
+
+impl Ended {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.iter().map(|(_, count)| count).sum()
+    }
+
+    pub(crate) fn tell(&self, mut told: impl FnMut(Option<&str>, u64)) {
+        self.0
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .for_each(|(method, count)| told(method.as_deref(), *count));
+    }
 }
 
 /// What a worker asks for.
@@ -148,20 +172,23 @@ pub(crate) enum End {
     PutOff {
         after: Duration,
     },
-    /// Pending again at once.
-    Returned,
+    /// Pending again at once, and in the order as it was: due for so long already.
+    Returned {
+        due_for: Duration,
+    },
 }
 
 impl End {
-    /// The status to write, how long to wait, the result and the error.
-    pub(crate) fn columns(&self) -> (i16, Duration, Option<&str>, Option<&str>) {
+    /// The status to write, in how many microseconds it is due, the result and the error.
+    pub(crate) fn columns(&self) -> (i16, Micros, Option<&str>, Option<&str>) {
+        let ahead = |time: &Duration| micros((*time).min(FOREVER));
         match self {
-            Self::Done { result, note } => (1, Duration::ZERO, result.as_deref(), note.as_deref()),
-            Self::Failed { reason } => (2, Duration::ZERO, None, Some(reason)),
-            Self::Expired { reason } => (3, Duration::ZERO, None, Some(reason)),
-            Self::Again { reason, after } => (0, *after, None, Some(reason)),
-            Self::PutOff { after } => (0, *after, None, None),
-            Self::Returned => (0, Duration::ZERO, None, None),
+            Self::Done { result, note } => (1, 0, result.as_deref(), note.as_deref()),
+            Self::Failed { reason } => (2, 0, None, Some(reason)),
+            Self::Expired { reason } => (3, 0, None, Some(reason)),
+            Self::Again { reason, after } => (0, ahead(after), None, Some(reason)),
+            Self::PutOff { after } => (0, ahead(after), None, None),
+            Self::Returned { due_for } => (0, -ahead(due_for), None, None),
         }
     }
 }
@@ -179,7 +206,7 @@ impl End {
             Self::Failed { .. } => Self::Failed { reason },
             Self::Expired { .. } => Self::Expired { reason },
             Self::Again { after, .. } => Self::Again { reason, after: *after },
-            Self::PutOff { .. } | Self::Returned => return None,
+            Self::PutOff { .. } | Self::Returned { .. } => return None,
         })
     }
 }
@@ -205,6 +232,22 @@ pub(crate) fn orphan_reason(after: Duration) -> String {
 const NOT_KEPT: &str = "what it said was not kept: the database refuses it";
 
 pub(crate) const EXPIRED: &str = "its deadline passed before it could start";
+
+/// Before the error of the attempt before, which says more about why than the deadline does.
+pub(crate) const EXPIRED_AGAIN: &str = "its deadline passed before it could start again; last error: ";
+
+pub(crate) const LAST_ERROR: &str = "; last error: ";
+
+/// What is kept of an error, in characters.
+pub(crate) const ERROR_MAX: usize = 2_000;
+
+/// Why a record ends whose deadline passed. The same words on every database.
+pub(crate) fn expired_reason(attempts: u32, last_error: Option<&str>) -> String {
+    match last_error {
+        Some(last) if attempts > 0 => format!("{EXPIRED_AGAIN}{last}").chars().take(ERROR_MAX).collect(),
+        _ => EXPIRED.to_owned(),
+    }
+}
 
 pub(crate) const NAMELESS: &str = "it was recorded without the name of a method";
 

@@ -2,7 +2,6 @@
 //! for it.
 
 use crate::JournalError;
-use crate::backend::Answer;
 use tokio::time::Instant;
 
 pub(crate) const BATCH: u32 = 1_000;
@@ -12,8 +11,8 @@ pub(crate) const BATCH: u32 = 1_000;
 /// Between two of them it rests as long as the last one took, so that others have the database
 /// for at least half of the time: those who wait for SQLite's one lock only look now and then
 /// whether it is free, and would hardly ever meet a moment without a batch.
-pub(crate) async fn until_few<'a>(
-    batch: impl Fn() -> Answer<'a, u64>,
+pub(crate) async fn until_few<F: Future<Output = Result<u64, JournalError>>>(
+    batch: impl Fn() -> F,
     mut told: impl FnMut(u64),
 ) -> Result<u64, JournalError> {
     let mut all = 0;

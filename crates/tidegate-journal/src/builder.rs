@@ -76,8 +76,9 @@ impl JournalBuilder {
         self
     }
 
-    /// How many records may be pending in all; a million unless said. Exact on SQLite; on
-    /// PostgreSQL, each further process may exceed it by one of its batches (1,000 records).
+    /// How many records may be pending in all; a million unless said. Exact on SQLite, and on
+    /// PostgreSQL for a single process; of several, each may exceed it by what it has under way at
+    /// once, two batches (2,000 records).
     #[must_use]
     pub fn pending_max(mut self, records: u64) -> Self {
         self.settings.pending_max = records;
@@ -136,8 +137,13 @@ impl JournalBuilder {
         Ok(Journal::over(backend, Vec::new()))
     }
 
-    /// Connects to a server, without encryption: `postgres://user:password@host/database`.
-    /// For encryption, build a pool and use [`postgres_pool`](Self::postgres_pool).
+    /// Connects to a server: `postgres://user:password@host/database`.
+    ///
+    /// With the feature `tls`, `?sslmode=` means what it means to libpq: `disable`, `prefer` (the
+    /// default), `require`, `verify-ca` and `verify-full`, the last two with the authorities of
+    /// the system or those in `&sslrootcert=FILE`. Without the feature nothing is encrypted, and
+    /// the last three are refused. For anything else, such as certificates of clients, build a
+    /// pool and use [`postgres_pool`](Self::postgres_pool).
     ///
     /// # Errors
     /// Where the address is wrong, the server does not answer in time, or the table cannot be

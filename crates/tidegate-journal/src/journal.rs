@@ -11,7 +11,7 @@ use crate::watch::Waiters;
 use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried, Status};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 /// Records calls, and tells what became of them. Clones are cheap and share everything.
 ///
@@ -37,9 +37,16 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) waiters: Arc<Waiters>,
     /// Something was deferred in this process: its workers need not wait for their next look.
-    pub(crate) due: Notify,
+    pub(crate) due: watch::Sender<u64>,
     pub(crate) counted: Counted,
     notes: Vec<String>,
+}
+
+impl Shared {
+    /// To every worker of this process, also to those that are busy now.
+    fn tell_due(&self) {
+        self.due.send_modify(|times| *times = times.wrapping_add(1));
+    }
 }
 
 static GLOBAL: OnceLock<Journal> = OnceLock::new();
@@ -95,7 +102,7 @@ impl Journal {
         self.shared.counted.note(&deferral);
         let (guid, repeated) = deferral?;
         if repeated == Repeated::No {
-            self.shared.due.notify_one();
+            self.shared.tell_due();
         }
         Ok(guid)
     }
@@ -175,7 +182,7 @@ impl Journal {
     pub async fn retry(&self, guid: &Guid) -> Result<Retried, JournalError> {
         let retried = self.shared.backend.retry(guid.clone()).await?;
         if retried == Retried::Pending {
-            self.shared.due.notify_one();
+            self.shared.tell_due();
         }
         Ok(retried)
     }
@@ -194,7 +201,7 @@ impl Journal {
     /// # Errors
     /// Where the database fails; what was ended by then stays so.
     pub async fn expire(&self) -> Result<u64, JournalError> {
-        until_few(|| self.backend().expire(BATCH), |_| ()).await
+        until_few(|| async { Ok(self.backend().expire(BATCH).await?.count()) }, |_| ()).await
     }
 
     /// Removes records that ended longer ago than `keep`, a thousand at a time. A worker does
@@ -235,7 +242,7 @@ impl Journal {
         let shared = Shared {
             backend: Arc::new(backend),
             waiters: Arc::default(),
-            due: Notify::new(),
+            due: watch::Sender::new(0),
             counted: Counted::default(),
             notes,
         };

@@ -74,8 +74,9 @@ struct Cron {
     is_either_day: bool,
 }
 
-/// The longest time without a 29th of February, in days, and a bit.
-const DAYS_MAX: i64 = 366 * 8 + 1;
+/// The longest time without a 29th of February on a given day of the week, in days, and a bit:
+/// every date falls on each day of the week within 40 years, also around a year such as 2100.
+const DAYS_MAX: i64 = 366 * 41;
 
 impl Cron {
     /// The first minute since 1970 from this one on that fits.
@@ -195,6 +196,20 @@ mod tests {
         assert_eq!(next("30 10 * * 7"), 4 * day);
         assert_eq!(next("30 10 1 * 5"), 2 * day, "the first, or a Friday");
         assert_eq!(next("5/20 10 * * *"), 15);
+    }
+
+    #[test]
+    fn what_is_accepted_always_comes_again() {
+        let day = 86_400_000_000;
+        // A leap day on a Sunday: at most 40 years apart, around the year 2100.
+        for line in ["0 0 1 3 */7", "0 0 29 2 */7", "0 0 29 2 *", "0 0 31 12 */7"] {
+            let schedule = Schedule::cron(line).unwrap();
+            for nth in 0..400 {
+                let time = to_time(nth * 200 * day);
+                let next = schedule.next_after(time);
+                assert!(next > time, "{line}");
+            }
+        }
     }
 
     #[test]

@@ -90,8 +90,8 @@ impl Counted {
 pub struct WorkerStats {
     /// All passes together.
     pub total: Pass,
-    /// The same by method; what is expired, failed or purged without being picked is only in
-    /// the total.
+    /// The same by method, with what expired or failed without being picked: of methods that
+    /// this worker does not know, too. What is purged is only in the total.
     pub methods: BTreeMap<String, Pass>,
     /// Records in this worker's hands now, running or waiting for gate and room.
     pub held: usize,

@@ -3,11 +3,12 @@
 //! PostgreSQL does not run as root. Where the tests do, its processes are started as the user
 //! `postgres`, whom its packages make.
 
+use super::TlsFiles;
 use super::ports::ATTEMPTS;
 use super::process::{LOG, Process};
 use super::{ports, wait_until};
 use rustix::process::Signal;
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,12 +44,36 @@ impl PostgresServer {
     /// # Panics
     /// Where it does not start.
     pub fn with(settings: &[&str]) -> Self {
+        let settings = settings.iter().map(ToString::to_string).collect();
+        Self::prepared(settings, |_| Vec::new())
+    }
+
+    /// With a certificate for `127.0.0.1` and `localhost`, and what a client needs to check it.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn with_tls() -> (Self, TlsFiles) {
+        let files = TlsFiles::make();
+        let server = Self::prepared(vec!["ssl=on".to_owned()], |folder| {
+            let [cert, key] = files.install_server(folder);
+            for file in [&cert, &key] {
+                fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+                if let Some((uid, gid)) = other_user() {
+                    chown(file, Some(uid), Some(gid)).expect("root can give a file away");
+                }
+            }
+            vec![format!("ssl_cert_file={}", cert.display()), format!("ssl_key_file={}", key.display())]
+        });
+        (server, files)
+    }
+
+    fn prepared(mut settings: Vec<String>, prepare: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let folder = tempfile::Builder::new().prefix("tidegate-postgres-").tempdir();
         let folder = folder.expect("a folder for temporary files can be made");
         if let Some((uid, gid)) = other_user() {
             chown(folder.path(), Some(uid), Some(gid)).expect("root can give a folder away");
         }
-        let settings = settings.iter().map(ToString::to_string).collect();
+        settings.extend(prepare(folder.path()));
         let mut server =
             Self { port: 0, settings, databases: AtomicUsize::new(0), process: Mutex::new(None), folder };
         server.init();

@@ -5,7 +5,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What a client needs to be let in, as PEM texts.
 #[derive(Clone, Debug)]
@@ -41,6 +41,16 @@ impl TlsFiles {
         let (server_cert, server_key) = signed("server", &hosts, ExtendedKeyUsagePurpose::ServerAuth);
         let (client_cert, client_key) = signed("client", &[], ExtendedKeyUsagePurpose::ClientAuth);
         Self { ca: ca_pem, client_cert, client_key, server_cert, server_key }
+    }
+
+    /// Writes the server's certificate and key into its folder, and tells where they are.
+    pub(super) fn install_server(&self, folder: &Path) -> [PathBuf; 2] {
+        let files = [("server.pem", &self.server_cert), ("server.key", &self.server_key)];
+        files.map(|(name, text)| {
+            let path = folder.join(name);
+            fs::write(&path, text).expect("the server's folder can be written to");
+            path
+        })
     }
 
     /// Writes the server's files into its folder, and gives the arguments that name them.

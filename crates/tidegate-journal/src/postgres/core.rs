@@ -1,5 +1,6 @@
 //! Asking the server: one statement a question, tried again for as long as the patience lasts.
 
+use super::address::{Address, Trust};
 use super::fault::{Fault, fault_of};
 use super::sql::Sql;
 use crate::JournalError;
@@ -8,6 +9,8 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
 };
 use std::time::Duration;
+#[cfg(feature = "tls")]
+use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
@@ -26,21 +29,14 @@ const CONNECTIONS: usize = 8;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 pub(super) fn pool(url: &str) -> Result<Pool, JournalError> {
-    // Its own error may show the password.
-    let config: Result<Config, _> = url.parse();
-    let mut config = config.map_err(|_| {
-        JournalError::Named(
-            "the address is none: write postgres://user:password@host:5432/database".to_owned(),
-        )
-    })?;
+    let Address { mut config, trust } = Address::parse(url)?;
     if config.get_application_name().is_none() {
         config.application_name("tidegate-journal");
     }
     if config.get_connect_timeout().is_none() {
         config.connect_timeout(CONNECT_MAX);
     }
-    let manager =
-        Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    let manager = manager(config, &trust)?;
     // What was acknowledged survives a power cut, unless the server itself was told otherwise.
     let durable = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
         Box::pin(async move {
@@ -52,6 +48,22 @@ pub(super) fn pool(url: &str) -> Result<Pool, JournalError> {
     let builder = Pool::builder(manager).max_size(CONNECTIONS).runtime(Runtime::Tokio1).post_create(durable);
     builder.build().map_err(|error| JournalError::Open(error.to_string()))
 }
+
+#[cfg(feature = "tls")]
+fn manager(config: Config, trust: &Trust) -> Result<Manager, JournalError> {
+    if config.get_ssl_mode() == SslMode::Disable {
+        return Ok(Manager::from_config(config, NoTls, RECYCLED));
+    }
+    Ok(Manager::from_config(config, super::tls::Tls::new(trust)?, RECYCLED))
+}
+
+#[cfg(not(feature = "tls"))]
+#[expect(clippy::unnecessary_wraps, reason = "with encryption it may fail")]
+fn manager(config: Config, _: &Trust) -> Result<Manager, JournalError> {
+    Ok(Manager::from_config(config, NoTls, RECYCLED))
+}
+
+const RECYCLED: ManagerConfig = ManagerConfig { recycling_method: RecyclingMethod::Fast };
 
 impl Core {
     /// One statement, within the patience. Whoever asks has to bear that it ran twice, if the
@@ -89,23 +101,18 @@ impl Core {
     }
 
     async fn ask_once(&self, left: Duration, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Fault> {
-        let client = self.connection(left).await?;
+        let mut asked = Asked(Some(self.connection(left).await?));
+        let Some(client) = &asked.0 else { unreachable!("it was just put there") };
         let answer = tokio::time::timeout(left, async {
             let statement = client.prepare_cached(sql).await?;
             client.query(&statement, params).await
         });
-        match answer.await {
-            Ok(Ok(rows)) => Ok(rows),
-            Ok(Err(error)) => Err(fault_of(&error)),
-            Err(_) => {
-                // Closed, so that nobody waits behind a statement that hangs.
-                drop(Object::take(client));
-                Err(Fault {
-                    error: JournalError::Gone(format!("no answer within {left:?}")),
-                    is_unknown: true,
-                })
-            }
-        }
+        let answer = answer.await.map_err(|_| Fault {
+            error: JournalError::Gone(format!("no answer within {left:?}")),
+            is_unknown: true,
+        })?;
+        asked.is_answered();
+        answer.map_err(|error| fault_of(&error))
     }
 
     pub(super) async fn connection(&self, left: Duration) -> Result<Object, Fault> {
@@ -118,6 +125,25 @@ impl Core {
             Ok(Err(PoolError::Closed)) => Err(not_yet(JournalError::Closed)),
             Ok(Err(error)) => Err(not_yet(JournalError::Gone(error.to_string()))),
             Err(_) => Err(not_yet(JournalError::Gone(format!("no connection within {left:?}")))),
+        }
+    }
+}
+
+/// A connection that was asked something. One that has not answered is closed instead of going
+/// back to the pool, be it late, or that nobody waits for it any more: the next to use it would
+/// wait behind a statement that hangs.
+struct Asked(Option<Object>);
+
+impl Asked {
+    fn is_answered(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(client) = self.0.take() {
+            drop(Object::take(client));
         }
     }
 }

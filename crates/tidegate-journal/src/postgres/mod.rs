@@ -2,6 +2,7 @@
 //!
 //! Each question is one statement, so each is one trip and one transaction.
 
+mod address;
 mod core;
 mod fault;
 mod gather;
@@ -11,9 +12,13 @@ mod plans;
 mod roles;
 mod rows;
 mod sql;
+#[cfg(feature = "tls")]
+mod tls;
 
 use self::core::Core;
-use crate::backend::{Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Lease, Settled, orphan_reason};
+use crate::backend::{
+    Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Ended, Lease, Settled, orphan_reason,
+};
 use crate::builder::Settings;
 use crate::clock::micros_ahead;
 use crate::record::Status;
@@ -83,7 +88,7 @@ impl Postgres {
         let guids: Vec<&str> = outcomes.iter().map(|one| one.lease.guid.as_str()).collect();
         let numbers: Vec<i64> = outcomes.iter().map(|one| one.lease.number).collect();
         let statuses: Vec<i16> = columns.iter().map(|one| one.0).collect();
-        let delays: Vec<i64> = columns.iter().map(|one| micros_ahead(one.1)).collect();
+        let delays: Vec<i64> = columns.iter().map(|one| one.1).collect();
         let results: Vec<Option<&str>> = columns.iter().map(|one| one.2).collect();
         let errors: Vec<Option<&str>> = columns.iter().map(|one| one.3).collect();
         let counted: Vec<i32> = outcomes.iter().map(|one| i32::from(one.is_counted)).collect();
@@ -216,23 +221,28 @@ impl Backend for Postgres {
         Box::pin(async move { self.core.ask(&self.core.sql.announce, &[&methods]).await.map(|_| ()) })
     }
 
-    fn expire(&self, batch: u32) -> Answer<'_, u64> {
-        Box::pin(async move { self.number(&self.core.sql.expire, &[&self.slot, &i64::from(batch)]).await })
+    fn expire(&self, batch: u32) -> Answer<'_, Ended> {
+        Box::pin(async move {
+            let params: &[self::core::Param<'_>] = &[&self.slot, &i64::from(batch)];
+            read(&self.core.ask(&self.core.sql.expire, params).await?, rows::ended).map(Ended)
+        })
     }
 
-    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, u64> {
+    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, Ended> {
         Box::pin(async move {
             let (sql, batch) = (&self.core.sql, i64::from(batch));
-            let nameless = self.number(&sql.fail_nameless, &[&batch]).await?;
+            let nameless = (None, self.number(&sql.fail_nameless, &[&batch]).await?);
             let missed = self.core.ask(&sql.missed, &[&micros_ahead(after)]).await?;
             let methods: Vec<String> = missed.iter().filter_map(|row| row.get(0)).collect();
             if methods.is_empty() {
-                return Ok(nameless);
+                return Ok(Ended(vec![nameless]));
             }
             let reason = orphan_reason(after);
             let params: &[self::core::Param<'_>] =
                 &[&self.slot, &methods, &micros_ahead(after), &batch, &reason];
-            Ok(nameless + self.number(&sql.fail_orphans, params).await?)
+            let mut ended = read(&self.core.ask(&sql.fail_orphans, params).await?, rows::ended)?;
+            ended.push(nameless);
+            Ok(Ended(ended))
         })
     }
 

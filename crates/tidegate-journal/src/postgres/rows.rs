@@ -53,6 +53,10 @@ pub(super) fn depth(row: &Row) -> Result<Depth, Error> {
     })
 }
 
+pub(super) fn ended(row: &Row) -> Result<(Option<String>, u64), Error> {
+    Ok((row.try_get(0)?, row.try_get::<_, i64>(1)?.max(0).unsigned_abs()))
+}
+
 pub(super) fn guid(row: &Row, column: usize) -> Result<Guid, Error> {
     Ok(Guid::stored(row.try_get(column)?))
 }

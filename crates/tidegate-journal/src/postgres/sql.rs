@@ -3,7 +3,7 @@
 //! Rows to change are locked first, skipping those that others hold, and changed by their
 //! place (`ctid`): no statement waits for another's row, and no plan depends on statistics.
 
-use crate::backend::{EXPIRED, NAMELESS};
+use crate::backend::{ERROR_MAX, EXPIRED, EXPIRED_AGAIN, LAST_ERROR, NAMELESS};
 use crate::builder::Settings;
 
 /// Made once; the texts are the keys of the cache of prepared statements.
@@ -64,7 +64,8 @@ impl Sql {
         Self {
             // $1 guids, $2 methods, $3 parameters, $4 keys, $5 priorities, $6 delays, $7 deadlines,
             // $8 attempts, $9 bound a method, $10 bound in all, $11 slot. A call whose key is known,
-            // or is in the batch before it, takes no room.
+            // or is in the batch before it, takes no room. Keys are written in one order by all, or
+            // two batches that share some would wait for each other.
             defer: format!(
                 "WITH input AS (
                    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int2[], $6::int8[],
@@ -91,7 +92,7 @@ impl Sql {
                                     deadline, idempotency_key, priority, max_attempts)
                    SELECT guid, method, params::jsonb, 0, now(), now(), now() + delay * interval '1 microsecond',
                           now() + deadline * interval '1 microsecond', key, priority, attempts
-                   FROM judged WHERE fits_method AND fits_all AND NOT is_known ORDER BY nth
+                   FROM judged WHERE fits_method AND fits_all AND NOT is_known ORDER BY method, key, nth
                    ON CONFLICT DO NOTHING RETURNING guid, method_name
                  ), counted AS (
                    INSERT INTO {t}_count AS c (method_name, slot, pending)
@@ -244,7 +245,9 @@ impl Sql {
             // $1 slot, $2 methods, $3 how long, $4 at most, $5 reason.
             fail_orphans: format!(
                 "WITH gone AS (
-                   UPDATE {t} SET status = 2, update_time = now(), last_error = $5, {unlease}, lease_no = lease_no + 1
+                   UPDATE {t} SET status = 2, update_time = now(), {unlease}, lease_no = lease_no + 1,
+                     last_error = left($5 || CASE WHEN attempts > 0 THEN coalesce('{LAST_ERROR}' || last_error, '')
+                                                  ELSE '' END, {ERROR_MAX})
                    WHERE ctid = ANY (ARRAY(
                      SELECT one.place FROM unnest($2::text[]) AS m (method) CROSS JOIN LATERAL (
                        SELECT c.ctid AS place FROM {t} c
@@ -253,7 +256,7 @@ impl Sql {
                        LIMIT $4 FOR UPDATE SKIP LOCKED) one LIMIT $4))
                    RETURNING method_name
                  ), counted AS ({uncount})
-                 SELECT count(*) FROM gone"
+                 SELECT method_name, count(*) FROM gone GROUP BY method_name"
             ),
             fail_nameless: format!(
                 "WITH gone AS (
@@ -267,15 +270,16 @@ impl Sql {
             // $1 slot, $2 at most.
             expire: format!(
                 "WITH gone AS (
-                   UPDATE {t} SET status = 3, update_time = now(), last_error = '{EXPIRED}', {unlease},
-                                  lease_no = lease_no + 1
+                   UPDATE {t} SET status = 3, update_time = now(), {unlease}, lease_no = lease_no + 1,
+                     last_error = CASE WHEN attempts > 0 AND last_error IS NOT NULL
+                                       THEN left('{EXPIRED_AGAIN}' || last_error, {ERROR_MAX}) ELSE '{EXPIRED}' END
                    WHERE ctid = ANY (ARRAY(
                      SELECT ctid FROM {t} WHERE status = 0 AND NOT is_delete AND deadline <= now()
                        AND (lease_until IS NULL OR lease_until <= now())
                      ORDER BY deadline LIMIT $2 FOR UPDATE SKIP LOCKED))
                    RETURNING method_name
                  ), counted AS ({uncount})
-                 SELECT count(*) FROM gone"
+                 SELECT method_name, count(*) FROM gone GROUP BY method_name"
             ),
             purge: format!(
                 "WITH gone AS (

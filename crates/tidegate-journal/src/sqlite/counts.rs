@@ -3,6 +3,7 @@
 //! Read once and written once a transaction, however many records it has. The write lock
 //! makes it exact for all processes that share the file.
 
+use super::foreign::Name;
 use super::writer::Tx;
 use crate::Bound;
 use rusqlite::{OptionalExtension as _, params};
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 
 #[derive(Default)]
 pub(super) struct Counts {
-    by_method: HashMap<String, Count>,
+    by_method: HashMap<Name, Count>,
     all: Option<i64>,
 }
 
@@ -31,12 +32,12 @@ impl Counts {
         if all >= of(tx.sql.pending_max) {
             return Ok(Some(Bound::All { max: tx.sql.pending_max }));
         }
-        let pending = self.of(tx, method)?.pending;
+        let pending = self.of(tx, &Name::of(method))?.pending;
         let is_full = pending >= of(tx.sql.method_max);
         Ok(is_full.then(|| Bound::Method { method: method.to_owned(), max: tx.sql.method_max }))
     }
 
-    pub(super) fn add(&mut self, tx: &Tx<'_>, method: &str, more: i64) -> rusqlite::Result<()> {
+    pub(super) fn add(&mut self, tx: &Tx<'_>, method: &Name, more: i64) -> rusqlite::Result<()> {
         let count = self.of(tx, method)?;
         count.pending += more;
         count.is_changed = true;
@@ -54,12 +55,12 @@ impl Counts {
         Ok(())
     }
 
-    fn of(&mut self, tx: &Tx<'_>, method: &str) -> rusqlite::Result<&mut Count> {
+    fn of(&mut self, tx: &Tx<'_>, method: &Name) -> rusqlite::Result<&mut Count> {
         if !self.by_method.contains_key(method) {
             let mut statement = tx.conn.prepare_cached(&tx.sql.count_read)?;
             let pending: Option<i64> = statement.query_row([method], |row| row.get(0)).optional()?;
             let count = Count { pending: pending.unwrap_or(0), is_changed: false };
-            self.by_method.insert(method.to_owned(), count);
+            self.by_method.insert(method.clone(), count);
         }
         Ok(self.by_method.get_mut(method).expect("it was just put there"))
     }

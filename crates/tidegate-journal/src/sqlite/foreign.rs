@@ -7,7 +7,8 @@
 //! next recount; until then it is read as far as it goes.
 
 use rusqlite::Row;
-use rusqlite::types::ValueRef;
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use std::borrow::Cow;
 
 /// A time as microseconds since 1970: seconds and milliseconds are told by their size (there
 /// are no records of before 1973), text is read in UTC, unless it is what a column for text made
@@ -30,7 +31,10 @@ fn set_right() -> String {
     let (created, updated) = (micros_of("create_time"), micros_of("update_time"));
     format!(
         "create_time = {created}, update_time = {updated}, status = coalesce(status, 0),
-         is_delete = coalesce(is_delete, 0), next_time = CASE next_time WHEN 0 THEN {created} ELSE next_time END,
+         is_delete = CASE WHEN typeof(is_delete) = 'integer' THEN is_delete
+                          WHEN lower(trim(CAST(is_delete AS text))) IN ('t', 'true', 'y', 'yes', 'on')
+                            OR CAST(is_delete AS real) <> 0 THEN 1 ELSE 0 END,
+         next_time = CASE next_time WHEN 0 THEN {created} ELSE next_time END,
          guid = CASE typeof(guid) WHEN 'blob' THEN lower(hex(guid)) ELSE guid END,
          method_name = CASE typeof(method_name) WHEN 'blob' THEN CAST(method_name AS text) ELSE method_name END,
          method_params = CASE typeof(method_params) WHEN 'blob' THEN CAST(method_params AS text) ELSE method_params END"
@@ -41,7 +45,7 @@ fn set_right() -> String {
 fn is_foreign(of: &str) -> String {
     let is_no_time = |x: &str| format!("typeof({of}{x}) <> 'integer' OR {of}{x} BETWEEN 1e8 AND 1e14");
     format!(
-        "{} OR {} OR {of}status IS NULL OR {of}is_delete IS NULL OR {of}next_time = 0 AND {of}status = 0
+        "{} OR {} OR {of}status IS NULL OR typeof({of}is_delete) <> 'integer' OR {of}next_time = 0 AND {of}status = 0
          OR 'blob' IN (typeof({of}guid), typeof({of}method_name), typeof({of}method_params))",
         is_no_time("create_time"),
         is_no_time("update_time")
@@ -70,6 +74,46 @@ pub(super) fn by_hand(t: &str) -> String {
         "UPDATE {t} SET create_time = {created} WHERE create_time >= '' AND create_time GLOB '*[^0-9]*';
          UPDATE {t} SET update_time = {updated} WHERE update_time >= '' AND update_time GLOB '*[^0-9]*';"
     )
+}
+
+/// The name of a method as it stands in a table. Others may have written one that is no valid
+/// text: it has to be found again by exactly what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Name {
+    Text(Vec<u8>),
+    Bytes(Vec<u8>),
+}
+
+impl Name {
+    pub(super) fn of(method: &str) -> Self {
+        Self::Text(method.into())
+    }
+
+    pub(super) fn shown(&self) -> Cow<'_, str> {
+        let (Self::Text(bytes) | Self::Bytes(bytes)) = self;
+        String::from_utf8_lossy(bytes)
+    }
+}
+
+impl FromSql for Name {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Ok(match value {
+            ValueRef::Null => Self::Text(Vec::new()),
+            ValueRef::Integer(number) => Self::of(&number.to_string()),
+            ValueRef::Real(number) => Self::of(&number.to_string()),
+            ValueRef::Text(bytes) => Self::Text(bytes.to_vec()),
+            ValueRef::Blob(bytes) => Self::Bytes(bytes.to_vec()),
+        })
+    }
+}
+
+impl ToSql for Name {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Text(bytes) => ValueRef::Text(bytes),
+            Self::Bytes(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
 }
 
 /// Text, whatever it was written as: a column that others declared may have made a number of

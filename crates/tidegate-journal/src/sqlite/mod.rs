@@ -12,7 +12,9 @@ mod sql;
 mod work;
 mod writer;
 
-use crate::backend::{Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Lease, Repeated, Settled};
+use crate::backend::{
+    Answer, Backend, Beat, Claim, Claimed, Deferral, Depth, Ended, Lease, Repeated, Settled,
+};
 use crate::builder::Settings;
 use crate::clock::to_time;
 use crate::wall::{TimeSource, WallClock};
@@ -27,7 +29,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
-use writer::{Desk, NotQueued, Writer};
+use writer::{Desk, NotQueued, Writer, patiently};
 
 pub(crate) struct Sqlite {
     writer: Writer,
@@ -68,15 +70,17 @@ fn open_both(
     time: Box<dyn TimeSource>,
 ) -> Result<(Desk, Reader), JournalError> {
     let clock = Arc::new(WallClock::new(time));
+    // Until it serves it waits as it does later, see `writer::patiently`.
     let conn = connect(path, settings)?;
-    migrate::migrate(&conn, settings, &Sql::new(settings), clock.now())?;
-    let view = View { conn: connect(path, settings)?, sql: Sql::new(settings), clock: clock.clone() };
+    let sql = Sql::new(settings);
+    patiently(settings.patience, || migrate::migrate(&conn, settings, &sql, clock.now()))?;
+    let looks = connect(path, settings)?;
+    looks.busy_timeout(settings.patience).map_err(|error| meaning(&error))?;
+    let view = View { conn: looks, sql: Sql::new(settings), clock: clock.clone() };
     let reader = Reader::start(view, settings.queue_max)
         .map_err(|error| JournalError::Open(format!("no thread can be started: {error}")))?;
-    // From here on it waits in its own way, see `Desk::begin`.
-    conn.busy_timeout(Duration::ZERO).map_err(|error| meaning(&error))?;
     let (batch_max, patience) = (settings.batch_max, settings.patience);
-    let desk = Desk { conn, sql: Sql::new(settings), clock, batch_max, patience };
+    let desk = Desk { conn, sql, clock, batch_max, patience };
     Ok((desk, reader))
 }
 
@@ -92,13 +96,15 @@ fn connect(path: &PathBuf, settings: &Settings) -> Result<Connection, JournalErr
         return Err(JournalError::Open(format!("there is no file {}", path.display())));
     }
     let conn = Connection::open_with_flags(path, flags).map_err(at)?;
-    conn.busy_timeout(settings.patience).map_err(at)?;
+    conn.busy_timeout(Duration::ZERO).map_err(at)?;
+    conn.set_prepared_statement_cache_capacity(64);
     // Before anything is changed: it may be somebody else's database.
-    if settings.must_exist && !migrate::is_journal(&conn, &settings.table).map_err(at)? {
+    let is_journal = || migrate::is_journal(&conn, &settings.table).map_err(at);
+    if settings.must_exist && !patiently(settings.patience, is_journal)? {
         return Err(settings.no_journal());
     }
-    conn.set_prepared_statement_cache_capacity(64);
-    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(at)?;
+    let to_wal = || conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(at);
+    let mode: String = patiently(settings.patience, to_wal)?;
     if mode != "wal" {
         let why = format!("{}: no WAL here ({mode} instead); use a file on a local disk", path.display());
         return Err(JournalError::Open(why));
@@ -127,6 +133,11 @@ impl Backend for Sqlite {
                 Err(fault) => Err(DeferError::NotRecorded(fault.error)),
             }
         })
+    }
+
+    /// The file's time may pass by an eighth faster than ours, see [`crate::wall`].
+    fn surely(&self, lease: Duration) -> Duration {
+        lease * 8 / 9
     }
 
     fn claim(&self, ask: Claim) -> Answer<'_, Vec<Claimed>> {
@@ -169,11 +180,11 @@ impl Backend for Sqlite {
         Box::pin(self.writer.run(move |tx| work::announce(tx, &methods)))
     }
 
-    fn expire(&self, batch: u32) -> Answer<'_, u64> {
+    fn expire(&self, batch: u32) -> Answer<'_, Ended> {
         Box::pin(self.writer.run(move |tx| work::expire(tx, batch)))
     }
 
-    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, u64> {
+    fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, Ended> {
         Box::pin(self.writer.run(move |tx| work::fail_orphans(tx, after, batch)))
     }
 

@@ -2,7 +2,7 @@
 //! a commit and no commit for a look.
 
 use super::fault::meaning;
-use super::foreign::{number, some_number, text};
+use super::foreign::{Name, number, some_number, text};
 use super::sql::Sql;
 use crate::backend::Depth;
 use crate::clock::{Micros, to_micros, to_time};
@@ -93,7 +93,7 @@ impl View {
         let now = self.now()?;
         let mut statement = self.conn.prepare_cached(&self.sql.depth)?;
         let counts = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
-        let counts: Vec<(String, i64)> = counts.collect::<rusqlite::Result<_>>()?;
+        let counts: Vec<(Name, i64)> = counts.collect::<rusqlite::Result<_>>()?;
         let mut overdue = self.conn.prepare_cached(&self.sql.overdue)?;
         let mut oldest = self.conn.prepare_cached(&self.sql.oldest)?;
         let ago = |time: Micros| Duration::from_micros(now.saturating_sub(time).max(0).unsigned_abs());
@@ -109,7 +109,7 @@ impl View {
                 pending: pending.max(0).unsigned_abs(),
                 overdue: first.filter(|due| *due <= now).map(ago),
                 oldest: oldest.map(ago),
-                method,
+                method: method.shown().into_owned(),
             });
         }
         Ok(all)

@@ -1,7 +1,7 @@
 //! Every statement, with the table's name in place. Times are microseconds since 1970.
 
 use super::foreign::{self, micros_of};
-use crate::backend::{EXPIRED, NAMELESS};
+use crate::backend::{ERROR_MAX, EXPIRED, EXPIRED_AGAIN, LAST_ERROR, NAMELESS};
 use crate::builder::Settings;
 
 /// Made once; the texts are the keys of SQLite's cache of prepared statements.
@@ -147,8 +147,10 @@ impl Sql {
             orphaned: format!("SELECT method_name FROM {t}_method WHERE missed_since <= ?1 AND missed_time = ?2"),
             // ?1 method, ?2 due by, ?3 at most, ?4 now, ?5 reason.
             fail_orphans: format!(
-                "UPDATE {t} SET status = 2, update_time = ?4, last_error = ?5, lease_owner = NULL,
-                                lease_until = NULL, lease_no = lease_no + 1
+                "UPDATE {t} SET status = 2, update_time = ?4, lease_owner = NULL,
+                                lease_until = NULL, lease_no = lease_no + 1,
+                                last_error = substr(?5 || CASE WHEN attempts > 0
+                                  THEN coalesce('{LAST_ERROR}' || last_error, '') ELSE '' END, 1, {ERROR_MAX})
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_due WHERE status = 0 AND is_delete = 0
                                    AND method_name = ?1 AND next_time <= ?2 LIMIT ?3)"
             ),
@@ -158,8 +160,10 @@ impl Sql {
                                    AND method_name IS NULL LIMIT ?2)"
             ),
             expire: format!(
-                "UPDATE {t} SET status = 3, update_time = ?1, last_error = '{EXPIRED}', lease_owner = NULL,
-                                lease_until = NULL, lease_no = lease_no + 1
+                "UPDATE {t} SET status = 3, update_time = ?1, lease_owner = NULL,
+                                lease_until = NULL, lease_no = lease_no + 1,
+                                last_error = CASE WHEN attempts > 0 AND last_error IS NOT NULL
+                                  THEN substr('{EXPIRED_AGAIN}' || last_error, 1, {ERROR_MAX}) ELSE '{EXPIRED}' END
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_deadline
                                  WHERE status = 0 AND is_delete = 0 AND deadline <= ?1
                                    AND (lease_until IS NULL OR lease_until <= ?1)

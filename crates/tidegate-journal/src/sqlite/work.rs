@@ -1,21 +1,22 @@
 //! What a record goes through, as steps within a transaction.
 
-use super::foreign::{number, some_number, text};
+use super::foreign::{Name, number, some_number, text};
 use super::writer::Tx;
-use crate::backend::{Beat, Claim, Claimed, Lease, Settled, orphan_reason};
+use crate::backend::{Beat, Claim, Claimed, Ended, Lease, Settled, orphan_reason};
 use crate::clock::{Micros, micros, to_micros, to_time};
 use crate::record::Status;
 use crate::{Bound, Call, Cancelled, Guid, Retried};
 use rusqlite::{OptionalExtension as _, Row, params};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The guid that the call has, and whether it was there before; or the bound that it meets.
 pub(super) fn defer(tx: &Tx<'_>, guid: &Guid, call: &Call) -> rusqlite::Result<Result<Option<Guid>, Bound>> {
     if let Some(key) = &call.key {
         let mut statement = tx.conn.prepare_cached(&tx.sql.by_key)?;
-        let there = statement.query_row(params![call.method, key], |row| row.get(0)).optional()?;
+        let there = statement.query_row(params![call.method, key], |row| text(row, 0)).optional()?;
         if let Some(there) = there {
-            return Ok(Ok(Some(Guid::stored(there))));
+            return Ok(Ok(Some(Guid::stored(there.unwrap_or_default()))));
         }
     }
     let mut counts = tx.counts.borrow_mut();
@@ -33,7 +34,7 @@ pub(super) fn defer(tx: &Tx<'_>, guid: &Guid, call: &Call) -> rusqlite::Result<R
         call.priority,
         call.max_attempts,
     ])?;
-    counts.add(tx, &call.method, 1)?;
+    counts.add(tx, &Name::of(&call.method), 1)?;
     Ok(Ok(None))
 }
 
@@ -98,13 +99,13 @@ pub(super) fn settle(tx: &Tx<'_>, outcomes: &[Settled]) -> rusqlite::Result<Vec<
     let mut entered = Vec::with_capacity(outcomes.len());
     for Settled { lease, end, is_counted } in outcomes {
         let (status, after, result, error) = end.columns();
-        let next = later(tx.now, after);
+        let next = tx.now.saturating_add(after);
         let given =
             params![lease.guid.as_str(), lease.number, status, tx.now, next, result, error, is_counted];
-        let method: Option<Option<String>> = statement.query_row(given, |row| row.get(0)).optional()?;
+        let method: Option<Option<Name>> = statement.query_row(given, |row| row.get(0)).optional()?;
         let Some(method) = method else { continue };
         if status != 0 {
-            ended(tx, method.as_deref())?;
+            ended(tx, method.as_ref())?;
         }
         entered.push(lease.guid.clone());
     }
@@ -118,9 +119,9 @@ pub(super) fn cancel(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<(Cancelled, O
         return Ok((Cancelled::AlreadyEnded(status), None));
     }
     let mut statement = tx.conn.prepare_cached(&tx.sql.cancel)?;
-    let (method, number): (Option<String>, i64) =
+    let (method, number): (Option<Name>, i64) =
         statement.query_row(params![guid.as_str(), tx.now], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    ended(tx, method.as_deref())?;
+    ended(tx, method.as_ref())?;
     let cancelled = if status == Status::Running { Cancelled::Running } else { Cancelled::Pending };
     Ok((cancelled, Some(number)))
 }
@@ -129,7 +130,7 @@ pub(super) fn retry(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Retried> {
     let Some(status) = standing(tx, guid)? else { return Ok(Retried::Unknown) };
     let mut statement = tx.conn.prepare_cached(&tx.sql.retry)?;
     let given = params![guid.as_str(), tx.now];
-    let method: Option<Option<String>> = statement.query_row(given, |row| row.get(0)).optional()?;
+    let method: Option<Option<Name>> = statement.query_row(given, |row| row.get(0)).optional()?;
     let Some(method) = method else { return Ok(Retried::refused(status)) };
     if let Some(method) = method {
         tx.counts.borrow_mut().add(tx, &method, 1)?;
@@ -142,30 +143,35 @@ pub(super) fn announce(tx: &Tx<'_>, methods: &[String]) -> rusqlite::Result<()> 
     methods.iter().try_for_each(|method| statement.execute(params![method, tx.now]).map(|_| ()))
 }
 
-pub(super) fn expire(tx: &Tx<'_>, batch: u32) -> rusqlite::Result<u64> {
+pub(super) fn expire(tx: &Tx<'_>, batch: u32) -> rusqlite::Result<Ended> {
     let mut statement = tx.conn.prepare_cached(&tx.sql.expire)?;
     let methods = statement.query_map(params![tx.now, batch], |row| row.get(0))?;
-    let methods: Vec<Option<String>> = methods.collect::<rusqlite::Result<_>>()?;
-    methods.iter().try_for_each(|method| ended(tx, method.as_deref()))?;
-    Ok(methods.len() as u64)
+    let methods: Vec<Option<Name>> = methods.collect::<rusqlite::Result<_>>()?;
+    methods.iter().try_for_each(|method| ended(tx, method.as_ref()))?;
+    let mut counts: BTreeMap<Option<String>, u64> = BTreeMap::new();
+    for method in methods {
+        *counts.entry(method.map(|name| name.shown().into_owned())).or_default() += 1;
+    }
+    Ok(Ended(counts.into_iter().collect()))
 }
 
-pub(super) fn fail_orphans(tx: &Tx<'_>, after: Duration, batch: u32) -> rusqlite::Result<u64> {
-    let mut failed = tx.conn.prepare_cached(&tx.sql.fail_nameless)?.execute(params![tx.now, batch])?;
+pub(super) fn fail_orphans(tx: &Tx<'_>, after: Duration, batch: u32) -> rusqlite::Result<Ended> {
+    let nameless = tx.conn.prepare_cached(&tx.sql.fail_nameless)?.execute(params![tx.now, batch])?;
+    let mut failed = vec![(None, nameless as u64)];
     // The counts say which methods are waited for.
     tx.counts.borrow_mut().write(tx)?;
     let since = tx.now.saturating_sub(micros(after));
     tx.conn.prepare_cached(&tx.sql.missed)?.execute(params![tx.now, since])?;
     let mut orphaned = tx.conn.prepare_cached(&tx.sql.orphaned)?;
     let methods = orphaned.query_map(params![since, tx.now], |row| row.get(0))?;
-    let methods: Vec<String> = methods.collect::<rusqlite::Result<_>>()?;
+    let methods: Vec<Name> = methods.collect::<rusqlite::Result<_>>()?;
     for method in methods {
         let given = params![method, since, batch, tx.now, orphan_reason(after)];
         let count = tx.conn.prepare_cached(&tx.sql.fail_orphans)?.execute(given)?;
         tx.counts.borrow_mut().add(tx, &method, -(count as i64))?;
-        failed += count;
+        failed.push((Some(method.shown().into_owned()), count as u64));
     }
-    Ok(failed as u64)
+    Ok(Ended(failed))
 }
 
 pub(super) fn purge(tx: &Tx<'_>, keep: Duration, batch: u32) -> rusqlite::Result<u64> {
@@ -187,7 +193,7 @@ fn standing(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Option<Status>> {
     statement.query_row([guid.as_str()], status).optional()
 }
 
-fn ended(tx: &Tx<'_>, method: Option<&str>) -> rusqlite::Result<()> {
+fn ended(tx: &Tx<'_>, method: Option<&Name>) -> rusqlite::Result<()> {
     method.map_or(Ok(()), |method| tx.counts.borrow_mut().add(tx, method, -1))
 }
 

@@ -4,12 +4,12 @@
 //! a crowd of callers pays for one `fsync` together, and a single caller waits for nobody.
 
 use super::counts::Counts;
-use super::fault::{Fault, fault_of};
+use super::fault::{Fault, fault_of, meaning};
 use super::sql::Sql;
 use crate::JournalError;
 use crate::clock::{Micros, instant};
 use crate::wall::WallClock;
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,6 +111,26 @@ pub(super) struct Desk {
 /// How often to look whether the file's lock is free. A look takes microseconds.
 const LOOK: Duration = Duration::from_micros(500);
 
+/// Waits for the file's lock, which another process may hold, for as long as the patience lasts.
+///
+/// SQLite's own waiting looks ever more seldom, at last ten times a second. A process that
+/// writes all the time leaves the lock for moments only, and whoever looks so seldom meets
+/// none of them for seconds: a purge beside a crowd of callers would hardly get on. And it does
+/// not wait at all where the mode of a new file is changed, as several do who open it at once.
+#[expect(clippy::disallowed_methods, reason = "nobody is told when the lock is free; the thread is ours")]
+pub(super) fn patiently<T>(
+    patience: Duration,
+    mut work: impl FnMut() -> Result<T, JournalError>,
+) -> Result<T, JournalError> {
+    let begun = instant();
+    loop {
+        match work() {
+            Err(JournalError::Locked(_)) if begun.elapsed() < patience => std::thread::sleep(LOOK),
+            outcome => return outcome,
+        }
+    }
+}
+
 impl Desk {
     /// Until nobody can ask any more.
     pub(super) fn serve(self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
@@ -132,7 +152,7 @@ impl Desk {
     }
 
     fn transact(&self, jobs: &mut [Box<dyn Job>]) -> Result<(), Fault> {
-        self.begin().map_err(|error| fault_of(&error, false))?;
+        self.begin().map_err(|error| Fault { error, is_unknown: false })?;
         let outcome = self.work(jobs).map_err(|error| fault_of(&error, false)).and_then(|()| {
             // A failed write of the log may still have reached the disk.
             self.conn.execute_batch("COMMIT").map_err(|error| fault_of(&error, true))
@@ -144,26 +164,9 @@ impl Desk {
         outcome
     }
 
-    /// Waits for the file's lock, which another process may hold, for as long as the patience
-    /// lasts.
-    ///
-    /// SQLite's own waiting looks ever more seldom, at last ten times a second. A process that
-    /// writes all the time leaves the lock for moments only, and whoever looks so seldom meets
-    /// none of them for seconds: a purge beside a crowd of callers would hardly get on.
-    #[expect(clippy::disallowed_methods, reason = "nobody is told when the lock is free; the thread is ours")]
-    fn begin(&self) -> rusqlite::Result<()> {
-        let begun = instant();
-        loop {
-            match self.conn.execute_batch("BEGIN IMMEDIATE") {
-                Err(error)
-                    if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                        && begun.elapsed() < self.patience =>
-                {
-                    std::thread::sleep(LOOK);
-                }
-                outcome => return outcome,
-            }
-        }
+    fn begin(&self) -> Result<(), JournalError> {
+        let begin = || self.conn.execute_batch("BEGIN IMMEDIATE").map_err(|error| meaning(&error));
+        patiently(self.patience, begin)
     }
 
     fn work(&self, jobs: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {

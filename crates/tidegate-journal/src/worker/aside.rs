@@ -4,9 +4,8 @@
 //! They stay in hand, in order, and are asked again when their time has come. Where they fill
 //! the hand, the last of them go back into the database, a few at a time, and others are claimed.
 
-use super::lane::Turn;
+use super::turn::Turn;
 use crate::clock::instant;
-use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 pub(super) struct Aside {
@@ -49,7 +48,7 @@ impl Aside {
 
     pub(super) fn add(&mut self, turn: Turn, wait: Duration) {
         let again_at = instant() + wait.min(LONGEST);
-        let at = self.all.partition_point(|other| rank(&other.turn) <= rank(&turn));
+        let at = self.all.partition_point(|other| other.turn.rank() <= turn.rank());
         self.all.insert(at, Waiting { turn, again_at });
         self.refusals += 1;
     }
@@ -59,8 +58,7 @@ impl Aside {
     /// would ever be asked.
     pub(super) fn take_due(&mut self) -> Option<Turn> {
         let now = instant();
-        let is_due = |one: &Waiting| one.looked_at() <= now || one.turn.stop.is_lost();
-        let mut due = (0..self.all.len()).filter(|at| is_due(&self.all[*at]));
+        let mut due = (0..self.all.len()).filter(|at| self.all[*at].is_due(now));
         let at = if self.refusals == 0 { due.next() } else { due.min_by_key(|at| self.all[*at].looked_at()) };
         at.map(|at| self.all.remove(at).turn)
     }
@@ -113,18 +111,32 @@ impl Aside {
         self.refusals = 0;
     }
 
-    pub(super) fn into_turns(self) -> impl Iterator<Item = Turn> {
-        self.all.into_iter().map(|one| one.turn)
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// One of them has to be looked at now.
+    pub(super) fn is_due(&self) -> bool {
+        let now = instant();
+        self.all.iter().any(|one| one.is_due(now))
+    }
+
+    /// Those whose time is over, or who were lost.
+    pub(super) fn take_over(&mut self, now: Instant) -> Vec<Turn> {
+        self.all.extract_if(.., |one| one.turn.is_over(now)).map(|one| one.turn).collect()
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<Turn> {
+        self.all.drain(..).map(|one| one.turn).collect()
     }
 }
 
 impl Waiting {
+    fn is_due(&self, now: Instant) -> bool {
+        self.looked_at() <= now || self.turn.stop.is_lost()
+    }
+
     fn looked_at(&self) -> Instant {
         self.turn.start_by.map_or(self.again_at, |start_by| start_by.min(self.again_at))
     }
-}
-
-/// As the driver deals them: the highest priority first, then the oldest.
-fn rank(turn: &Turn) -> impl Ord {
-    (Reverse(turn.claimed.priority), turn.claimed.create_time)
 }

@@ -3,7 +3,7 @@
 use super::drive::Until;
 use super::held::Held;
 use super::{Method, Plan};
-use crate::backend::{Claimed, End, Lease, Settled};
+use crate::backend::{Claimed, ERROR_MAX, End, Lease, Settled};
 use crate::clock::instant;
 use crate::stats::{Pass, WorkerStats};
 use crate::{Guid, Journal, JournalError};
@@ -16,6 +16,7 @@ pub(super) struct Crew {
     pub(super) journal: Journal,
     pub(super) plan: Plan,
     pub(super) until: Until,
+    pub(super) begun: Instant,
     pub(super) methods: Vec<Arc<Method>>,
     pub(super) held: Held,
     /// The places that any method may take, beside the one that each has of its own.
@@ -51,6 +52,7 @@ impl Crew {
             suspects: Arc::new(Semaphore::new(1)),
             plan: plan.clone(),
             until,
+            begun: instant(),
             methods,
             held: Held::default(),
             closing,
@@ -166,7 +168,7 @@ async fn until_settled(crew: &Crew, settled: Vec<Settled>) -> HashSet<Guid> {
 
 /// Text that any database takes: no NUL, and not endless.
 pub(super) fn clean(text: &str) -> String {
-    text.chars().filter(|c| *c != '\0').take(2_000).collect()
+    text.chars().filter(|c| *c != '\0').take(ERROR_MAX).collect()
 }
 
 /// What a worker did.
@@ -187,9 +189,20 @@ impl Tally {
         self.add(Some(method), Pass { picked: 1, ..Pass::default() });
     }
 
-    /// What was expired, failed or purged without being picked.
-    pub(super) fn tidied(&self, pass: Pass) {
-        self.add(None, pass);
+    /// What was expired, failed or purged without being picked; of no method where it has none.
+    pub(super) fn tidied(&self, method: Option<&str>, pass: Pass) {
+        self.add(method.map(Arc::from).as_ref(), pass);
+    }
+
+    /// What another has counted.
+    pub(super) fn add_all(&self, other: &Self) {
+        let other = other.lock();
+        let mut figures = self.lock();
+        figures.total += other.total;
+        figures.lost += other.lost;
+        for (method, pass) in &other.methods {
+            *figures.methods.entry(method.clone()).or_default() += *pass;
+        }
     }
 
     pub(super) fn total(&self) -> Pass {
@@ -209,7 +222,7 @@ impl Tally {
             End::Failed { .. } => pass.failed = 1,
             End::Expired { .. } => pass.expired = 1,
             End::Again { .. } => pass.retried = 1,
-            End::PutOff { .. } | End::Returned => {}
+            End::PutOff { .. } | End::Returned { .. } => {}
         }
         self.add(Some(method), pass);
     }

@@ -1,8 +1,9 @@
 //! Claims records and deals them to the lanes; keeps leases alive; closes in order.
 
 use super::crew::{Crew, Outcome, Tally, enter};
+use super::dealt::Dealt;
 use super::held::Why;
-use super::lane::{Turn, lane};
+use super::turn::Turn;
 use super::{Method, Plan, tidy};
 use crate::backend::{Beat, Claim, Claimed};
 use crate::clock::instant;
@@ -22,22 +23,13 @@ pub(super) enum Until {
     Done { as_of: SystemTime },
 }
 
-/// The tasks of a worker at work.
+/// The tasks of a worker at work. Dropped before it was closed, it takes all of them along.
 pub(super) struct Engine {
     pub(super) crew: Arc<Crew>,
-    lanes: Vec<Lane>,
-    entering: JoinHandle<()>,
-    others: Vec<JoinHandle<()>>,
-}
-
-/// The driver's side of a lane.
-struct Lane {
-    method: Arc<Method>,
-    turns: mpsc::UnboundedSender<Turn>,
-    /// How many records of this method may be in hand.
-    most: u32,
-    /// Nothing more was due; not asked again before.
-    dry_until: Option<Instant>,
+    lanes: Vec<Dealt>,
+    /// Something was deferred in this process.
+    due: watch::Receiver<u64>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -51,22 +43,14 @@ impl Engine {
     ) -> Self {
         let (crew, outcomes): (_, mpsc::UnboundedReceiver<Outcome>) =
             Crew::new(journal, plan, until, methods, tally, closing);
-        let share = plan.buffer / u32::try_from(crew.methods.len()).unwrap_or(u32::MAX).max(1);
-        let lanes = crew.methods.iter().map(|method| {
-            // Bounded by what is claimed.
-            let (turns, queue) = mpsc::unbounded_channel();
-            let most = share.max(1);
-            tokio::spawn(lane(crew.clone(), method.clone(), queue, most));
-            Lane { method: method.clone(), turns, most, dry_until: None }
-        });
-        let lanes = lanes.collect();
-        let entering = tokio::spawn(enter(crew.clone(), outcomes));
-        let others = vec![
+        let lanes = crew.methods.iter().map(|method| Dealt::start(&crew, method)).collect();
+        let tasks = vec![
+            tokio::spawn(enter(crew.clone(), outcomes)),
             tokio::spawn(keep_leases(crew.clone())),
             tokio::spawn(watch_leases(crew.clone())),
             tokio::spawn(hear_cancelled(crew.clone())),
         ];
-        Self { crew, lanes, entering, others }
+        Self { due: journal.shared.due.subscribe(), crew, lanes, tasks }
     }
 
     /// Claims and deals for as long as asked.
@@ -77,7 +61,7 @@ impl Engine {
             let wants = self.wants();
             if wants.is_empty() {
                 if let Until::Done { .. } = until
-                    && self.lanes.iter().all(|lane| lane.dry_until.is_some())
+                    && self.lanes.iter().all(|lane| lane.dry_until.is_some() && !lane.line.is_stuck())
                     && self.crew.held.count() == 0
                 {
                     return Ok(());
@@ -89,7 +73,8 @@ impl Engine {
             match self.claim(&wants, until).await {
                 Ok(claimed) => {
                     wait = Duration::from_millis(100);
-                    self.deal(claimed, &wants, begun + self.crew.plan.lease);
+                    let surely = self.crew.journal.backend().surely(self.crew.plan.lease);
+                    self.deal(claimed, &wants, begun + surely);
                 }
                 Err(error) => {
                     if let Until::Done { .. } = until {
@@ -105,18 +90,16 @@ impl Engine {
     }
 
     /// Gives back what has not started, lets run what runs for the grace time, enters all.
-    pub(super) async fn close(self) {
-        let Self { crew, lanes, entering, others } = self;
-        drop(lanes);
-        if !held_empty(&crew, crew.plan.grace).await {
+    pub(super) async fn close(mut self) {
+        // Each lane gives back what it holds. What it sent is entered before the end, or cannot be.
+        self.lanes.iter_mut().for_each(Dealt::close);
+        let crew = &self.crew;
+        if !held_empty(crew, crew.plan.grace).await {
             crew.held.stop_all(Why::Closing);
-            if !held_empty(&crew, Duration::from_secs(5).max(crew.plan.grace)).await {
+            if !held_empty(crew, Duration::from_secs(5).max(crew.plan.grace)).await {
                 tracing::warn!("{} replays did not stop; their leases lapse", crew.held.count());
             }
         }
-        others.iter().for_each(JoinHandle::abort);
-        // Whatever was sent is entered by now, or cannot be.
-        entering.abort();
     }
 
     async fn claim(&self, wants: &[(String, u32)], until: Until) -> Result<Vec<Claimed>, JournalError> {
@@ -129,44 +112,39 @@ impl Engine {
         self.crew.journal.backend().claim(ask).await
     }
 
-    /// How many of which method to ask for: not for every single place that comes free, but
-    /// for a quarter of a lane at a time.
-    fn wants(&self) -> Vec<(String, u32)> {
-        let held = self.crew.held.counts();
-        let now = instant();
+    /// How many of which method to ask for.
+    fn wants(&mut self) -> Vec<(String, u32)> {
+        let (held, now) = (self.crew.held.counts(), instant());
         let mut wants = Vec::new();
-        for lane in &self.lanes {
-            let free = lane.most.saturating_sub(held.get(&lane.method.name).copied().unwrap_or(0));
-            let is_dry = lane.dry_until.is_some_and(|until| until > now);
-            if !is_dry && free >= lane.most.div_ceil(4) {
-                wants.push((lane.method.name.to_string(), free));
-            }
+        for lane in &mut self.lanes {
+            let held = held.get(&lane.line.method).copied().unwrap_or(0);
+            wants.extend(lane.want(held, now).map(|want| (lane.line.method.to_string(), want)));
         }
         wants
     }
 
     fn deal(&mut self, mut claimed: Vec<Claimed>, wants: &[(String, u32)], ours_until: Instant) {
         let crew = &self.crew;
+        // A lane begins with the first that it gets.
         claimed.sort_by(|a, b| b.priority.cmp(&a.priority).then(a.create_time.cmp(&b.create_time)));
         let mut got: HashMap<&str, u32> = HashMap::new();
         for one in &claimed {
             *got.entry(one.method.as_str()).or_default() += 1;
         }
-        let dry_until = instant() + crew.plan.poll;
+        let now = instant();
         for lane in &mut self.lanes {
-            if let Some((name, want)) = wants.iter().find(|(name, _)| **name == *lane.method.name) {
+            if let Some((name, want)) = wants.iter().find(|(name, _)| **name == *lane.line.method) {
                 let is_dry = got.get(name.as_str()).copied().unwrap_or(0) < *want;
-                lane.dry_until = is_dry.then_some(dry_until);
+                lane.claimed(now, now + crew.plan.poll, is_dry);
             }
         }
         for one in claimed {
-            let Some(lane) = self.lanes.iter().find(|lane| *one.method == *lane.method.name) else {
+            let Some(lane) = self.lanes.iter().find(|lane| *one.method == *lane.line.method) else {
                 continue;
             };
-            crew.tally.picked(&lane.method.name);
-            let stop = crew.held.add(&one.lease, &lane.method.name, ours_until);
-            // The lane ends only after the driver.
-            let _ = lane.turns.send(Turn::new(one, stop));
+            crew.tally.picked(&lane.line.method);
+            let stop = crew.held.add(&one.lease, &lane.line, ours_until);
+            lane.deal(Turn::new(one, stop));
         }
     }
 
@@ -180,16 +158,27 @@ impl Engine {
             tokio::select! { () = crew.held.room.notified() => {}, () = crew.closed() => {} }
             return;
         }
-        let soonest = self.lanes.iter().filter_map(|lane| lane.dry_until).min();
-        let wake = soonest.unwrap_or_else(|| instant() + crew.plan.poll);
+        let (held, now) = (crew.held.counts(), instant());
+        let held = |lane: &Dealt| held.get(&lane.line.method).copied().unwrap_or(0);
+        let soonest = self.lanes.iter().filter_map(|lane| lane.next_claim(held(lane))).min();
+        let wake = soonest.unwrap_or(now + crew.plan.poll);
         tokio::select! {
             () = crew.closed() => {}
-            () = crew.journal.shared.due.notified() => {
-                self.lanes.iter_mut().for_each(|lane| lane.dry_until = None);
-            }
+            // The journal lives for as long as the crew, so it changes, or nothing comes.
+            _ = self.due.changed() => self.lanes.iter_mut().for_each(|lane| lane.dry_until = None),
             () = crew.held.room.notified() => {}
             () = tokio::time::sleep_until(wake.into()) => {}
         }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // After a close nothing is left of this. Otherwise what runs stops, and its leases lapse:
+        // nobody would ever enter what came of it.
+        self.lanes.iter().for_each(Dealt::abort);
+        self.crew.held.stop_all(Why::Lost);
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -219,7 +208,7 @@ async fn keep_leases(crew: Arc<Crew>) {
                     let guids: HashSet<Guid> = guids.into_iter().collect();
                     leases.iter().filter(move |lease| guids.contains(&lease.guid))
                 };
-                crew.held.prolong(among(prolonged), begun + length);
+                crew.held.prolong(among(prolonged), begun + crew.journal.backend().surely(length));
                 among(lost).for_each(|lease| crew.held.lose(&lease.guid, lease.number + 1));
             }
             Err(error) => tracing::warn!("leases cannot be prolonged: {error}"),

@@ -134,7 +134,11 @@ fn finished<T: Serialize>(value: &T) -> Finished {
 
 /// A panic may be a passing thing, so it counts as an attempt like any other error.
 fn panicked(panic: &(dyn Any + Send)) -> JobError {
+    JobError::Retry(format!("the handler panicked: {}", said(panic)))
+}
+
+/// What a panic said.
+pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    JobError::Retry(format!("the handler panicked: {}", text.unwrap_or("no message")))
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

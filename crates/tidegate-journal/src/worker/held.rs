@@ -1,5 +1,6 @@
 //! The records in a worker's hands: their leases, and a word to stop each of them.
 
+use super::line::Line;
 use crate::Guid;
 use crate::backend::Lease;
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ pub(super) struct Held {
 
 struct Entry {
     lease: Lease,
-    method: Arc<str>,
+    line: Arc<Line>,
     stop: Arc<Stop>,
     /// Ours until then, by this process's clock, whatever becomes of the database.
     until: Instant,
@@ -58,13 +59,21 @@ impl Stop {
     }
 }
 
+impl Entry {
+    /// To whoever works on it, and to its line, where it may still wait.
+    fn say(&self, why: Why) {
+        self.stop.say(why);
+        self.line.look.notify_one();
+    }
+}
+
 impl Held {
-    pub(super) fn add(&self, lease: &Lease, method: &Arc<str>, until: Instant) -> Arc<Stop> {
+    pub(super) fn add(&self, lease: &Lease, line: &Arc<Line>, until: Instant) -> Arc<Stop> {
         let stop = Arc::<Stop>::default();
-        let entry = Entry { lease: lease.clone(), method: method.clone(), stop: stop.clone(), until };
+        let entry = Entry { lease: lease.clone(), line: line.clone(), stop: stop.clone(), until };
         // It is ours again after its lease had lapsed: what still runs under the old one has lost it.
         if let Some(old) = self.lock().insert(lease.guid.clone(), entry) {
-            old.stop.say(Why::Lost);
+            old.say(Why::Lost);
         }
         stop
     }
@@ -93,7 +102,7 @@ impl Held {
     /// lease ends.
     pub(super) fn lapse(&self, now: Instant) -> Option<Instant> {
         let held = self.lock();
-        held.values().filter(|entry| entry.until <= now).for_each(|entry| entry.stop.say(Why::Lost));
+        held.values().filter(|entry| entry.until <= now).for_each(|entry| entry.say(Why::Lost));
         held.values().map(|entry| entry.until).filter(|until| *until > now).min()
     }
 
@@ -101,12 +110,12 @@ impl Held {
     /// somebody else has it. It may be ours again since then, under a later one.
     pub(super) fn lose(&self, guid: &Guid, before: i64) {
         if let Some(entry) = self.lock().get(guid).filter(|entry| entry.lease.number < before) {
-            entry.stop.say(Why::Lost);
+            entry.say(Why::Lost);
         }
     }
 
     pub(super) fn stop_all(&self, why: Why) {
-        self.lock().values().for_each(|entry| entry.stop.say(why));
+        self.lock().values().for_each(|entry| entry.say(why));
     }
 
     pub(super) fn leases(&self) -> Vec<Lease> {
@@ -120,7 +129,7 @@ impl Held {
     pub(super) fn counts(&self) -> HashMap<Arc<str>, u32> {
         let mut counts = HashMap::new();
         for entry in self.lock().values() {
-            *counts.entry(entry.method.clone()).or_default() += 1;
+            *counts.entry(entry.line.method.clone()).or_default() += 1;
         }
         counts
     }
@@ -140,8 +149,9 @@ mod tests {
         let held = Held::default();
         let lease = |number| Lease { guid: Guid::stored("17".to_owned()), number };
         let [first, again] = [lease(1), lease(4)];
-        let old = held.add(&first, &"ship".into(), instant());
-        let new = held.add(&again, &"ship".into(), instant());
+        let line = Line::of(&"ship".into());
+        let old = held.add(&first, &line, instant());
+        let new = held.add(&again, &line, instant());
         assert!(old.is_lost(), "it is ours again");
         // The cancellation that ended the first lease is heard only now, as number 2.
         held.lose(&first.guid, 2);

@@ -4,13 +4,15 @@
 //! nobody else up. Within it, a record that the gate puts off steps aside.
 
 use super::Method;
-use super::aside::Aside;
 use super::crew::{Crew, clean};
 use super::gate::{Go, Start};
+use super::hand::{From, Hand};
 use super::handler::{Finished, JobError, Replay};
-use super::held::{Stop, Why};
+use super::held::Why;
+use super::line::Line;
 use super::places::Places;
-use crate::backend::{Claimed, EXPIRED, End};
+use super::turn::Turn;
+use crate::backend::{Claimed, End};
 use crate::clock::instant;
 use futures_util::FutureExt as _;
 use std::any::Any;
@@ -19,86 +21,172 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-/// A claimed record in its line.
-pub(super) struct Turn {
-    pub(super) claimed: Claimed,
-    pub(super) stop: Arc<Stop>,
-    /// By when it has to start, on this process's clock.
-    pub(super) start_by: Option<Instant>,
-}
-
-impl Turn {
-    pub(super) fn new(claimed: Claimed, stop: Arc<Stop>) -> Self {
-        let start_by = claimed.left.and_then(|left| instant().checked_add(left));
-        Self { claimed, stop, start_by }
-    }
-
-    /// Its last worker died, with it or because of it. Attempts are counted when they end, which
-    /// is for nothing while nobody dies; a record that kills its workers would be tried for ever,
-    /// so a suspect's attempts are counted before they begin.
-    fn is_suspect(&self) -> bool {
-        self.claimed.lapses > 0
-    }
-
-    /// It was begun, and two workers died. Of these one runs at a time: if it is the one that
-    /// kills, no other loses an attempt by it. It waits for nobody else, and nobody for it; who
-    /// runs beside it when it kills was not counted yet, and is next time.
-    fn is_strong_suspect(&self) -> bool {
-        self.claimed.lapses > 1 && self.claimed.attempts > 0
-    }
-}
-
 /// A pass waits no longer for a record that its gate puts off; the next one asks again.
 const PASS_WAIT: Duration = Duration::from_secs(60);
 
 /// How long a suspect steps aside while another runs.
 const NEXT_SUSPECT: Duration = Duration::from_millis(50);
 
-/// Until the driver lets go of the other end. `most` records of the method are in hand at most.
-pub(super) async fn lane(
+/// One method's line, until the driver lets go of the other end.
+pub(super) struct Lane {
     crew: Arc<Crew>,
     method: Arc<Method>,
-    mut turns: mpsc::UnboundedReceiver<Turn>,
-    most: u32,
-) {
-    let places = Places::beside(&crew.shared);
-    let mut aside = Aside::of(most);
-    loop {
-        // One of those aside and one of the others by turns: neither waits for all of the other.
-        if let Some(turn) = aside.take_due() {
-            match admit(&crew, &method, &places, turn).await {
-                Admitted::Later(turn, wait) => aside.add(turn, wait),
-                Admitted::Started => aside.started(),
-                Admitted::Ended => {}
+    line: Arc<Line>,
+    turns: mpsc::UnboundedReceiver<Turn>,
+    places: Places,
+    hand: Hand,
+    is_open: bool,
+}
+
+impl Lane {
+    /// `most` records of the method are in hand at most.
+    pub(super) fn new(
+        crew: &Arc<Crew>,
+        method: &Arc<Method>,
+        line: &Arc<Line>,
+        turns: mpsc::UnboundedReceiver<Turn>,
+        most: u32,
+    ) -> Self {
+        Self {
+            crew: crew.clone(),
+            method: method.clone(),
+            line: line.clone(),
+            turns,
+            places: Places::beside(&crew.shared),
+            hand: Hand::of(most),
+            is_open: true,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        while self.is_due().await {
+            // The place first, and only then whose turn it is: one of a higher priority may have
+            // come while the others waited.
+            let Some(place) = self.meanwhile(place(self.crew.clone(), self.places.clone())).await else {
+                break;
+            };
+            self.receive();
+            let Some((turn, from)) = self.hand.take_next() else { continue };
+            let line = self.line.clone();
+            let admitted = self.meanwhile(admit(self.crew.clone(), self.method.clone(), line, place, turn));
+            match (admitted.await, from) {
+                (Admitted::Later(turn, wait), _) => self.hand.aside.add(turn, wait),
+                (Admitted::Started, From::Aside) => self.hand.aside.started(),
+                (Admitted::Started, From::Ready) => self.hand.aside.found(),
+                (Admitted::Ended, _) => {}
+            }
+            self.make_room();
+            self.line.set_aside(self.hand.aside.len());
+        }
+        self.give_back();
+    }
+
+    /// Waits until somebody could be asked; false when the driver has let go.
+    async fn is_due(&mut self) -> bool {
+        self.hand.aside.rest().await;
+        loop {
+            self.receive();
+            if self.hand.next_look() <= instant() {
+                self.end_those_over();
+            }
+            if !self.is_open || self.hand.is_due() {
+                return self.is_open;
+            }
+            tokio::select! {
+                biased;
+                turn = self.turns.recv() => match turn {
+                    Some(turn) => self.hand.add(turn),
+                    None => return false,
+                },
+                () = self.line.look.notified() => self.end_those_over(),
+                () = self.hand.aside.due() => {}
             }
         }
-        aside.rest().await;
-        tokio::select! {
-            biased;
-            turn = turns.recv() => match turn {
-                None => break,
-                Some(turn) => match admit(&crew, &method, &places, turn).await {
-                    Admitted::Later(turn, wait) => aside.add(turn, wait),
-                    Admitted::Started => aside.found(),
-                    Admitted::Ended => {}
-                },
-            },
-            () = aside.due() => {}
-        }
-        make_room(&crew, &method, &mut aside);
     }
-    for turn in aside.into_turns() {
-        crew.settle(&method.name, turn.claimed.lease, End::Returned, false);
+
+    /// All that has come.
+    fn receive(&mut self) {
+        while self.is_open {
+            match self.turns.try_recv() {
+                Ok(turn) => self.hand.add(turn),
+                Err(mpsc::error::TryRecvError::Empty) => return,
+                Err(mpsc::error::TryRecvError::Disconnected) => self.is_open = false,
+            }
+        }
+    }
+
+    /// Waits for a place or at the gate, and looks after the others meanwhile. Those that could
+    /// not start for the length of a lease go back: handlers that hang here, or a gate that is
+    /// shut here, must not keep them from other workers.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        let mut stuck_at: Option<Instant> = None;
+        loop {
+            let next_look = self.hand.next_look();
+            tokio::select! {
+                biased;
+                done = &mut work => {
+                    if self.line.go_on() {
+                        self.crew.held.room.notify_one();
+                    }
+                    return done;
+                }
+                turn = self.turns.recv(), if self.is_open => match turn {
+                    Some(turn) => self.hand.add(turn),
+                    None => self.is_open = false,
+                },
+                () = self.line.look.notified() => self.end_those_over(),
+                () = async {
+                    let stuck_at = *stuck_at.get_or_insert_with(|| instant() + self.crew.plan.lease);
+                    tokio::time::sleep_until(next_look.min(stuck_at).into()).await;
+                } => {
+                    self.end_those_over();
+                    if stuck_at.is_some_and(|at| at <= instant()) {
+                        self.line.stick();
+                        self.give_back();
+                        stuck_at = None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_those_over(&mut self) {
+        for turn in self.hand.take_over() {
+            if turn.stop.is_lost() {
+                self.crew.lost(&turn.claimed.lease);
+            } else {
+                let end = turn.expired();
+                self.crew.settle(&self.method.name, turn.claimed.lease, end, false);
+            }
+        }
+    }
+
+    fn give_back(&mut self) {
+        for turn in self.hand.take_all() {
+            let end = turn.returned(&self.crew);
+            self.crew.settle(&self.method.name, turn.claimed.lease, end, false);
+        }
+        self.line.set_aside(0);
+    }
+
+    /// A pass has to run all that was due when it began, so it gives nothing back for this.
+    fn make_room(&mut self) {
+        if self.crew.is_pass() {
+            return;
+        }
+        for (turn, after) in self.hand.aside.surplus() {
+            self.crew.settle(&self.method.name, turn.claimed.lease, End::PutOff { after }, false);
+        }
     }
 }
 
-/// A pass has to run all that was due when it began, so it gives nothing back for this.
-fn make_room(crew: &Crew, method: &Method, aside: &mut Aside) {
-    if crew.is_pass() {
-        return;
-    }
-    for (turn, after) in aside.surplus() {
-        crew.settle(&method.name, turn.claimed.lease, End::PutOff { after }, false);
+/// A place, unless the worker closes before there is one.
+async fn place(crew: Arc<Crew>, places: Places) -> Option<OwnedSemaphorePermit> {
+    tokio::select! {
+        biased;
+        place = places.take() => Some(place),
+        () = crew.closed() => None,
     }
 }
 
@@ -127,11 +215,18 @@ enum Admitted {
     Later(Turn, Duration),
 }
 
-async fn admit(crew: &Arc<Crew>, method: &Arc<Method>, places: &Places, turn: Turn) -> Admitted {
+async fn admit(
+    crew: Arc<Crew>,
+    method: Arc<Method>,
+    line: Arc<Line>,
+    place: OwnedSemaphorePermit,
+    turn: Turn,
+) -> Admitted {
     let replay = Replay::new(&turn.claimed);
-    match pass(crew, method, places, &turn, &replay).await {
+    match pass(&crew, &method, place, &turn, &replay).await {
         Ok(admission) => {
-            tokio::spawn(run(crew.clone(), method.clone(), turn, replay, admission));
+            line.start();
+            tokio::spawn(run(crew, method, turn, replay, admission));
             return Admitted::Started;
         }
         Err(Not::Yet(wait)) => return Admitted::Later(turn, wait),
@@ -151,19 +246,26 @@ enum Not {
     Ours,
 }
 
-/// Waits for a place and for the gate, which may say that it opens later, or never for this one.
+/// With a place in hand, waits for the gate, which may say that it opens later, or never for this
+/// one.
 ///
 /// All that takes time comes before the gate, so that a replay starts when the gate says so: a
 /// crowd that was let through and waits for something else would start all at once.
 async fn pass(
     crew: &Crew,
     method: &Method,
-    places: &Places,
+    place: OwnedSemaphorePermit,
     turn: &Turn,
     replay: &Replay,
 ) -> Result<Admission, Not> {
+    if turn.stop.is_lost() {
+        return Err(Not::Ours);
+    }
     if crew.is_closing() {
-        return Err(Not::AtAll(End::Returned));
+        return Err(Not::AtAll(turn.returned(crew)));
+    }
+    if turn.is_over(instant()) {
+        return Err(Not::AtAll(turn.expired()));
     }
     let most = turn.claimed.max_attempts.unwrap_or(crew.plan.max_attempts);
     if turn.claimed.attempts >= u32::from(most) {
@@ -173,7 +275,6 @@ async fn pass(
         let reason = clean(&format!("gave up after {most} attempts: {last}"));
         return Err(Not::AtAll(End::Failed { reason }));
     }
-    let place = unless_over(crew, turn, places.take()).await?;
     // Only with a place in hand: suspects of other methods would wait for it as well.
     let suspect = match turn.is_strong_suspect().then(|| crew.suspects.clone().try_acquire_owned()) {
         Some(Err(_)) => return Err(Not::Yet(NEXT_SUSPECT)),
@@ -200,10 +301,10 @@ async fn unless_over<T>(crew: &Crew, turn: &Turn, waiting: impl Future<Output = 
         biased;
         why = turn.stop.heard() => Err(match why {
             Why::Lost => Not::Ours,
-            Why::Closing => Not::AtAll(End::Returned),
+            Why::Closing => Not::AtAll(turn.returned(crew)),
         }),
-        () = crew.closed() => Err(Not::AtAll(End::Returned)),
-        () = until(turn.start_by) => Err(Not::AtAll(End::Expired { reason: EXPIRED.to_owned() })),
+        () = crew.closed() => Err(Not::AtAll(turn.returned(crew))),
+        () = until(turn.start_by) => Err(Not::AtAll(turn.expired())),
         waited = waiting => Ok(waited),
     }
 }
@@ -249,7 +350,8 @@ async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, a
         // Cut off by its worker, which is not its fault: the attempt does not count.
         None => {
             uncount(&crew, &turn).await;
-            crew.settle(&method.name, turn.claimed.lease, End::Returned, false);
+            let end = turn.returned(&crew);
+            crew.settle(&method.name, turn.claimed.lease, end, false);
         }
     }
 }

@@ -8,14 +8,18 @@
 mod aside;
 mod backoff;
 mod crew;
+mod dealt;
 mod drive;
 mod gate;
+mod hand;
 mod handler;
 mod held;
 mod lane;
+mod line;
 mod method;
 mod places;
 mod tidy;
+mod turn;
 
 pub use gate::Go;
 pub use handler::{JobError, Replay};
@@ -200,8 +204,9 @@ impl Worker {
         self
     }
 
-    /// How many records are held at once, running or about to; 1,024 unless said. Each method
-    /// has its share of them.
+    /// How many records are held at once at most, running or about to; 1,024 unless said. Each
+    /// method has its share of them. Fewer are held where handlers are slow: what runs, and what
+    /// will have started a moment later.
     #[must_use]
     pub fn buffer(mut self, records: u32) -> Self {
         self.plan.buffer = records.max(1);
@@ -304,12 +309,21 @@ impl Worker {
     /// # Errors
     /// As [`run_once`](Self::run_once).
     pub async fn run_once_until(&self, stop: impl Future<Output = ()>) -> Result<Pass, JournalError> {
-        let tally = Arc::<Tally>::default();
         let names: Vec<String> = self.methods.keys().map(ToString::to_string).collect();
+        let (backend, plan) = (self.journal.backend(), &self.plan);
+        // For as long as it takes, or others would fail what it has not come to yet.
+        tokio::select! {
+            pass = self.pass(stop, &names) => pass,
+            never = tidy::announce_again(backend, plan, &names) => match never {},
+        }
+    }
+
+    async fn pass(&self, stop: impl Future<Output = ()>, names: &[String]) -> Result<Pass, JournalError> {
+        let tally = Arc::<Tally>::default();
         let backend = self.journal.backend();
         let tidied = async {
             backend.recount().await?;
-            tally.tidied(tidy::tidy(backend, &self.plan, &names).await?);
+            tidy::tidy(backend, &self.plan, names, &tally).await?;
             backend.now().await
         };
         let mut stop = std::pin::pin!(stop);
@@ -333,9 +347,8 @@ impl Worker {
         };
         close.send_replace(true);
         engine.close().await;
-        let pass = tally.total();
-        self.tally.tidied(pass);
-        driven.map(|()| pass)
+        self.tally.add_all(&tally);
+        driven.map(|()| tally.total())
     }
 
     /// Its methods, each with the gate that it stands before.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What one method may take.
+#[derive(Clone)]
 pub(super) struct Places {
     own: Arc<Semaphore>,
     shared: Arc<Semaphore>,

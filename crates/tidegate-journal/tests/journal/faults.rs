@@ -1,12 +1,12 @@
 //! Servers that go away, disks that fill up, files that are locked: told clearly, survived.
 
-use crate::place::{PATIENCE, Place, call, status, until, worker};
+use crate::place::{PATIENCE, Place, call, server, status, until, worker};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use testkit::servers::{FaultProxy, PostgresServer};
+use testkit::servers::{FaultProxy, PostgresServer, wait_until};
 use tidegate_journal::{DeferError, JobError, Journal, JournalError, Status};
 use tokio::sync::Notify;
 
@@ -267,4 +267,41 @@ impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.folder).status();
     }
+}
+
+/// Whoever asked went away, and its statement hung on: the next to use the connection waited
+/// behind it.
+#[test]
+fn a_question_that_nobody_waits_for_blocks_no_connection() {
+    let place = Place::postgres();
+    block_on(async {
+        let journal = place.open(Journal::builder().patience(Duration::from_secs(10))).await.unwrap();
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        let blocks = "BEGIN; LOCK TABLE t_method_limit_log IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(100)";
+        let sessions = |like: &str| {
+            place.sql(&format!(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                   AND pid <> pg_backend_pid() AND {like}"
+            ))
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| server().try_sql_in(&place.address(), blocks));
+            wait_until("the table is locked", PATIENCE, || sessions("wait_event = 'PgSleep'") == "1");
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(async {
+                    // More than there are connections.
+                    for _ in 0..20 {
+                        let asked =
+                            tokio::time::timeout(Duration::from_millis(50), journal.find(&guid)).await;
+                        assert!(asked.is_err(), "it hangs: {asked:?}");
+                    }
+                    let begun = tokio::time::Instant::now();
+                    journal.now().await.unwrap();
+                    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+                });
+            });
+            place.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+        });
+        assert!(journal.find(&guid).await.unwrap().is_some());
+    });
 }

@@ -2,9 +2,9 @@
 //! fail visibly, and hold nobody up.
 
 use crate::migration::VERSION_1_ON_SQLITE as VERSION_1;
-use crate::place::{Place, call, worker};
+use crate::place::{Place, call, end, worker};
 use std::time::{Duration, SystemTime};
-use tidegate_journal::{Filter, Guid, JobError, Journal, Page, Record, Status};
+use tidegate_journal::{Cancelled, Filter, Guid, JobError, Journal, Page, Record, Retried, Status};
 
 /// The table as it was designed first, as others made it in a file.
 fn original(params: &str) -> String {
@@ -122,5 +122,88 @@ fn times_that_were_set_by_hand_are_read_and_purged() {
         assert_eq!(record.update_time, SystemTime::UNIX_EPOCH + Duration::from_secs(1_709_294_400));
         assert_eq!(journal.list(Filter::all(), Page::first(9)).await.unwrap().len(), 1);
         assert_eq!(worker(&journal).run_once().await.unwrap().purged, 1);
+    });
+}
+
+#[test]
+fn a_method_whose_name_is_no_text_fails_as_unknown_and_holds_nobody_up() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        place.sql(&original("text"));
+        let journal = place.journal().await;
+        place.sql(
+            "INSERT INTO t_method_limit_log (guid, method_name, method_params, status)
+               VALUES ('as-text', CAST(X'7368FF6970' AS text), '1', 0), ('as-bytes', X'FE', '1', 0);
+             INSERT INTO t_method_limit_log (guid, method_name, method_params, status, deadline)
+               VALUES ('late', X'FD', '1', 0, 1);
+             SELECT 1",
+        );
+        let ours = journal.defer(call("ship", 1)).await.unwrap();
+        let ship = || worker(&journal).on("ship", |n: u32| async move { Ok::<_, JobError>(n) });
+        let passes = ship();
+        let pass = passes.run_once().await.unwrap();
+        assert_eq!((pass.done, pass.expired, pass.failed), (1, 1, 0), "{pass}");
+        assert_eq!(passes.stats().methods["\u{fffd}"].expired, 1);
+        assert_eq!(found(&journal, ours.as_str()).await.status, Status::Done);
+        let stats = journal.stats().await.unwrap();
+        assert_eq!((stats.pending, stats.methods["sh\u{fffd}ip"].pending), (2, 1));
+        let cancelled = journal.cancel(&"as-bytes".parse().unwrap()).await.unwrap();
+        assert_eq!(cancelled, Cancelled::Pending);
+        assert_eq!(journal.retry(&"as-bytes".parse().unwrap()).await.unwrap(), Retried::Pending);
+        let running = ship().orphan_after(Duration::from_millis(200)).start();
+        for name in ["as-text", "as-bytes"] {
+            let record = end(&journal, &name.parse().unwrap()).await;
+            assert_eq!(record.status, Status::Failed);
+            assert!(record.last_error.as_deref().unwrap().starts_with("no worker knows"), "{record:?}");
+        }
+        running.stop().await;
+        assert_eq!(journal.stats().await.unwrap().pending, 0);
+    });
+}
+
+#[test]
+fn a_mark_of_deletion_in_words_means_what_it_says() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        place.sql(&original("text"));
+        place.sql(
+            "INSERT INTO t_method_limit_log (guid, method_name, method_params, status, is_delete)
+                     VALUES ('early', 'ship', '1', 0, 'False'), ('early-gone', 'ship', '1', 1, 'true');
+                   SELECT 1",
+        );
+        let journal = place.journal().await;
+        place.sql("INSERT INTO t_method_limit_log (guid, method_name, method_params, status, is_delete)
+                     VALUES ('f', 'ship', '1', 0, 'f'), ('false', 'ship', '1', 0, 'false'), ('no', 'ship', '1', 0, ''),
+                            ('t', 'ship', '1', 0, 't'), ('true', 'ship', '1', 0, 'TRUE'), ('one', 'ship', '1', 0, X'31');
+                   SELECT 1");
+        let pass = worker(&journal)
+            .on("ship", |n: u32| async move { Ok::<_, JobError>(n) })
+            .run_once()
+            .await
+            .unwrap();
+        assert_eq!(pass.done, 4, "{pass}");
+        for name in ["early", "f", "false", "no"] {
+            assert_eq!(found(&journal, name).await.status, Status::Done, "{name}");
+        }
+        for name in ["t", "true", "one", "early-gone"] {
+            assert_eq!(journal.status(&name.parse().unwrap()).await.unwrap(), None, "{name}");
+        }
+        assert_eq!(journal.purge(Duration::ZERO, |_| ()).await.unwrap(), 8);
+    });
+}
+
+#[test]
+fn names_of_many_kinds_can_be_looked_for_tried_again_and_cancelled() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        place.sql(&original("text"));
+        let journal = place.journal().await;
+        for name in ["0190f3a2-b4c8-7d1e-8f00-112233445566", "order 17", "bestellung-\u{fc}"] {
+            place.sql(&format!(
+                "INSERT INTO t_method_limit_log (guid, method_name, method_params, status)
+                   VALUES ('{name}', 'ship', '1', 0)"
+            ));
+            let guid: Guid = name.parse().unwrap();
+            assert_eq!(found(&journal, name).await.guid, guid);
+            assert_eq!(journal.cancel(&guid).await.unwrap(), Cancelled::Pending);
+            assert_eq!(journal.retry(&guid).await.unwrap(), Retried::Pending);
+        }
     });
 }

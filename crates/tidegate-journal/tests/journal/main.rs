@@ -11,6 +11,8 @@ mod blocking;
 mod bounds;
 mod clocks;
 mod crashes;
+#[cfg(feature = "tls")]
+mod encryption;
 mod ends;
 mod faults;
 mod foreign;
@@ -21,6 +23,7 @@ mod records;
 mod retention;
 #[cfg(feature = "axum")]
 mod routes;
+mod sharing;
 mod shop;
 mod stopping;
 mod suspects;

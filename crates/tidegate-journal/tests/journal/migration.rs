@@ -1,6 +1,6 @@
 //! Tables that others made are taken over without losing a row, once, by whoever comes first.
 
-use crate::place::{Place, call, server, worker};
+use crate::place::{Place, call, cases, server, worker};
 use tidegate_journal::{JobError, Journal, JournalBuilder, JournalError, Status};
 
 on_both! {
@@ -20,6 +20,15 @@ async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
     place.journal().await;
     assert_eq!(place.count("1 = 1"), 8);
     assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "2");
+}
+
+/// Whoever switches a new file to its log, or makes the tables, locks out the others for a
+/// moment, and SQLite does not wait for that by itself.
+#[test]
+fn many_who_open_a_new_file_at_once_all_get_in() {
+    for _ in 0..30 * cases() {
+        crate::place::run(&Place::sqlite(), opening_twice_and_at_once_makes_one_set_of_tables);
+    }
 }
 
 async fn a_table_of_a_newer_version_is_refused(place: &Place) {

@@ -1,6 +1,6 @@
 //! Records as their callers see them: recorded, found, waited for, cancelled, tried again.
 
-use crate::place::{PATIENCE, Place, call, end, status, worker};
+use crate::place::{PATIENCE, Place, call, end, status, until, worker};
 use std::time::Duration;
 use tidegate_journal::{Cancelled, DeferError, Filter, Guid, JobError, Journal, Page, Retried, Status};
 
@@ -331,4 +331,35 @@ async fn what_is_printed_for_a_log_has_nothing_private(place: &Place) {
     told.extend(replays.try_iter());
     assert!(told.contains("Call {") && told.contains("Record {") && told.contains("Replay {"), "{told}");
     assert!(!told.contains("4111"), "{told}");
+}
+
+/// Each waited for a key that the other had just written, until the server ended one of them.
+#[test]
+fn batches_that_share_keys_in_opposite_orders_do_not_wait_for_each_other() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        let journals = [place.journal().await, place.journal().await];
+        for round in 0..10 {
+            let batch = async |journal: &Journal, nths: Vec<u32>| {
+                let calls = nths.into_iter().map(|nth| call("ship", nth).key(format!("{round}-{nth}")));
+                let calls: Vec<_> = calls.map(|call| journal.defer(call)).collect();
+                futures_util::future::join_all(calls).await
+            };
+            let (one, mut other) = tokio::join!(
+                batch(&journals[0], (0..500).collect()),
+                batch(&journals[1], (0..500).rev().collect())
+            );
+            other.reverse();
+            for (one, other) in one.into_iter().zip(other) {
+                assert_eq!(one.unwrap(), other.unwrap());
+            }
+        }
+        assert_eq!(place.count("1 = 1"), 5_000);
+        drop(journals);
+        // What a connection counted is told when it ends, at the latest.
+        let connections = "SELECT count(*) FROM pg_stat_activity
+                           WHERE datname = current_database() AND application_name = 'tidegate-journal'";
+        until("they are closed", async || (place.sql(connections) == "0").then_some(())).await;
+        let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        assert_eq!(place.sql(deadlocks), "0");
+    });
 }

@@ -34,7 +34,7 @@ async fn stopping_gives_back_what_has_not_started_and_lets_the_rest_finish(place
         })
         .start();
     began.acquire_many(2).await.unwrap().forget();
-    until("all are in hand", async || (running.stats().held == 20).then_some(())).await;
+    until("more are in hand", async || (running.stats().held > 2).then_some(())).await;
     let stopping = tokio::spawn(running.stop());
     until("what has not started is back", async || (place.count("lease_owner IS NULL") == 18).then_some(()))
         .await;
@@ -150,12 +150,14 @@ async fn a_pass_that_is_cut_short_gives_back_what_has_not_started(place: &Place)
     });
     let pass = tokio::spawn(async move { ship.run_once_until(began.notified()).await.unwrap() });
     until("what has not started is back", async || {
-        (place.count("lease_owner IS NULL AND lease_no = 1") == 19).then_some(())
+        (place.count("lease_owner IS NULL AND lease_no = 1") > 0 && place.count("lease_owner IS NULL") == 19)
+            .then_some(())
     })
     .await;
     go_on.notify_one();
     let pass = pass.await.unwrap();
-    assert_eq!((pass.picked, pass.done, pass.retried), (20, 1, 0));
+    assert_eq!((pass.done, pass.retried), (1, 0));
+    assert_eq!(pass.picked, place.count("lease_no = 1"));
     assert_eq!(place.count("status = 0 AND attempts = 0 AND lease_until IS NULL"), 19);
 }
 

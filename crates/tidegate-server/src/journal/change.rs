@@ -2,7 +2,7 @@
 
 use super::{guid, place, say};
 use crate::exit::Ended;
-use crate::terminal::{self, Paint};
+use crate::terminal::{self, Paint, plain};
 use owo_colors::Style;
 use serde::Serialize;
 use tidegate_journal::{Cancelled, Guid, JournalError, Retried};
@@ -111,7 +111,7 @@ async fn each(
             terminal::json(&Line { guid, outcome: &outcome })?
         } else {
             let style = if outcome.done { Style::new().green() } else { Style::new().red() };
-            format!("{guid}  {}", paint.text(&outcome.outcome, style))
+            format!("{}  {}", plain(guid.as_str()), paint.text(&outcome.outcome, style))
         };
         told = told.and_then(|()| say(&line));
     }

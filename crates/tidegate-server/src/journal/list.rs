@@ -82,6 +82,7 @@ pub(super) async fn run(place: &place::Which, args: Args) -> anyhow::Result<Ende
     }
     let mut last = match &args.after {
         Some(guid) => Some(journal.find(guid).await?.with_context(|| {
+            let guid = plain(guid.as_str());
             format!("there is no record {guid} (any more), so nothing can be listed after it")
         })?),
         None => None,

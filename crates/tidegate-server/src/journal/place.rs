@@ -13,7 +13,7 @@ pub(super) struct Which {
     /// The journal in this file. Without this and --postgres: $TIDEGATE_JOURNAL, else tidegate.db.
     #[arg(long, value_name = "FILE", global = true, help_heading = "Which journal")]
     sqlite: Option<PathBuf>,
-    /// The journal on this server, postgres://user@host:5432/database, without encryption.
+    /// The journal on this server, postgres://user@host:5432/database?sslmode=verify-full.
     #[arg(long, value_name = "URL", global = true, help_heading = "Which journal")]
     postgres: Option<String>,
     /// The table's name.

@@ -29,7 +29,8 @@ pub(super) struct Args {
 pub(super) async fn run(place: &place::Which, args: &Args) -> anyhow::Result<Ended> {
     let journal = place.open().await?;
     let record = journal.find(&args.guid).await?;
-    let record = record.with_context(|| format!("there is no record {} (any more)", args.guid))?;
+    let record =
+        record.with_context(|| format!("there is no record {} (any more)", plain(args.guid.as_str())))?;
     if args.json {
         say(&terminal::json(&Json::new(&record, args.privacy))?)?;
         return Ok(Ended::Done);

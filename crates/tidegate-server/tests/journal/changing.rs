@@ -78,3 +78,18 @@ fn what_was_asked_for_is_done_also_where_nobody_reads_what_came_of_it(place: &Pl
     assert!(guids.iter().all(|guid| place.find(guid).status == Status::Cancelled));
     assert_eq!(cancel(&["nobody"]), Some(1), "none was");
 }
+
+#[test]
+fn what_another_program_named_is_shown_tried_again_and_cancelled() {
+    let place = Place::sqlite();
+    let other = rusqlite::Connection::open(&place.option[1]).unwrap();
+    for name in ["0190f3a2-b4c8-7d1e-8f00-112233445566", "order 17"] {
+        let sql =
+            "INSERT INTO t_method_limit_log (guid, method_name, method_params, create_time, update_time)
+                   VALUES (?1, 'ship', '1', CURRENT_TIMESTAMP, CURRENT_TIMESTAMP)";
+        other.execute(sql, [name]).unwrap();
+        assert!(place.ok(&["show", name]).contains(name));
+        assert_eq!(place.ok(&["cancel", name]), format!("{name}  cancelled\n"));
+        assert_eq!(place.ok(&["retry", name]), format!("{name}  pending again\n"));
+    }
+}

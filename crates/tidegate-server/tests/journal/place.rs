@@ -114,7 +114,10 @@ pub(crate) fn runtime() -> Runtime {
 
 /// `tidegate journal …`, knowing nothing of where the tests run.
 pub(crate) fn tidegate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    // A script that runs the tests in its background has them ignore SIGINT and SIGQUIT, and what
+    // is ignored is inherited.
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_tidegate")]);
     command.arg("journal").args(args).env_remove("TIDEGATE_JOURNAL").stdin(Stdio::null());
     command
 }

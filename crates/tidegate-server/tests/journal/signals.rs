@@ -27,7 +27,7 @@ fn a_pass_that_is_interrupted_gives_back_what_has_not_started(place: &Place) {
     std::fs::write(go, "").unwrap();
     let told = end(child, PATIENCE);
     assert_eq!(told.code, 1);
-    assert_eq!(told.out, "picked 10, done 1, failed 0, retried 0, expired 0, purged 0\n");
+    assert!(told.out.contains(", done 1, failed 0, retried 0, expired 0, purged 0\n"), "{told:?}");
     assert!(told.err.contains("interrupted"), "{told:?}");
     assert!(pending().iter().all(|record| record.attempts == 0), "not counted");
 }
