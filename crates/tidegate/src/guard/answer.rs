@@ -1,6 +1,7 @@
 //! What somebody who is refused is told.
 
-use super::fields::{self, Headers, Shown};
+use super::fields::{self, Shown};
+use super::headers::{Headers, retry_after_seconds};
 use super::record::{Outcome, Record};
 use super::{grpc, rules::RuleSet};
 use crate::decision::Decision;
@@ -58,7 +59,7 @@ impl<'a> Refused<'a> {
 
     /// What `Retry-After` says: whole seconds, rounded up, jitter included.
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.told_after.map(fields::retry_after_seconds)
+        self.told_after.map(retry_after_seconds)
     }
 
     /// True if the store did not answer, or has no room for another key: a fault of the

@@ -5,15 +5,14 @@
 //! `httpapi-ratelimit-headers`. Whatever does not change from request to request is
 //! written once, when the rules are built.
 
+use super::headers::Headers;
 use crate::decision::Decision;
 use crate::store::memory::Left;
 use crate::{Algorithm, Limit};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -26,92 +25,6 @@ const LEGACY: [HeaderName; 3] = [
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 
 type Line = SmallVec<[u8; 128]>;
-
-/// Which header fields answers carry.
-///
-/// ```
-/// use tidegate::guard::Headers;
-///
-/// let headers = Headers::standard().legacy().retry_jitter(0.2);
-/// # let _ = headers;
-/// ```
-///
-/// What the service itself has said stays: our policies are appended to its `RateLimit`
-/// and `RateLimit-Policy` lists, and an `X-RateLimit-*` or `Retry-After` that is there
-/// already is not replaced.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[must_use = "give it to `GuardBuilder::headers`"]
-pub struct Headers {
-    pub(super) standard: bool,
-    legacy: bool,
-    pub(super) partition_keys: bool,
-    /// The share of a `Retry-After` that may be added, in thousandths.
-    jitter_permille: u32,
-}
-
-impl Default for Headers {
-    fn default() -> Self {
-        Self::standard()
-    }
-}
-
-impl Headers {
-    /// `RateLimit-Policy` and `RateLimit` on every answer, `Retry-After` on refusals. The
-    /// default.
-    pub fn standard() -> Self {
-        Self { standard: true, legacy: false, partition_keys: false, jitter_permille: 0 }
-    }
-
-    /// Only `Retry-After` on refusals.
-    pub fn none() -> Self {
-        Self { standard: false, ..Self::standard() }
-    }
-
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now) too, of the
-    /// policy that has the least left.
-    pub fn legacy(mut self) -> Self {
-        self.legacy = true;
-        self
-    }
-
-    /// The key as `pk` in `RateLimit`, so that a client with several keys can tell them
-    /// apart. Off unless said: a key can hold what a client should not see.
-    pub fn partition_keys(mut self) -> Self {
-        self.partition_keys = true;
-        self
-    }
-
-    /// Adds to each `Retry-After`, and to gRPC's `RetryInfo`, a random time of up to this share
-    /// of it (0.2 is a fifth), so that those who were refused together do not come back together. It is
-    /// only ever made later.
-    pub fn retry_jitter(mut self, share: f64) -> Self {
-        self.jitter_permille = (share.clamp(0.0, 10.0) * 1000.0) as u32;
-        self
-    }
-
-    /// The standard ones at most, in their shortest form.
-    pub(super) fn are_plain(&self) -> bool {
-        !self.legacy && !self.partition_keys
-    }
-
-    /// When to come back, as a client is told it, whatever protocol says it: jitter included.
-    pub(super) fn told_after(&self, after: Duration) -> Duration {
-        if self.jitter_permille == 0 {
-            return after;
-        }
-        let most = after.as_micros().saturating_mul(u128::from(self.jitter_permille)) / 1000;
-        // Each hasher of the standard library has another secret.
-        let random = u128::from(RandomState::new().hash_one(()));
-        let jitter_us = (most * (random >> 32)) >> 32;
-        after.saturating_add(Duration::from_micros(u64::try_from(jitter_us).unwrap_or(u64::MAX)))
-    }
-}
-
-/// Whole seconds for `Retry-After`: rounded up, never 0.
-pub(super) fn retry_after_seconds(told_after: Duration) -> u64 {
-    let us = told_after.as_micros().div_ceil(1_000_000);
-    u64::try_from(us).unwrap_or(u64::MAX).max(1)
-}
 
 /// What never changes about one policy.
 #[derive(Debug)]
@@ -437,19 +350,6 @@ mod tests {
         assert_eq!(said("100/min"), "\"x\";q=100;w=60");
         assert_eq!(said("leaky 50/s queue 100"), "\"x\";q=50;w=1");
         assert_eq!(said("10 concurrent"), "\"x\";q=10;qu=\"concurrent-requests\"");
-    }
-
-    #[test]
-    fn retry_after_is_rounded_up_and_jitter_only_delays() {
-        let plain = Headers::standard();
-        let told = |headers: &Headers, after| retry_after_seconds(headers.told_after(after));
-        assert_eq!(told(&plain, Duration::ZERO), 1);
-        assert_eq!(told(&plain, Duration::from_micros(1_000_001)), 2);
-        let jittered = plain.retry_jitter(0.5);
-        let seen: std::collections::BTreeSet<u64> =
-            (0..200).map(|_| told(&jittered, Duration::from_secs(100))).collect();
-        assert!(seen.iter().all(|seconds| (100..=150).contains(seconds)), "{seen:?}");
-        assert!(seen.len() > 10, "{seen:?}");
     }
 
     /// Copied from what lasts, or written for the one answer: nobody can tell.

@@ -4,7 +4,7 @@ use super::answer::{Render, problem};
 use super::client_ip::ClientIp;
 use super::error::GuardError;
 use super::facets::{ClientFinder, Facets};
-use super::fields::Headers;
+use super::headers::Headers;
 use super::json_layer::JsonLayer;
 use super::layer::GuardLayer;
 use super::list::List;

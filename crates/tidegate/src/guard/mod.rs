@@ -87,6 +87,7 @@ mod answer;
 mod base64;
 mod fields;
 mod grpc;
+mod headers;
 
 mod observe;
 mod record;
@@ -103,9 +104,9 @@ pub use client_ip::{ClientIp, ClientIpError};
 pub use decided::Decided;
 pub use error::GuardError;
 pub use facets::Facets;
-pub use fields::Headers;
 pub use grpc::GrpcStatus;
 pub use guarded::{Guard, GuardBuilder};
+pub use headers::Headers;
 pub use json_layer::{JsonFuture, JsonLayer, JsonService};
 pub use key::{KeyError, KeyExpr};
 pub use layer::{GuardFuture, GuardLayer, GuardService};
