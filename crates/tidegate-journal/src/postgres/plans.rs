@@ -84,3 +84,38 @@ async fn claims_go_through_the_index_and_cost_the_same_however_much_is_pending()
     let plan = explained(&server, &url, &sql.expire, "int2, int8", "1::int2, 1000");
     assert!(plan.contains("idx_t_method_limit_log_deadline"), "{plan}");
 }
+
+/// A table is mostly analysed while little is leased. Then it seemed that no row could have a
+/// lease, and each end was looked for in all rows that had one.
+#[tokio::test]
+async fn ends_and_signs_of_life_are_found_by_their_guid_whatever_the_statistics_say() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let builder = Journal::builder();
+    let sql = Sql::new(&builder.settings);
+    builder.postgres(&url).await.unwrap();
+    server.sql_in(
+        &url,
+        "INSERT INTO t_method_limit_log (guid, method_name, method_params, status)
+         SELECT 'p-' || i, 'ship', '1', 0 FROM generate_series(1, 20000) i;
+         ANALYZE t_method_limit_log;
+         UPDATE t_method_limit_log SET lease_owner = 'me', lease_until = now() + interval '1 minute', lease_no = 1
+         WHERE guid IN (SELECT 'p-' || i FROM generate_series(1, 1000) i)",
+    );
+    let each = |what: &dyn Fn(u32) -> String| {
+        format!("ARRAY[{}]", (1..=200).map(what).collect::<Vec<_>>().join(", "))
+    };
+    let same = |what: &str| each(&|_| what.to_owned());
+    let (guids, numbers) = (each(&|nth| format!("'p-{nth}'")), same("1::int8"));
+    let (status, delay, text, counted) =
+        (same("1::int2"), same("0::int8"), same("NULL::text"), same("1::int4"));
+    let settle = format!("0::int2, {guids}, {numbers}, {status}, {delay}, {text}, {text}, {counted}");
+    let types = "int2, text[], int8[], int2[], int8[], text[], text[], int4[]";
+    let settled = explained(&server, &url, &sql.settle, types, &settle);
+    let beaten =
+        explained(&server, &url, &sql.beat, "text[], int8[], int8", &format!("{guids}, {numbers}, 1000000"));
+    for plan in [settled, beaten] {
+        assert!(plan.contains("rows=200"), "{plan}");
+        assert!(!plan.contains("Rows Removed by Join Filter"), "{plan}");
+    }
+}

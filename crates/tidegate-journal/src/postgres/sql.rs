@@ -49,6 +49,12 @@ const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::
     t.priority, t.create_time, t.update_time, t.next_time, t.deadline, t.lease_owner, t.idempotency_key, \
     t.last_error, t.result, coalesce(t.lease_until > now(), false)";
 
+/// True of a row `t` whose lease is the one of `g`. In one expression of which the database knows
+/// no statistics: a table that was analysed while nothing was leased, as it mostly is, seems to
+/// have no such row, and would be read whole, each of its leased rows compared with each of `g`.
+const HOLDS_LEASE: &str =
+    "CASE WHEN t.lease_no = g.number AND t.status = 0 THEN t.lease_owner IS NOT NULL ELSE false END";
+
 impl Sql {
     #[expect(clippy::too_many_lines, reason = "a list of statements")]
     pub(super) fn new(settings: &Settings) -> Self {
@@ -144,8 +150,7 @@ impl Sql {
             beat: format!(
                 "WITH given AS (SELECT * FROM unnest($1::text[], $2::int8[]) AS g (guid, number)),
                  mine AS (
-                   SELECT t.guid, t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid
-                   WHERE t.lease_no = g.number AND t.status = 0 AND t.lease_owner IS NOT NULL
+                   SELECT t.guid, t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid AND {HOLDS_LEASE}
                    FOR UPDATE OF t SKIP LOCKED
                  ), prolonged AS (
                    UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond',
@@ -168,8 +173,7 @@ impl Sql {
                      lapses = CASE WHEN g.status = 0 AND g.error IS NULL THEN t.lapses ELSE 0 END
                    FROM unnest($2::text[], $3::int8[], $4::int2[], $5::int8[], $6::text[], $7::text[], $8::int4[])
                      AS g (guid, number, status, delay, result, error, counted)
-                   WHERE t.guid = g.guid AND t.lease_no = g.number AND t.status = 0
-                     AND t.lease_owner IS NOT NULL
+                   WHERE t.guid = g.guid AND {HOLDS_LEASE}
                    RETURNING t.guid, t.method_name, t.status
                  ), gone AS (SELECT method_name FROM changed WHERE status <> 0), counted AS ({uncount})
                  SELECT guid FROM changed"
