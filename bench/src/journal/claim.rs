@@ -91,8 +91,8 @@ async fn worked_off(table: &Table, records: u64) -> Fallible<f64> {
     let (ran, enough) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
     let (counted, tells) = (ran.clone(), enough.clone());
     let worker = Worker::new(&table.journal)
-        .buffer(2_048)
-        .concurrency(256)
+        .buffer(8_192)
+        .concurrency(1_024)
         .poll(Duration::from_millis(20))
         .on("call", move |_: serde_json::Value| {
             if counted.fetch_add(1, Ordering::SeqCst) + 1 == records {
