@@ -34,13 +34,17 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let failed = |error: Error| JournalError::Open(format!("TLS cannot be set up: {error}"));
         let verifier: Arc<dyn ServerCertVerifier> = match trust {
-            Trust::Anyone => Arc::new(Anyone(provider.clone())),
+            Trust::Anyone => Arc::new(AnyName { authorities: None, provider: provider.clone() }),
             Trust::Signed { root, is_named } => {
                 let roots = Arc::new(roots(root.as_deref())?);
                 let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
                 let verifier =
                     verifier.map_err(|error| JournalError::Open(format!("TLS cannot be set up: {error}")))?;
-                if *is_named { verifier } else { Arc::new(AnyName(verifier)) }
+                if *is_named {
+                    verifier
+                } else {
+                    Arc::new(AnyName { authorities: Some(verifier), provider: provider.clone() })
+                }
             }
         };
         let config = ClientConfig::builder_with_provider(provider)
@@ -72,48 +76,13 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, JournalError> {
     if roots.is_empty() { Err(wrong("no certificate in it".to_owned())) } else { Ok(roots) }
 }
 
-/// Believes whoever answers, if it has the key of the certificate that it shows.
+/// Does not ask for the name of the host: believes whom one of the authorities signed, or, without
+/// any, whoever has the key of the certificate that it shows.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
+struct AnyName {
+    authorities: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
 }
-
-/// Believes whom a known authority signed, whatever its name.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
 
 impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
@@ -124,7 +93,8 @@ impl ServerCertVerifier for AnyName {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        match self.0.verify_server_cert(cert, others, name, ocsp, now) {
+        let Some(authorities) = &self.authorities else { return Ok(ServerCertVerified::assertion()) };
+        match authorities.verify_server_cert(cert, others, name, ocsp, now) {
             // The name is looked at last, after the signature and the dates.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -139,7 +109,7 @@ impl ServerCertVerifier for AnyName {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, signed)
+        verify_tls12_signature(message, cert, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -148,11 +118,11 @@ impl ServerCertVerifier for AnyName {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, signed)
+        verify_tls13_signature(message, cert, signed, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
