@@ -39,7 +39,8 @@ fn script_flush_is_mended_before_anybody_notices() {
     exceeded(&records, |window| limit.worst_case(window, 1)).unwrap();
     late(&records, PATIENT).unwrap();
     odd(&stats).unwrap();
-    assert!((8..=10).contains(&stats.script_reloads), "{stats:?}");
+    // Two calls may be under way when it goes, and a flush may meet none.
+    assert!((8..=20).contains(&stats.script_reloads), "{stats:?}");
     assert_eq!((stats.degraded, stats.timeouts, stats.connects), (0, 0, 1), "{stats:?}");
 }
 
