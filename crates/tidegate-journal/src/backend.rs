@@ -172,23 +172,22 @@ pub(crate) enum End {
     PutOff {
         after: Duration,
     },
-    /// Pending again at once, and in the order as it was: due for so long already.
-    Returned {
-        due_for: Duration,
-    },
+    /// Pending again at once, and in the order as it was.
+    Returned,
 }
 
 impl End {
-    /// The status to write, in how many microseconds it is due, the result and the error.
-    pub(crate) fn columns(&self) -> (i16, Micros, Option<&str>, Option<&str>) {
-        let ahead = |time: &Duration| micros((*time).min(FOREVER));
+    /// The status to write, in how many microseconds it is due (or when it was), the result and
+    /// the error.
+    pub(crate) fn columns(&self) -> (i16, Option<Micros>, Option<&str>, Option<&str>) {
+        let ahead = |time: &Duration| Some(micros((*time).min(FOREVER)));
         match self {
-            Self::Done { result, note } => (1, 0, result.as_deref(), note.as_deref()),
-            Self::Failed { reason } => (2, 0, None, Some(reason)),
-            Self::Expired { reason } => (3, 0, None, Some(reason)),
+            Self::Done { result, note } => (1, None, result.as_deref(), note.as_deref()),
+            Self::Failed { reason } => (2, None, None, Some(reason)),
+            Self::Expired { reason } => (3, None, None, Some(reason)),
             Self::Again { reason, after } => (0, ahead(after), None, Some(reason)),
             Self::PutOff { after } => (0, ahead(after), None, None),
-            Self::Returned { due_for } => (0, -ahead(due_for), None, None),
+            Self::Returned => (0, None, None, None),
         }
     }
 }
@@ -206,7 +205,7 @@ impl End {
             Self::Failed { .. } => Self::Failed { reason },
             Self::Expired { .. } => Self::Expired { reason },
             Self::Again { after, .. } => Self::Again { reason, after: *after },
-            Self::PutOff { .. } | Self::Returned { .. } => return None,
+            Self::PutOff { .. } | Self::Returned => return None,
         })
     }
 }
@@ -281,16 +280,61 @@ mod tests {
         assert_eq!((now.next_time, now.status), (before.next_time, before.status));
     }
 
-    #[tokio::test]
-    async fn messages_that_come_late_change_nothing_on_sqlite() {
-        let folder = tempfile::tempdir().unwrap();
-        messages_that_come_late_change_nothing(Journal::sqlite(folder.path().join("j.db")).await.unwrap())
-            .await;
+    /// A claim leaves the record where it is in the index: only its lease keeps others away.
+    async fn a_lease_keeps_others_away_and_the_order_as_it_was(journal: Journal) {
+        let backend = journal.backend();
+        let claim = async |most: u32, lease: Duration| {
+            let wants = vec![("ship".into(), most)];
+            let claimed =
+                backend.claim(Claim { owner: "me".into(), lease, wants, as_of: None }).await.unwrap();
+            claimed.into_iter().map(|one| one.lease).collect::<Vec<_>>()
+        };
+        let give_back = async |lease: &Lease| {
+            let settled = Settled { lease: lease.clone(), end: End::Returned, is_counted: false };
+            assert_eq!(backend.settle(vec![settled]).await.unwrap().len(), 1);
+        };
+        let defer = async |nth: u32| journal.defer(Call::new("ship", &nth).unwrap()).await.unwrap();
+        let (first, second) = (defer(1).await, defer(2).await);
+        let long = Duration::from_secs(3_600);
+
+        let taken = claim(1, long).await.remove(0);
+        assert_eq!(taken.guid, first);
+        let record = journal.find(&first).await.unwrap().unwrap();
+        assert!(record.next_time > record.create_time + long / 2, "looked at again when its lease ends");
+        assert_eq!(record.update_time, record.create_time);
+        let other = claim(10, long).await;
+        assert_eq!(other.iter().map(|lease| &lease.guid).collect::<Vec<_>>(), [&second]);
+        assert_eq!(journal.stats().await.unwrap().overdue, None, "what runs is not waiting");
+        assert_eq!(backend.fail_orphans(Duration::ZERO, 10).await.unwrap().count(), 0);
+        assert!(claim(10, long).await.is_empty());
+
+        // Given back in the opposite order.
+        give_back(&other[0]).await;
+        give_back(&taken).await;
+        let again = claim(1, Duration::ZERO).await.remove(0);
+        assert_eq!(again.guid, first, "the first is the first again");
+        // That lease ended at once. Its worker died, as far as others can tell: from now on it stands
+        // where its lease ended, behind the second.
+        let lapsed = claim(1, Duration::ZERO).await.remove(0);
+        assert_eq!((&lapsed.guid, lapsed.number), (&first, again.number + 1));
+        let next = claim(1, long).await.remove(0);
+        assert_eq!(next.guid, second);
+        assert_eq!(claim(10, long).await.remove(0).guid, first);
     }
 
     #[tokio::test]
-    async fn messages_that_come_late_change_nothing_on_postgres() {
+    async fn on_sqlite() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = async |name: &str| Journal::sqlite(folder.path().join(name)).await.unwrap();
+        messages_that_come_late_change_nothing(journal("late.db").await).await;
+        a_lease_keeps_others_away_and_the_order_as_it_was(journal("lease.db").await).await;
+    }
+
+    #[tokio::test]
+    async fn on_postgres() {
         let server = testkit::servers::PostgresServer::start();
-        messages_that_come_late_change_nothing(Journal::postgres(&server.database()).await.unwrap()).await;
+        let journal = async || Journal::postgres(&server.database()).await.unwrap();
+        messages_that_come_late_change_nothing(journal().await).await;
+        a_lease_keeps_others_away_and_the_order_as_it_was(journal().await).await;
     }
 }

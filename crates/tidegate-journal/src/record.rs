@@ -83,7 +83,7 @@ pub struct Record {
     pub priority: u8,
     /// When it was recorded.
     pub create_time: SystemTime,
-    /// When it last changed.
+    /// When it last changed; being taken up by a worker is no change.
     pub update_time: SystemTime,
     /// When it is looked at next: its next attempt, or the end of its lease.
     pub next_time: SystemTime,

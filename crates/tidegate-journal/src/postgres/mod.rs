@@ -88,7 +88,7 @@ impl Postgres {
         let guids: Vec<&str> = outcomes.iter().map(|one| one.lease.guid.as_str()).collect();
         let numbers: Vec<i64> = outcomes.iter().map(|one| one.lease.number).collect();
         let statuses: Vec<i16> = columns.iter().map(|one| one.0).collect();
-        let delays: Vec<i64> = columns.iter().map(|one| one.1).collect();
+        let delays: Vec<Option<i64>> = columns.iter().map(|one| one.1).collect();
         let results: Vec<Option<&str>> = columns.iter().map(|one| one.2).collect();
         let errors: Vec<Option<&str>> = columns.iter().map(|one| one.3).collect();
         let counted: Vec<i32> = outcomes.iter().map(|one| i32::from(one.is_counted)).collect();

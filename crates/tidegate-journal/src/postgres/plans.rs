@@ -85,6 +85,44 @@ async fn claims_go_through_the_index_and_cost_the_same_however_much_is_pending()
     assert!(plan.contains("idx_t_method_limit_log_deadline"), "{plan}");
 }
 
+/// Claimed rows stay in the index where they were, and are passed over by who comes later.
+#[tokio::test]
+async fn a_claim_writes_no_index_and_soon_passes_over_what_others_have() {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let builder = Journal::builder();
+    let sql = Sql::new(&builder.settings);
+    builder.postgres(&url).await.unwrap();
+    let row = "'ship', jsonb_build_object('order', i), 0, now() - interval '1 hour'";
+    server.sql_in(
+        &url,
+        &format!(
+            "INSERT INTO t_method_limit_log (guid, method_name, method_params, status, next_time)
+             SELECT lpad(i::text, 32, '0'), {row} FROM generate_series(1, 20000) i;
+             ANALYZE t_method_limit_log"
+        ),
+    );
+    let types = "text[], int8[], text, int8, timestamptz";
+    let given = "ARRAY['ship'], ARRAY[5000], 'worker-12345-0123abcd', 3600000000, NULL";
+    // One message of several statements is one transaction.
+    let told = server.sql_in(
+        &url,
+        &format!(
+            "PREPARE it ({types}) AS {}; EXECUTE it ({given});
+             SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 't_method_limit_log'",
+            sql.claim
+        ),
+    );
+    let told = told.lines().last().unwrap();
+    let (all, without_index) = told.split_once('|').unwrap();
+    assert_eq!(all, "5000");
+    assert!(without_index.parse::<u32>().unwrap() >= 4_500, "{told}");
+    let plan = claim(&server, &url, &sql);
+    assert!(plan.contains("rows=100 ") && plan.contains("Rows Removed by Filter"), "{plan}");
+    // Beside what its own hundred rows take.
+    assert!(pages(&plan) <= 2_000, "{plan}");
+}
+
 /// A table is mostly analysed while little is leased. Then it seemed that no row could have a
 /// lease, and each end was looked for in all rows that had one.
 #[tokio::test]

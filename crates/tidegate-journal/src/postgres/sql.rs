@@ -46,7 +46,7 @@ const DRIFT_SLOT: i16 = -1;
 
 /// What [`super::rows::record`] reads, in its order.
 const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::text, t.status, t.attempts, \
-    t.priority, t.create_time, t.update_time, t.next_time, t.deadline, t.lease_owner, t.idempotency_key, \
+    t.priority, t.create_time, t.update_time, greatest(t.next_time, t.lease_until), t.deadline, t.lease_owner, t.idempotency_key, \
     t.last_error, t.result, coalesce(t.lease_until > now(), false)";
 
 /// True of a row `t` whose lease is the one of `g`. In one expression of which the database knows
@@ -67,6 +67,10 @@ impl Sql {
              ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending"
         );
         let unlease = "lease_owner = NULL, lease_until = NULL";
+        // True of a row `c` that nobody has. In one expression of which the database knows no
+        // statistics, for the same reason as `HOLDS_LEASE`.
+        let free_by = |time: &str| format!("coalesce(c.lease_until <= {time}, true)");
+        let free = free_by("least(now(), $5::timestamptz)");
         Self {
             // $1 guids, $2 methods, $3 parameters, $4 keys, $5 priorities, $6 delays, $7 deadlines,
             // $8 attempts, $9 bound a method, $10 bound in all, $11 slot. A call whose key is known,
@@ -119,11 +123,11 @@ impl Sql {
                  JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key AND {}",
                 holds_key("t")
             ),
-            // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL.
+            // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL. It changes
+            // no column that an index knows, but for what a dead worker had, which goes behind.
             claim: format!(
                 "UPDATE {t} AS t SET lease_owner = $3, lease_until = now() + $4::int8 * interval '1 microsecond',
-                   next_time = now() + $4::int8 * interval '1 microsecond', update_time = now(),
-                   lease_no = t.lease_no + 1,
+                   next_time = coalesce(t.lease_until, t.next_time), lease_no = t.lease_no + 1,
                    lapses = CASE WHEN t.lease_owner IS NULL THEN t.lapses ELSE t.lapses + 1 END
                  WHERE t.ctid = ANY (ARRAY(
                    SELECT due.place FROM unnest($1::text[], $2::int8[]) AS w (method, want) CROSS JOIN LATERAL (
@@ -131,6 +135,7 @@ impl Sql {
                        SELECT c.ctid AS place FROM {t} c
                        WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = w.method
                          AND c.priority = level AND c.next_time <= least(now(), $5::timestamptz)
+                         AND {free}
                        ORDER BY c.next_time LIMIT w.want FOR UPDATE SKIP LOCKED
                      ) one LIMIT w.want
                    ) due
@@ -153,8 +158,7 @@ impl Sql {
                    SELECT t.guid, t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid AND {HOLDS_LEASE}
                    FOR UPDATE OF t SKIP LOCKED
                  ), prolonged AS (
-                   UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond',
-                                  next_time = now() + $3::int8 * interval '1 microsecond'
+                   UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond'
                    WHERE ctid = ANY (ARRAY(SELECT place FROM mine))
                  )
                  SELECT guid, true FROM mine
@@ -168,7 +172,7 @@ impl Sql {
             settle: format!(
                 "WITH changed AS (
                    UPDATE {t} AS t SET status = g.status, update_time = now(), {unlease},
-                     next_time = now() + g.delay * interval '1 microsecond', result = g.result,
+                     next_time = coalesce(now() + g.delay * interval '1 microsecond', t.next_time), result = g.result,
                      last_error = coalesce(g.error, t.last_error), attempts = t.attempts + g.counted,
                      lapses = CASE WHEN g.status = 0 AND g.error IS NULL THEN t.lapses ELSE 0 END
                    FROM unnest($2::text[], $3::int8[], $4::int2[], $5::int8[], $6::text[], $7::text[], $8::int4[])
@@ -257,10 +261,12 @@ impl Sql {
                        SELECT c.ctid AS place FROM {t} c
                        WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = m.method
                          AND c.next_time <= now() - $3::int8 * interval '1 microsecond'
+                         AND {}
                        LIMIT $4 FOR UPDATE SKIP LOCKED) one LIMIT $4))
                    RETURNING method_name
                  ), counted AS ({uncount})
-                 SELECT method_name, count(*) FROM gone GROUP BY method_name"
+                 SELECT method_name, count(*) FROM gone GROUP BY method_name",
+                free_by("now() - $3::int8 * interval '1 microsecond'")
             ),
             fail_nameless: format!(
                 "WITH gone AS (
@@ -321,12 +327,13 @@ impl Sql {
                  CROSS JOIN LATERAL (
                    SELECT min(one.next_time) AS due FROM generate_series(0, 9) AS level CROSS JOIN LATERAL (
                      SELECT c.next_time FROM {t} c WHERE c.status = 0 AND NOT c.is_delete
-                       AND c.method_name = k.method_name AND c.priority = level
+                       AND c.method_name = k.method_name AND c.priority = level AND {}
                      ORDER BY c.next_time LIMIT 1) one) d
                  LEFT JOIN LATERAL (
                    SELECT c.create_time FROM {t} c
                    WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = k.method_name
-                   ORDER BY c.{RECORDED} LIMIT 1) o ON true"
+                   ORDER BY c.{RECORDED} LIMIT 1) o ON true",
+                free_by("now()")
             ),
         }
     }

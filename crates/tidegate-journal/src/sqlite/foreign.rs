@@ -55,7 +55,7 @@ fn is_foreign(of: &str) -> String {
 /// For each row that is inserted from now on.
 pub(super) fn trigger(t: &str) -> String {
     format!(
-        "CREATE TRIGGER IF NOT EXISTS tr_{t}_foreign AFTER INSERT ON {t} WHEN {}
+        "CREATE TRIGGER tr_{t}_foreign AFTER INSERT ON {t} WHEN {}
          BEGIN UPDATE {t} SET {} WHERE rowid = NEW.rowid; END;",
         is_foreign("NEW."),
         set_right()

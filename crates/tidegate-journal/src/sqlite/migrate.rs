@@ -12,7 +12,7 @@ use crate::clock::Micros;
 use rusqlite::{Connection, OptionalExtension as _};
 
 /// What this release writes and reads.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 
 pub(super) fn migrate(
     conn: &Connection,
@@ -47,7 +47,10 @@ fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), J
         first(conn, table, now).map_err(failed)?;
     }
     if found < 2 {
-        second(conn, table, sql, now).map_err(failed)?;
+        second(conn, table, now).map_err(failed)?;
+    }
+    if found < 3 {
+        third(conn, table, sql, now).map_err(failed)?;
     }
     Ok(())
 }
@@ -129,18 +132,24 @@ fn first(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
     ))
 }
 
-/// Rows that others insert later are set right as they come, and those that came already. What
-/// ended in vain or was marked as deleted no longer holds its key. How old the
-/// oldest pending record is can be told without looking at all of them.
-fn second(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
-    conn.execute_batch(&foreign::all(t))?;
-    conn.execute_batch(&foreign::trigger(t))?;
+/// What ended in vain or was marked as deleted no longer holds its key. How old the oldest pending
+/// record is can be told without looking at all of them.
+fn second(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
     conn.execute_batch(&format!(
         "DROP INDEX uk_{t}_key;
          CREATE UNIQUE INDEX uk_{t}_key ON {t} (method_name, idempotency_key)
            WHERE idempotency_key IS NOT NULL AND {HOLDS_KEY};
          CREATE INDEX idx_{t}_oldest ON {t} (method_name, create_time) WHERE status = 0 AND is_delete = 0;
          INSERT INTO {t}_version VALUES (2, {now});"
-    ))?;
+    ))
+}
+
+/// Rows that others insert later are set right as they come, and those that came already. That
+/// somebody has a record is told by its lease alone, no longer by its `next_time`.
+fn third(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
+    conn.execute_batch(&format!("DROP TRIGGER IF EXISTS tr_{t}_foreign"))?;
+    conn.execute_batch(&foreign::all(t))?;
+    conn.execute_batch(&foreign::trigger(t))?;
+    conn.execute_batch(&format!("INSERT INTO {t}_version VALUES (3, {now})"))?;
     conn.execute_batch(&sql.recount)
 }

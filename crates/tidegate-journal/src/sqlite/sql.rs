@@ -45,7 +45,8 @@ pub(super) const HOLDS_KEY: &str = "is_delete = 0 AND status IN (0, 1)";
 fn record() -> String {
     format!(
         "guid, method_name, coalesce(method_params, 'null'), coalesce(status, 0), attempts, priority, {}, {},
-         next_time, deadline, lease_owner, idempotency_key, last_error, result, lease_until",
+         max(next_time, coalesce(lease_until, 0)), deadline, lease_owner, idempotency_key, last_error, result,
+         lease_until",
         micros_of("create_time"),
         micros_of("update_time")
     )
@@ -82,14 +83,15 @@ impl Sql {
                                   next_time, deadline, idempotency_key, priority, max_attempts)
                  VALUES (?1, ?2, ?3, 0, ?4, ?4, ?5, ?6, ?7, ?8, ?9)"
             ),
-            // ?1 method, ?2 level, ?3 due by, ?4 at most, ?5 owner, ?6 now, ?7 end of the lease.
+            // ?1 method, ?2 level, ?3 due by, ?4 at most, ?5 owner, ?6 end of the lease. It changes
+            // no column that an index knows, but for what a dead worker had, which goes behind.
             claim: format!(
-                "UPDATE {t} SET lease_owner = ?5, lease_until = ?7, next_time = ?7, update_time = ?6,
+                "UPDATE {t} SET lease_owner = ?5, lease_until = ?6, next_time = coalesce(lease_until, next_time),
                                 lease_no = lease_no + 1,
                                 lapses = lapses + (lease_owner IS NOT NULL)
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_due
                                  WHERE status = 0 AND is_delete = 0 AND method_name = ?1
-                                   AND priority = ?2 AND next_time <= ?3
+                                   AND priority = ?2 AND next_time <= ?3 AND coalesce(lease_until <= ?3, 1)
                                  ORDER BY next_time LIMIT ?4)
                  RETURNING guid, lease_no, method_name, coalesce(method_params, 'null'), priority,
                            attempts, max_attempts, last_error, create_time, deadline, lapses"
@@ -101,14 +103,14 @@ impl Sql {
             // What was given back a moment ago has no owner: a sign of life that comes late must not
             // take it again.
             beat: format!(
-                "UPDATE {t} SET lease_until = ?3, next_time = ?3
+                "UPDATE {t} SET lease_until = ?3
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0 AND lease_owner IS NOT NULL"
             ),
-            // ?1 guid, ?2 lease, ?3 status, ?4 now, ?5 next time, ?6 result, ?7 error, ?8 counted.
+            // ?1 guid, ?2 lease, ?3 status, ?4 now, ?5 next time or NULL, ?6 result, ?7 error, ?8 counted.
             // What only went back, without an error, is as suspect as before.
             settle: format!(
                 "UPDATE {t} SET status = ?3, update_time = ?4, lease_owner = NULL, lease_until = NULL,
-                                next_time = ?5, result = ?6, last_error = coalesce(?7, last_error),
+                                next_time = coalesce(?5, next_time), result = ?6, last_error = coalesce(?7, last_error),
                                 attempts = attempts + ?8,
                                 lapses = CASE WHEN ?3 = 0 AND ?7 IS NULL THEN lapses ELSE 0 END
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0 AND lease_owner IS NOT NULL
@@ -152,7 +154,8 @@ impl Sql {
                                 last_error = substr(?5 || CASE WHEN attempts > 0
                                   THEN coalesce('{LAST_ERROR}' || last_error, '') ELSE '' END, 1, {ERROR_MAX})
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_due WHERE status = 0 AND is_delete = 0
-                                   AND method_name = ?1 AND next_time <= ?2 LIMIT ?3)"
+                                   AND method_name = ?1 AND next_time <= ?2 AND coalesce(lease_until <= ?2, 1)
+                                 LIMIT ?3)"
             ),
             fail_nameless: format!(
                 "UPDATE {t} SET status = 2, update_time = ?1, last_error = '{NAMELESS}'
@@ -187,8 +190,9 @@ impl Sql {
             ),
             depth: format!("SELECT method_name, pending FROM {t}_count WHERE pending > 0"),
             overdue: format!(
-                "SELECT min(next_time) FROM {t} INDEXED BY idx_{t}_due
-                 WHERE status = 0 AND is_delete = 0 AND method_name = ?1 AND priority = ?2"
+                "SELECT next_time FROM {t} INDEXED BY idx_{t}_due
+                 WHERE status = 0 AND is_delete = 0 AND method_name = ?1 AND priority = ?2
+                   AND coalesce(lease_until <= ?3, 1) ORDER BY next_time LIMIT 1"
             ),
             oldest: format!(
                 "SELECT min(create_time) FROM {t} INDEXED BY idx_{t}_oldest

@@ -49,7 +49,7 @@ pub(super) fn claim(tx: &Tx<'_>, ask: &Claim) -> rusqlite::Result<Vec<Claimed>> 
             if left == 0 {
                 break;
             }
-            let given = params![method, level, due, left as i64, ask.owner, tx.now, until];
+            let given = params![method, level, due, left as i64, ask.owner, until];
             for row in statement.query_map(given, |row| claimed(row, tx.now))? {
                 all.push(row?);
                 left -= 1;
@@ -99,7 +99,7 @@ pub(super) fn settle(tx: &Tx<'_>, outcomes: &[Settled]) -> rusqlite::Result<Vec<
     let mut entered = Vec::with_capacity(outcomes.len());
     for Settled { lease, end, is_counted } in outcomes {
         let (status, after, result, error) = end.columns();
-        let next = tx.now.saturating_add(after);
+        let next = after.map(|after| tx.now.saturating_add(after));
         let given =
             params![lease.guid.as_str(), lease.number, status, tx.now, next, result, error, is_counted];
         let method: Option<Option<Name>> = statement.query_row(given, |row| row.get(0)).optional()?;

@@ -164,8 +164,7 @@ impl Lane {
 
     fn give_back(&mut self) {
         for turn in self.hand.take_all() {
-            let end = turn.returned(&self.crew);
-            self.crew.settle(&self.method.name, turn.claimed.lease, end, false);
+            self.crew.settle(&self.method.name, turn.claimed.lease, End::Returned, false);
         }
         self.line.set_aside(0);
     }
@@ -262,7 +261,7 @@ async fn pass(
         return Err(Not::Ours);
     }
     if crew.is_closing() {
-        return Err(Not::AtAll(turn.returned(crew)));
+        return Err(Not::AtAll(End::Returned));
     }
     if turn.is_over(instant()) {
         return Err(Not::AtAll(turn.expired()));
@@ -301,9 +300,9 @@ async fn unless_over<T>(crew: &Crew, turn: &Turn, waiting: impl Future<Output = 
         biased;
         why = turn.stop.heard() => Err(match why {
             Why::Lost => Not::Ours,
-            Why::Closing => Not::AtAll(turn.returned(crew)),
+            Why::Closing => Not::AtAll(End::Returned),
         }),
-        () = crew.closed() => Err(Not::AtAll(turn.returned(crew))),
+        () = crew.closed() => Err(Not::AtAll(End::Returned)),
         () = until(turn.start_by) => Err(Not::AtAll(turn.expired())),
         waited = waiting => Ok(waited),
     }
@@ -350,8 +349,7 @@ async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, a
         // Cut off by its worker, which is not its fault: the attempt does not count.
         None => {
             uncount(&crew, &turn).await;
-            let end = turn.returned(&crew);
-            crew.settle(&method.name, turn.claimed.lease, end, false);
+            crew.settle(&method.name, turn.claimed.lease, End::Returned, false);
         }
     }
 }
