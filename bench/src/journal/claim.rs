@@ -66,6 +66,11 @@ fn against_the_loop(wanted: &Wanted<'_>, runtime: &Runtime, server: &Server) -> 
 fn flat(wanted: &Wanted<'_>, runtime: &Runtime, server: &Server) -> Fallible<Case> {
     let many =
         std::env::var("TIDEGATE_BENCH_PENDING").ok().and_then(|text| text.parse().ok()).unwrap_or(MANY);
+    if many / TAKEN < wanted.rounds as u64 {
+        return Err(
+            format!("{FLAT}: {many} pending are too few for {} rounds of {TAKEN}", wanted.rounds).into()
+        );
+    }
     let (small, large) = runtime.block_on(async {
         let (small, large) = (server.table().await?, server.table().await?);
         progress(FLAT, "filling", "the large table");

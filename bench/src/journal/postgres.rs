@@ -38,11 +38,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// Adds records that are due, as if they had been deferred long ago.
+    /// Adds records that are due, as if they had been deferred one after the other, long ago: their
+    /// guids, as the journal's own, begin with the time.
     pub async fn fill(&self, records: u64) -> Fallible<()> {
         let sql = "WITH added AS (
                      INSERT INTO t_method_limit_log (guid, method_name, method_params, status, next_time)
-                     SELECT md5(random()::text || i), 'call', '{\"task\": 17}', 0, now() - interval '1 hour'
+                     SELECT lpad(to_hex(i), 12, '0') || substr(md5(random()::text), 13), 'call', '{\"task\": 17}', 0, now() - interval '1 hour'
                      FROM generate_series(1, $1::int8) i RETURNING 1)
                    INSERT INTO t_method_limit_log_count AS c (method_name, slot, pending)
                    SELECT 'call', 0, count(*) FROM added
