@@ -81,6 +81,8 @@ fn flat(wanted: &Wanted<'_>, runtime: &Runtime, server: &Server) -> Fallible<Cas
         runtime.block_on(async {
             small.empty().await?;
             small.fill(FEW).await?;
+            // Nothing of what was filled is still on its way to the disk, in neither's turn.
+            small.client.batch_execute("CHECKPOINT").await?;
             let few = worked_off(&small, TAKEN).await?;
             Ok(Measured { value: worked_off(&large, TAKEN).await? / few, wrong: 0.0 })
         })

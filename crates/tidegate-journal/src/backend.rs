@@ -172,22 +172,23 @@ pub(crate) enum End {
     PutOff {
         after: Duration,
     },
-    /// Pending again at once, and in the order as it was.
-    Returned,
+    /// Pending again at once, and in the order as it was: due for so long already.
+    Returned {
+        due_for: Duration,
+    },
 }
 
 impl End {
-    /// The status to write, in how many microseconds it is due (or when it was), the result and
-    /// the error.
-    pub(crate) fn columns(&self) -> (i16, Option<Micros>, Option<&str>, Option<&str>) {
-        let ahead = |time: &Duration| Some(micros((*time).min(FOREVER)));
+    /// The status to write, in how many microseconds it is due, the result and the error.
+    pub(crate) fn columns(&self) -> (i16, Micros, Option<&str>, Option<&str>) {
+        let ahead = |time: &Duration| micros((*time).min(FOREVER));
         match self {
-            Self::Done { result, note } => (1, None, result.as_deref(), note.as_deref()),
-            Self::Failed { reason } => (2, None, None, Some(reason)),
-            Self::Expired { reason } => (3, None, None, Some(reason)),
+            Self::Done { result, note } => (1, 0, result.as_deref(), note.as_deref()),
+            Self::Failed { reason } => (2, 0, None, Some(reason)),
+            Self::Expired { reason } => (3, 0, None, Some(reason)),
             Self::Again { reason, after } => (0, ahead(after), None, Some(reason)),
             Self::PutOff { after } => (0, ahead(after), None, None),
-            Self::Returned => (0, None, None, None),
+            Self::Returned { due_for } => (0, -ahead(due_for), None, None),
         }
     }
 }
@@ -205,7 +206,7 @@ impl End {
             Self::Failed { .. } => Self::Failed { reason },
             Self::Expired { .. } => Self::Expired { reason },
             Self::Again { after, .. } => Self::Again { reason, after: *after },
-            Self::PutOff { .. } | Self::Returned => return None,
+            Self::PutOff { .. } | Self::Returned { .. } => return None,
         })
     }
 }
@@ -256,6 +257,7 @@ mod tests {
 
     use super::*;
     use crate::Journal;
+    use std::collections::BTreeMap;
 
     /// A worker's messages may come late, or twice where a connection broke.
     async fn messages_that_come_late_change_nothing(journal: Journal) {
@@ -280,46 +282,46 @@ mod tests {
         assert_eq!((now.next_time, now.status), (before.next_time, before.status));
     }
 
-    /// A claim leaves the record where it is in the index: only its lease keeps others away.
-    async fn a_lease_keeps_others_away_and_the_order_as_it_was(journal: Journal) {
+    /// Whether a claim is of few or of many: those may keep their place in the index, where only
+    /// their lease keeps others away.
+    async fn a_lease_keeps_others_away_and_the_order_as_it_was(journal: Journal, most: u32) {
         let backend = journal.backend();
-        let claim = async |most: u32, lease: Duration| {
-            let wants = vec![("ship".into(), most)];
-            let claimed =
-                backend.claim(Claim { owner: "me".into(), lease, wants, as_of: None }).await.unwrap();
-            claimed.into_iter().map(|one| one.lease).collect::<Vec<_>>()
+        let claim_of = async |most: u32, lease: Duration, as_of: Option<SystemTime>| {
+            let ask = Claim { owner: "me".into(), lease, wants: vec![("ship".into(), most)], as_of };
+            let claimed = backend.claim(ask).await.unwrap();
+            claimed.into_iter().map(|one| (one.lease.guid, one.lease.number)).collect::<BTreeMap<_, _>>()
         };
-        let give_back = async |lease: &Lease| {
-            let settled = Settled { lease: lease.clone(), end: End::Returned, is_counted: false };
+        let claim = async |lease: Duration| claim_of(most, lease, None).await;
+        let give_back = async |guid: &Guid, number: i64| {
+            let (lease, due_for) = (Lease { guid: guid.clone(), number }, Duration::from_micros(1));
+            let settled = Settled { lease, end: End::Returned { due_for }, is_counted: false };
             assert_eq!(backend.settle(vec![settled]).await.unwrap().len(), 1);
         };
         let defer = async |nth: u32| journal.defer(Call::new("ship", &nth).unwrap()).await.unwrap();
-        let (first, second) = (defer(1).await, defer(2).await);
+        let one = |guid: &Guid, number: i64| BTreeMap::from([(guid.clone(), number)]);
         let long = Duration::from_secs(3_600);
 
-        let taken = claim(1, long).await.remove(0);
-        assert_eq!(taken.guid, first);
+        let first = defer(1).await;
+        assert_eq!(claim(long).await, one(&first, 1));
         let record = journal.find(&first).await.unwrap().unwrap();
         assert!(record.next_time > record.create_time + long / 2, "looked at again when its lease ends");
         assert_eq!(record.update_time, record.create_time);
-        let other = claim(10, long).await;
-        assert_eq!(other.iter().map(|lease| &lease.guid).collect::<Vec<_>>(), [&second]);
+        let second = defer(2).await;
+        assert_eq!(claim(long).await, one(&second, 1));
         assert_eq!(journal.stats().await.unwrap().overdue, None, "what runs is not waiting");
         assert_eq!(backend.fail_orphans(Duration::ZERO, 10).await.unwrap().count(), 0);
-        assert!(claim(10, long).await.is_empty());
+        assert!(claim(long).await.is_empty());
 
-        // Given back in the opposite order.
-        give_back(&other[0]).await;
-        give_back(&taken).await;
-        let again = claim(1, Duration::ZERO).await.remove(0);
-        assert_eq!(again.guid, first, "the first is the first again");
-        // That lease ended at once. Its worker died, as far as others can tell: from now on it stands
-        // where its lease ended, behind the second.
-        let lapsed = claim(1, Duration::ZERO).await.remove(0);
-        assert_eq!((&lapsed.guid, lapsed.number), (&first, again.number + 1));
-        let next = claim(1, long).await.remove(0);
-        assert_eq!(next.guid, second);
-        assert_eq!(claim(10, long).await.remove(0).guid, first);
+        give_back(&first, 1).await;
+        give_back(&second, 1).await;
+        assert_eq!(claim_of(1, long, None).await, one(&first, 2), "the first is the first again");
+        give_back(&first, 2).await;
+        // A lease that ends at once: its worker died, as far as others can tell. A pass that began
+        // before that leaves it to the next.
+        let before = backend.now().await.unwrap();
+        assert_eq!(claim_of(2.max(most), Duration::ZERO, None).await.len(), 2);
+        assert!(claim_of(most, long, Some(before)).await.is_empty());
+        assert_eq!(claim_of(2.max(most), long, None).await, BTreeMap::from([(first, 4), (second, 3)]));
     }
 
     #[tokio::test]
@@ -327,7 +329,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let journal = async |name: &str| Journal::sqlite(folder.path().join(name)).await.unwrap();
         messages_that_come_late_change_nothing(journal("late.db").await).await;
-        a_lease_keeps_others_away_and_the_order_as_it_was(journal("lease.db").await).await;
+        for most in [1, 1_000] {
+            let journal = journal(&format!("{most}.db")).await;
+            a_lease_keeps_others_away_and_the_order_as_it_was(journal, most).await;
+        }
     }
 
     #[tokio::test]
@@ -335,6 +340,8 @@ mod tests {
         let server = testkit::servers::PostgresServer::start();
         let journal = async || Journal::postgres(&server.database()).await.unwrap();
         messages_that_come_late_change_nothing(journal().await).await;
-        a_lease_keeps_others_away_and_the_order_as_it_was(journal().await).await;
+        for most in [1, 1_000] {
+            a_lease_keeps_others_away_and_the_order_as_it_was(journal().await, most).await;
+        }
     }
 }

@@ -48,12 +48,15 @@ async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
     let transaction = client.build_transaction().start().await.map_err(failed)?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('tidegate-journal ' || $1, 0))";
     transaction.execute(lock, &[&table]).await.map_err(failed)?;
+    let found = version(&transaction, table).await?;
     for (step, statements) in [(1, first(table)), (2, second(table)), (3, third(table))] {
-        if version(&transaction, table).await? < step {
+        if found < step {
             transaction.batch_execute(&statements).await.map_err(failed)?;
         }
     }
-    transaction.batch_execute(&comments(table)).await.map_err(failed)?;
+    if found < VERSION {
+        transaction.batch_execute(&comments(table)).await.map_err(failed)?;
+    }
     transaction.commit().await.map_err(failed)
 }
 
@@ -148,7 +151,7 @@ fn second(t: &str) -> String {
     )
 }
 
-/// A claim changes no column that an index knows, so PostgreSQL writes none of them if the row's
+/// A claim of many changes no column that an index knows, so PostgreSQL writes none of them if the row's
 /// new version fits into its page. Room is left for that, a little more than the row takes, as it
 /// then names its owner; later it takes up what the rows end as.
 fn third(t: &str) -> String {
@@ -178,7 +181,7 @@ fn comments(t: &str) -> String {
         ("max_attempts", "S1", "times to start at most", "最多尝试次数"),
         ("lapses", "S1", "times in a row that its worker died", "执行者连续失联次数"),
         ("priority", "S1", "0 to 9, highest first", "优先级，大者先"),
-        ("next_time", "S1", "next attempt", "下次尝试时刻"),
+        ("next_time", "S1", "next attempt, or end of the lease", "下次尝试时刻"),
         ("deadline", "S1", "has to start by then", "最迟开始时刻"),
         ("lease_owner", "S1", "worker that runs it", "执行者"),
         ("lease_until", "S1", "running until then", "租约到期"),

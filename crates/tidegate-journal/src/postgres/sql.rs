@@ -123,11 +123,14 @@ impl Sql {
                  JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key AND {}",
                 holds_key("t")
             ),
-            // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL. It changes
-            // no column that an index knows, but for what a dead worker had, which goes behind.
+            // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL, $6 whether
+            // they keep their place in the index: then no column changes that an index knows, unless
+            // a dead worker had the record.
             claim: format!(
                 "UPDATE {t} AS t SET lease_owner = $3, lease_until = now() + $4::int8 * interval '1 microsecond',
-                   next_time = coalesce(t.lease_until, t.next_time), lease_no = t.lease_no + 1,
+                   next_time = CASE WHEN $6::bool THEN coalesce(t.lease_until, t.next_time)
+                                    ELSE now() + $4::int8 * interval '1 microsecond' END,
+                   lease_no = t.lease_no + 1,
                    lapses = CASE WHEN t.lease_owner IS NULL THEN t.lapses ELSE t.lapses + 1 END
                  WHERE t.ctid = ANY (ARRAY(
                    SELECT due.place FROM unnest($1::text[], $2::int8[]) AS w (method, want) CROSS JOIN LATERAL (
@@ -155,13 +158,14 @@ impl Sql {
             beat: format!(
                 "WITH given AS (SELECT * FROM unnest($1::text[], $2::int8[]) AS g (guid, number)),
                  mine AS (
-                   SELECT t.guid, t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid AND {HOLDS_LEASE}
+                   SELECT t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid AND {HOLDS_LEASE}
                    FOR UPDATE OF t SKIP LOCKED
                  ), prolonged AS (
-                   UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond'
-                   WHERE ctid = ANY (ARRAY(SELECT place FROM mine))
+                   UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond',
+                                  next_time = now() + $3::int8 * interval '1 microsecond'
+                   WHERE ctid = ANY (ARRAY(SELECT place FROM mine)) RETURNING guid
                  )
-                 SELECT guid, true FROM mine
+                 SELECT guid, true FROM prolonged
                  UNION ALL
                  SELECT g.guid, false FROM given g LEFT JOIN {t} t ON t.guid = g.guid
                  WHERE t.guid IS NULL OR t.lease_no <> g.number OR t.status <> 0"
@@ -172,7 +176,9 @@ impl Sql {
             settle: format!(
                 "WITH changed AS (
                    UPDATE {t} AS t SET status = g.status, update_time = now(), {unlease},
-                     next_time = coalesce(now() + g.delay * interval '1 microsecond', t.next_time), result = g.result,
+                     next_time = CASE WHEN g.delay < 0 THEN least(t.next_time, now() + g.delay * interval '1 microsecond')
+                                      ELSE now() + g.delay * interval '1 microsecond' END,
+                     result = g.result,
                      last_error = coalesce(g.error, t.last_error), attempts = t.attempts + g.counted,
                      lapses = CASE WHEN g.status = 0 AND g.error IS NULL THEN t.lapses ELSE 0 END
                    FROM unnest($2::text[], $3::int8[], $4::int2[], $5::int8[], $6::text[], $7::text[], $8::int4[])
@@ -291,14 +297,16 @@ impl Sql {
                  ), counted AS ({uncount})
                  SELECT method_name, count(*) FROM gone GROUP BY method_name"
             ),
+            // What somebody marked as deleted while it runs may end.
             purge: format!(
                 "WITH gone AS (
                    DELETE FROM {t} WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM {t} WHERE (status <> 0 OR is_delete)
-                       AND update_time <= now() - $1::int8 * interval '1 microsecond'
+                     SELECT ctid FROM {t} c WHERE (status <> 0 OR is_delete)
+                       AND update_time <= now() - $1::int8 * interval '1 microsecond' AND {}
                      ORDER BY update_time LIMIT $2 FOR UPDATE SKIP LOCKED))
                    RETURNING 1)
-                 SELECT count(*) FROM gone"
+                 SELECT count(*) FROM gone",
+                free_by("now()")
             ),
             // Table and counts as of the same moment; what they differ by is made up for, by one
             // at a time: the block's second statement sees what the one before it has set right.
@@ -325,8 +333,8 @@ impl Sql {
                  FROM (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count
                        GROUP BY method_name HAVING sum(pending) > 0) k
                  CROSS JOIN LATERAL (
-                   SELECT min(one.next_time) AS due FROM generate_series(0, 9) AS level CROSS JOIN LATERAL (
-                     SELECT c.next_time FROM {t} c WHERE c.status = 0 AND NOT c.is_delete
+                   SELECT min(greatest(one.next_time, one.lease_until)) AS due FROM generate_series(0, 9) AS level CROSS JOIN LATERAL (
+                     SELECT c.next_time, c.lease_until FROM {t} c WHERE c.status = 0 AND NOT c.is_delete
                        AND c.method_name = k.method_name AND c.priority = level AND {}
                      ORDER BY c.next_time LIMIT 1) one) d
                  LEFT JOIN LATERAL (

@@ -144,8 +144,7 @@ fn second(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
     ))
 }
 
-/// Rows that others insert later are set right as they come, and those that came already. That
-/// somebody has a record is told by its lease alone, no longer by its `next_time`.
+/// Rows that others insert later are set right as they come, and those that came already.
 fn third(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
     conn.execute_batch(&format!("DROP TRIGGER IF EXISTS tr_{t}_foreign"))?;
     conn.execute_batch(&foreign::all(t))?;

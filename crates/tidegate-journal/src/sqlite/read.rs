@@ -101,8 +101,7 @@ impl View {
         for (method, pending) in counts {
             let mut first: Option<Micros> = None;
             for level in 0..=9 {
-                let due: Option<Micros> =
-                    overdue.query_row(params![method, level, now], |row| row.get(0)).optional()?;
+                let due: Option<Micros> = overdue.query_row(params![method, level], |row| row.get(0))?;
                 first = first.into_iter().chain(due).min();
             }
             let oldest: Option<Micros> = oldest.query_row([&method], |row| some_number(row, 0))?;

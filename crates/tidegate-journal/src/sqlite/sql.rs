@@ -41,12 +41,16 @@ pub(super) struct Sql {
 /// A record answers for its idempotency key while it may run, and once it is done.
 pub(super) const HOLDS_KEY: &str = "is_delete = 0 AND status IN (0, 1)";
 
+/// Nobody has the record. Whoever sets a lease by hand may write any text: that is none.
+fn free_by(time: &str) -> String {
+    format!("NOT (typeof(lease_until) = 'integer' AND lease_until > {time})")
+}
+
 /// What [`super::read::record`] reads, in its order.
 fn record() -> String {
     format!(
         "guid, method_name, coalesce(method_params, 'null'), coalesce(status, 0), attempts, priority, {}, {},
-         max(next_time, coalesce(lease_until, 0)), deadline, lease_owner, idempotency_key, last_error, result,
-         lease_until",
+         next_time, deadline, lease_owner, idempotency_key, last_error, result, lease_until",
         micros_of("create_time"),
         micros_of("update_time")
     )
@@ -83,15 +87,13 @@ impl Sql {
                                   next_time, deadline, idempotency_key, priority, max_attempts)
                  VALUES (?1, ?2, ?3, 0, ?4, ?4, ?5, ?6, ?7, ?8, ?9)"
             ),
-            // ?1 method, ?2 level, ?3 due by, ?4 at most, ?5 owner, ?6 end of the lease. It changes
-            // no column that an index knows, but for what a dead worker had, which goes behind.
+            // ?1 method, ?2 level, ?3 due by, ?4 at most, ?5 owner, ?6 end of the lease.
             claim: format!(
-                "UPDATE {t} SET lease_owner = ?5, lease_until = ?6, next_time = coalesce(lease_until, next_time),
-                                lease_no = lease_no + 1,
+                "UPDATE {t} SET lease_owner = ?5, lease_until = ?6, next_time = ?6, lease_no = lease_no + 1,
                                 lapses = lapses + (lease_owner IS NOT NULL)
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_due
                                  WHERE status = 0 AND is_delete = 0 AND method_name = ?1
-                                   AND priority = ?2 AND next_time <= ?3 AND coalesce(lease_until <= ?3, 1)
+                                   AND priority = ?2 AND next_time <= ?3
                                  ORDER BY next_time LIMIT ?4)
                  RETURNING guid, lease_no, method_name, coalesce(method_params, 'null'), priority,
                            attempts, max_attempts, last_error, create_time, deadline, lapses"
@@ -103,14 +105,14 @@ impl Sql {
             // What was given back a moment ago has no owner: a sign of life that comes late must not
             // take it again.
             beat: format!(
-                "UPDATE {t} SET lease_until = ?3
+                "UPDATE {t} SET lease_until = ?3, next_time = ?3
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0 AND lease_owner IS NOT NULL"
             ),
-            // ?1 guid, ?2 lease, ?3 status, ?4 now, ?5 next time or NULL, ?6 result, ?7 error, ?8 counted.
+            // ?1 guid, ?2 lease, ?3 status, ?4 now, ?5 next time, ?6 result, ?7 error, ?8 counted.
             // What only went back, without an error, is as suspect as before.
             settle: format!(
                 "UPDATE {t} SET status = ?3, update_time = ?4, lease_owner = NULL, lease_until = NULL,
-                                next_time = coalesce(?5, next_time), result = ?6, last_error = coalesce(?7, last_error),
+                                next_time = ?5, result = ?6, last_error = coalesce(?7, last_error),
                                 attempts = attempts + ?8,
                                 lapses = CASE WHEN ?3 = 0 AND ?7 IS NULL THEN lapses ELSE 0 END
                  WHERE guid = ?1 AND lease_no = ?2 AND status = 0 AND lease_owner IS NOT NULL
@@ -154,8 +156,7 @@ impl Sql {
                                 last_error = substr(?5 || CASE WHEN attempts > 0
                                   THEN coalesce('{LAST_ERROR}' || last_error, '') ELSE '' END, 1, {ERROR_MAX})
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_due WHERE status = 0 AND is_delete = 0
-                                   AND method_name = ?1 AND next_time <= ?2 AND coalesce(lease_until <= ?2, 1)
-                                 LIMIT ?3)"
+                                   AND method_name = ?1 AND next_time <= ?2 LIMIT ?3)"
             ),
             fail_nameless: format!(
                 "UPDATE {t} SET status = 2, update_time = ?1, last_error = '{NAMELESS}'
@@ -169,13 +170,17 @@ impl Sql {
                                   THEN substr('{EXPIRED_AGAIN}' || last_error, 1, {ERROR_MAX}) ELSE '{EXPIRED}' END
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_deadline
                                  WHERE status = 0 AND is_delete = 0 AND deadline <= ?1
-                                   AND (lease_until IS NULL OR lease_until <= ?1)
+                                   AND {}
                                  ORDER BY deadline LIMIT ?2)
-                 RETURNING method_name"
+                 RETURNING method_name",
+                free_by("?1")
             ),
+            // ?1 ended by, ?2 at most, ?3 now. What somebody marked as deleted while it runs may end.
             purge: format!(
                 "DELETE FROM {t} WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_ended
-                   WHERE (status <> 0 OR is_delete) AND update_time <= ?1 ORDER BY update_time LIMIT ?2)"
+                   WHERE (status <> 0 OR is_delete) AND update_time <= ?1
+                     AND {} ORDER BY update_time LIMIT ?2)",
+                free_by("?3")
             ),
             find: format!("SELECT {record} FROM {t} WHERE guid = ?1 AND is_delete = 0"),
             is_open: format!("SELECT 1 FROM {t} WHERE guid = ?1 AND is_delete = 0 AND status = 0"),
@@ -190,9 +195,8 @@ impl Sql {
             ),
             depth: format!("SELECT method_name, pending FROM {t}_count WHERE pending > 0"),
             overdue: format!(
-                "SELECT next_time FROM {t} INDEXED BY idx_{t}_due
-                 WHERE status = 0 AND is_delete = 0 AND method_name = ?1 AND priority = ?2
-                   AND coalesce(lease_until <= ?3, 1) ORDER BY next_time LIMIT 1"
+                "SELECT min(next_time) FROM {t} INDEXED BY idx_{t}_due
+                 WHERE status = 0 AND is_delete = 0 AND method_name = ?1 AND priority = ?2"
             ),
             oldest: format!(
                 "SELECT min(create_time) FROM {t} INDEXED BY idx_{t}_oldest

@@ -99,7 +99,7 @@ pub(super) fn settle(tx: &Tx<'_>, outcomes: &[Settled]) -> rusqlite::Result<Vec<
     let mut entered = Vec::with_capacity(outcomes.len());
     for Settled { lease, end, is_counted } in outcomes {
         let (status, after, result, error) = end.columns();
-        let next = after.map(|after| tx.now.saturating_add(after));
+        let next = tx.now.saturating_add(after);
         let given =
             params![lease.guid.as_str(), lease.number, status, tx.now, next, result, error, is_counted];
         let method: Option<Option<Name>> = statement.query_row(given, |row| row.get(0)).optional()?;
@@ -176,7 +176,7 @@ pub(super) fn fail_orphans(tx: &Tx<'_>, after: Duration, batch: u32) -> rusqlite
 
 pub(super) fn purge(tx: &Tx<'_>, keep: Duration, batch: u32) -> rusqlite::Result<u64> {
     let before = tx.now.saturating_sub(micros(keep));
-    Ok(tx.conn.prepare_cached(&tx.sql.purge)?.execute(params![before, batch])? as u64)
+    Ok(tx.conn.prepare_cached(&tx.sql.purge)?.execute(params![before, batch, tx.now])? as u64)
 }
 
 pub(super) fn recount(tx: &Tx<'_>) -> rusqlite::Result<()> {

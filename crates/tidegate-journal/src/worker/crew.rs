@@ -16,6 +16,7 @@ pub(super) struct Crew {
     pub(super) journal: Journal,
     pub(super) plan: Plan,
     pub(super) until: Until,
+    pub(super) begun: Instant,
     pub(super) methods: Vec<Arc<Method>>,
     pub(super) held: Held,
     /// The places that any method may take, beside the one that each has of its own.
@@ -51,6 +52,7 @@ impl Crew {
             suspects: Arc::new(Semaphore::new(1)),
             plan: plan.clone(),
             until,
+            begun: instant(),
             methods,
             held: Held::default(),
             closing,
@@ -220,7 +222,7 @@ impl Tally {
             End::Failed { .. } => pass.failed = 1,
             End::Expired { .. } => pass.expired = 1,
             End::Again { .. } => pass.retried = 1,
-            End::PutOff { .. } | End::Returned => {}
+            End::PutOff { .. } | End::Returned { .. } => {}
         }
         self.add(Some(method), pass);
     }

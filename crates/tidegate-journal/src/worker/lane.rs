@@ -164,7 +164,8 @@ impl Lane {
 
     fn give_back(&mut self) {
         for turn in self.hand.take_all() {
-            self.crew.settle(&self.method.name, turn.claimed.lease, End::Returned, false);
+            let end = turn.returned(&self.crew);
+            self.crew.settle(&self.method.name, turn.claimed.lease, end, false);
         }
         self.line.set_aside(0);
     }
@@ -261,7 +262,7 @@ async fn pass(
         return Err(Not::Ours);
     }
     if crew.is_closing() {
-        return Err(Not::AtAll(End::Returned));
+        return Err(Not::AtAll(turn.returned(crew)));
     }
     if turn.is_over(instant()) {
         return Err(Not::AtAll(turn.expired()));
@@ -300,9 +301,9 @@ async fn unless_over<T>(crew: &Crew, turn: &Turn, waiting: impl Future<Output = 
         biased;
         why = turn.stop.heard() => Err(match why {
             Why::Lost => Not::Ours,
-            Why::Closing => Not::AtAll(End::Returned),
+            Why::Closing => Not::AtAll(turn.returned(crew)),
         }),
-        () = crew.closed() => Err(Not::AtAll(End::Returned)),
+        () = crew.closed() => Err(Not::AtAll(turn.returned(crew))),
         () = until(turn.start_by) => Err(Not::AtAll(turn.expired())),
         waited = waiting => Ok(waited),
     }
@@ -349,7 +350,8 @@ async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, a
         // Cut off by its worker, which is not its fault: the attempt does not count.
         None => {
             uncount(&crew, &turn).await;
-            crew.settle(&method.name, turn.claimed.lease, End::Returned, false);
+            let end = turn.returned(&crew);
+            crew.settle(&method.name, turn.claimed.lease, end, false);
         }
     }
 }

@@ -1,17 +1,19 @@
 //! A claimed record in its line.
 
+use super::crew::Crew;
 use super::held::Stop;
 use crate::backend::{Claimed, End, expired_reason};
 use crate::clock::instant;
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 pub(super) struct Turn {
     pub(super) claimed: Claimed,
     pub(super) stop: Arc<Stop>,
     /// By when it has to start, on this process's clock.
     pub(super) start_by: Option<Instant>,
+    taken: Instant,
 }
 
 /// The highest priority first, then the oldest.
@@ -19,8 +21,9 @@ pub(super) type Rank = (Reverse<u8>, SystemTime);
 
 impl Turn {
     pub(super) fn new(claimed: Claimed, stop: Arc<Stop>) -> Self {
-        let start_by = claimed.left.and_then(|left| instant().checked_add(left));
-        Self { claimed, stop, start_by }
+        let taken = instant();
+        let start_by = claimed.left.and_then(|left| taken.checked_add(left));
+        Self { claimed, stop, start_by, taken }
     }
 
     pub(super) fn rank(&self) -> Rank {
@@ -35,6 +38,18 @@ impl Turn {
     /// Its end where its deadline has passed.
     pub(super) fn expired(&self) -> End {
         End::Expired { reason: expired_reason(self.claimed.attempts, self.claimed.last_error.as_deref()) }
+    }
+
+    /// Its end where it goes back without having run. It is due since it was taken; of a pass,
+    /// since before that began, so that the pass may still take it up again.
+    pub(super) fn returned(&self, crew: &Crew) -> End {
+        let due_for = if crew.is_pass() {
+            // The database's time may pass faster than ours.
+            crew.begun.elapsed() * 2 + Duration::from_secs(1)
+        } else {
+            self.taken.elapsed()
+        };
+        End::Returned { due_for }
     }
 
     /// Its last worker died, with it or because of it. Attempts are counted when they end, which

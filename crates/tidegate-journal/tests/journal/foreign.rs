@@ -125,6 +125,23 @@ fn times_that_were_set_by_hand_are_read_and_purged() {
     });
 }
 
+/// Text lies behind all numbers: such a lease would never end.
+#[test]
+fn a_lease_that_was_set_by_hand_keeps_nothing_from_being_claimed_or_expired() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.journal().await;
+        let kept = journal.defer(call("ship", 1)).await.unwrap();
+        let late = journal.defer(call("late", 2).deadline_in(Duration::ZERO)).await.unwrap();
+        place.sql(
+            "UPDATE t_method_limit_log SET lease_owner = 'by hand', lease_until = '2024-03-01 12:00:00'",
+        );
+        journal.expire().await.unwrap();
+        assert_eq!(end(&journal, &late).await.status, Status::Expired);
+        worker(&journal).on("ship", |n: u32| async move { Ok::<_, JobError>(n) }).run_once().await.unwrap();
+        assert_eq!(end(&journal, &kept).await.status, Status::Done);
+    });
+}
+
 #[test]
 fn a_method_whose_name_is_no_text_fails_as_unknown_and_holds_nobody_up() {
     crate::place::run(&Place::sqlite(), async |place: &Place| {

@@ -9,7 +9,8 @@ on_both! {
     another_table_has_another_name_and_shares_nothing,
     names_that_are_none_are_refused,
     what_must_exist_is_opened_and_nothing_is_made,
-    a_journal_of_the_version_before_is_brought_up_to_date_with_its_records,
+    a_journal_of_the_first_version_is_brought_up_to_date_with_its_records,
+    a_journal_of_the_version_before_is_brought_up_to_date_with_its_leases,
 }
 
 async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
@@ -270,7 +271,7 @@ const VERSION_1_ON_POSTGRES: &str = "
     INSERT INTO t_method_limit_log_version VALUES (1);
     SELECT 1";
 
-async fn a_journal_of_the_version_before_is_brought_up_to_date_with_its_records(place: &Place) {
+async fn a_journal_of_the_first_version_is_brought_up_to_date_with_its_records(place: &Place) {
     if place.is_sqlite() {
         place.sql(
             "CREATE TABLE t_method_limit_log (is_delete boolean NOT NULL DEFAULT false,
@@ -309,4 +310,37 @@ async fn a_journal_of_the_version_before_is_brought_up_to_date_with_its_records(
         worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
     assert_eq!((pass.picked, pass.done), (2, 2));
     assert_eq!(place.count("1 = 1"), 4);
+}
+
+async fn a_journal_of_the_version_before_is_brought_up_to_date_with_its_leases(place: &Place) {
+    let journal = place.journal().await;
+    let (free, leased) = (journal.defer(call("ship", 1)).await, journal.defer(call("ship", 2)).await);
+    let (free, leased) = (free.unwrap(), leased.unwrap());
+    drop(journal);
+    let hour = if place.is_sqlite() { "+ 3600000000" } else { "+ interval '1 hour'" };
+    place.sql(&format!(
+        "UPDATE t_method_limit_log SET lease_owner = 'an older one', lease_no = 1,
+           lease_until = create_time {hour}, next_time = create_time {hour} WHERE guid = '{leased}'"
+    ));
+    place.sql(if place.is_sqlite() {
+        "DROP TRIGGER tr_t_method_limit_log_foreign;
+         CREATE TRIGGER tr_t_method_limit_log_foreign AFTER INSERT ON t_method_limit_log WHEN NEW.status IS NULL
+         BEGIN UPDATE t_method_limit_log SET status = 0 WHERE rowid = NEW.rowid; END;
+         SELECT 1"
+    } else {
+        "ALTER TABLE t_method_limit_log RESET (fillfactor)"
+    });
+    place.sql("DELETE FROM t_method_limit_log_version WHERE version = 3");
+    let journal = place.journal().await;
+    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "3");
+    if place.is_sqlite() {
+        // The trigger is the one of today.
+        place.sql("INSERT INTO t_method_limit_log (guid, create_time, update_time, is_delete) VALUES ('a', 'now', 'now', 'yes')");
+        assert_eq!(place.count("guid = 'a' AND is_delete = 1"), 1);
+    }
+    let pass =
+        worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+    assert_eq!((pass.picked, pass.done), (1, 1));
+    assert_eq!(journal.status(&free).await.unwrap(), Some(Status::Done));
+    assert_eq!(journal.status(&leased).await.unwrap(), Some(Status::Running));
 }

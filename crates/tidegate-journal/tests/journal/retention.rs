@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tidegate_journal::{JobError, Journal, Schedule};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 on_both! {
     ended_records_go_after_a_day_and_pending_ones_never,
     records_marked_as_deleted_are_not_replayed_and_go_too,
+    a_record_marked_as_deleted_while_it_runs_may_end_before_it_goes,
     a_worker_purges_by_its_schedule,
     a_large_purge_does_not_stop_enqueueing,
     a_large_purge_from_elsewhere_does_not_stop_enqueueing,
@@ -60,6 +62,32 @@ async fn records_marked_as_deleted_are_not_replayed_and_go_too(place: &Place) {
     assert_eq!(journal.stats().await.unwrap().pending, 0);
     place.age(&["update_time"], 2 * DAY);
     assert_eq!(ship().run_once().await.unwrap().purged, 1);
+}
+
+async fn a_record_marked_as_deleted_while_it_runs_may_end_before_it_goes(place: &Place) {
+    let journal = place.journal().await;
+    journal.defer(call("ship", 1)).await.unwrap();
+    place.age(&["update_time"], 2 * DAY);
+    let (began, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, goes_on) = (began.clone(), go_on.clone());
+    let running = worker(&journal)
+        .on("ship", move |_: u32| {
+            let (begins, goes_on) = (begins.clone(), goes_on.clone());
+            async move {
+                begins.notify_one();
+                goes_on.notified().await;
+                Ok::<_, JobError>(())
+            }
+        })
+        .start();
+    began.notified().await;
+    place.sql("UPDATE t_method_limit_log SET is_delete = true");
+    assert_eq!(journal.purge(DAY, drop).await.unwrap(), 0);
+    go_on.notify_one();
+    until("its end is entered", async || (place.count("status = 1") == 1).then_some(())).await;
+    running.stop().await;
+    place.age(&["update_time"], 2 * DAY);
+    assert_eq!(journal.purge(DAY, drop).await.unwrap(), 1);
 }
 
 async fn a_worker_purges_by_its_schedule(place: &Place) {
