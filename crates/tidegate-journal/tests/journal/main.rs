@@ -27,4 +27,5 @@ mod sharing;
 mod shop;
 mod stopping;
 mod suspects;
+mod takeover;
 mod working;
