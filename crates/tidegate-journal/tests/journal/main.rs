@@ -28,4 +28,5 @@ mod shop;
 mod stopping;
 mod suspects;
 mod takeover;
+mod tidying;
 mod working;
