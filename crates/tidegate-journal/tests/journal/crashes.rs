@@ -1,10 +1,10 @@
 //! kill -9 of enqueuers and workers at every step, round after round on the same database:
 //! every record that was acknowledged ends once in the books, every done one ran, and no lease
-//! ever had two owners.
+//! ever had two owners. Whoever dies at a step notes it: a run that misses one shows too little.
 //!
 //! `TIDEGATE_CASES=10` makes it hundreds of rounds.
 
-use crate::place::{PATIENCE, Place, call, cases, until, worker};
+use crate::place::{PATIENCE, Place, call, cases, until, until_within, worker};
 use rustix::process::{Signal, getpid, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -36,33 +36,58 @@ async fn whatever_is_killed_every_acknowledged_record_ends_once_and_no_lease_has
     for round in 0..ROUNDS * cases() {
         let steps = [Step::Gate, Step::Begin, Step::Worked, Step::Never, Step::Entered];
         let enqueuer_dies = [Step::Never, Step::Deferring, Step::Acknowledged][round % 3];
+        let worker_dies = steps[round % steps.len()];
         let mut children = [
             child(place, &notes, "enqueue", enqueuer_dies, rng.between(1, 100)),
-            child(place, &notes, "work", steps[round % steps.len()], rng.between(1, 40)),
+            child(place, &notes, "work", worker_dies, rng.between(1, 40)),
             child(place, &notes, "work", Step::Never, 0),
         ];
-        // At any moment of their lives, from their start on.
-        let mut order = vec![0, 1, 2];
+        // In turn, one of those that kill themselves is let live until it does.
+        let spared = round % 2;
+        let is_spared = [enqueuer_dies, worker_dies][spared] != Step::Never;
+        // The others at any moment of their lives, from their start on.
+        let mut order: Vec<_> = (0..children.len()).filter(|nth| !is_spared || *nth != spared).collect();
         while !order.is_empty() {
             pause(Duration::from_micros(rng.below(120_000)));
             let nth = order.swap_remove(usize::try_from(rng.below(order.len() as u64)).unwrap());
             children[nth].kill().unwrap();
             children[nth].wait().unwrap();
         }
+        if is_spared {
+            // Nobody else is left to give it work.
+            until("it has killed itself", async || {
+                let call = call("effect", rng.below(320)).max_attempts(50);
+                notes.write("acknowledged", journal.defer(call).await.unwrap());
+                children[spared].try_wait().unwrap()
+            })
+            .await;
+        }
     }
     let pending = async || journal.stats().await.unwrap().pending;
-    let running = handlers(worker(&journal).lease(LEASE), &notes, Fuse::new(Step::Never, 0)).start();
-    until("all has ended", async || (place.count("status = 0") == 0).then_some(())).await;
+    let running = handlers(worker(&journal).lease(LEASE), &notes, Fuse::new(Step::Never, 0, &notes)).start();
+    let patience = PATIENCE * u32::try_from(cases()).unwrap();
+    until_within(patience, "all has ended", async || (place.count("status = 0") == 0).then_some(())).await;
     running.stop().await;
     assert_eq!(pending().await, 0, "the kept count agrees");
     let books = notes.books(place);
     let (acknowledged, ran) = (books.acknowledged.len(), books.runs.len());
-    println!("{acknowledged} acknowledged of {}, {ran} runs", books.statuses.len());
+    let owners = books.runs.iter().map(|run| &run.owner).collect::<BTreeSet<_>>().len();
+    let died = STEPS.map(|step| (step, notes.died_at(step)));
+    let [done, failed, expired] = [1, 2, 3].map(|status| books.ended_as(status));
+    println!("{acknowledged} acknowledged of {}, {ran} runs by {owners}", books.statuses.len());
+    println!("{done} done, {failed} failed, {expired} expired; died at {died:?}");
+    let enough = ROUNDS * cases();
+    // On a busy machine few but those that are let live come to run anything.
     assert!(
-        acknowledged > ROUNDS && ran > ROUNDS,
-        "{acknowledged} acknowledged, {ran} runs: too few to mean anything"
+        acknowledged > enough && ran > enough && owners > enough / 4,
+        "{acknowledged} acknowledged, {ran} runs by {owners}: too few to mean anything"
     );
-    assert!(books.runs.iter().map(|run| &run.owner).collect::<BTreeSet<_>>().len() > ROUNDS / 2);
+    let is_missed = |(step, times): &(Step, usize)| *step != Step::Never && *times < cases();
+    assert_eq!(died.into_iter().find(is_missed), None, "a step at which too few died to mean anything");
+    assert!(
+        [done, failed, expired].iter().all(|records| *records > cases()),
+        "{done} done, {failed} failed, {expired} expired: too few to mean anything"
+    );
     assert_eq!(books.violations(), Vec::<String>::new());
 }
 
@@ -140,8 +165,8 @@ fn lives_until_it_is_killed() {
     let Ok(address) = std::env::var("TIDEGATE_JOURNAL") else { return };
     let var = |name: &str| std::env::var(name).unwrap();
     let dies = *STEPS.iter().find(|step| format!("{step:?}") == var("TIDEGATE_DIES")).unwrap();
-    let fuse = Fuse::new(dies, var("TIDEGATE_AFTER").parse().unwrap());
     let notes = Notes::new(Path::new(&var("TIDEGATE_NOTES")));
+    let fuse = Fuse::new(dies, var("TIDEGATE_AFTER").parse().unwrap(), &notes);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.unwrap().block_on(async {
         let journal = if address.starts_with("postgres:") {
@@ -167,8 +192,12 @@ async fn enqueue(journal: &Journal, notes: &Notes, fuse: &Fuse) {
             tokio::spawn(async move {
                 for nth in 0..40 {
                     let call = call("effect", caller * 40 + nth).max_attempts(50);
-                    // Some expire: their time is shorter than a crash is long.
-                    let call = if nth % 10 == 9 { call.deadline_in(LEASE / 2) } else { call };
+                    // Some expire: their time is over, or shorter than a crash is long.
+                    let call = match nth % 10 {
+                        8 => call.deadline_in(Duration::ZERO),
+                        9 => call.deadline_in(LEASE / 2),
+                        _ => call,
+                    };
                     let deferring = tokio::spawn({
                         let journal = journal.clone();
                         async move { journal.defer(call).await }
@@ -230,15 +259,19 @@ fn handlers(worker: Worker, notes: &Notes, fuse: Fuse) -> Worker {
 struct Fuse {
     step: Step,
     left: Arc<AtomicI64>,
+    notes: Notes,
 }
 
 impl Fuse {
-    fn new(step: Step, times: u64) -> Self {
-        Self { step, left: Arc::new(AtomicI64::new(i64::try_from(times).unwrap())) }
+    fn new(step: Step, times: u64, notes: &Notes) -> Self {
+        let left = Arc::new(AtomicI64::new(i64::try_from(times).unwrap()));
+        Self { step, left, notes: notes.clone() }
     }
 
     fn at(&self, step: Step) {
-        if step == self.step && self.left.fetch_sub(1, Ordering::SeqCst) <= 1 {
+        // One thread alone brings it to nothing: a death is noted once.
+        if step == self.step && self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.notes.write("died", format!("{step:?}"));
             kill_process(getpid(), Signal::KILL).unwrap();
         }
     }
@@ -263,6 +296,11 @@ impl Notes {
     fn lines(&self, file: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.join(file)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// How many processes killed themselves there.
+    fn died_at(&self, step: Step) -> usize {
+        self.lines("died").into_iter().filter(|line| *line == format!("{step:?}")).count()
     }
 
     fn books(&self, place: &Place) -> Books {
@@ -302,6 +340,10 @@ struct Books {
 }
 
 impl Books {
+    fn ended_as(&self, status: u64) -> usize {
+        self.statuses.values().filter(|one| **one == status).count()
+    }
+
     fn violations(&self) -> Vec<String> {
         let mut all = Vec::new();
         for guid in self.acknowledged.iter().filter(|guid| !self.statuses.contains_key(*guid)) {

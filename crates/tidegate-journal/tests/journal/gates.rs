@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use testkit::windows::{Edge, busiest};
 use tidegate::{Limit, Limiter, ManualClock};
-use tidegate_journal::{Go, JobError, Journal, Replay, Status, Worker};
+use tidegate_journal::{Go, JobError, Journal, Replay, Running, Status, Worker};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 on_both! {
     ten_thousand_pending_reach_the_service_at_the_limit_and_no_faster,
@@ -83,6 +84,69 @@ fn too_many(limit: &Limit, starts: &[(u64, u64)]) -> Option<(Duration, u64)> {
         let most = busiest(starts, length_us, Edge::Closed).units;
         (most > limit.worst_case(length, 1)).then_some((length, most))
     })
+}
+
+/// By the real clock, in two workers, and with live calls under the same limit.
+#[test]
+fn replays_and_live_calls_together_hold_the_limit() {
+    const LASTS: Duration = Duration::from_secs(2);
+    /// From the limiter's word to the start at the service, on a busy machine.
+    const SLACK: Duration = Duration::from_millis(250);
+    const SHORT: &str = "four who ask wait for 20 ms";
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.journal().await;
+        let calls = (0..1_000).map(|nth| journal.defer(call("ship", nth)));
+        futures_util::future::try_join_all(calls).await.unwrap();
+        let limit: Limit = "200/s burst 20 wait 1s".parse().unwrap();
+        let gate = Limiter::new().gate("service", limit.clone()).unwrap();
+        let begun = Instant::now();
+        let starts = Arc::new(Mutex::new(Vec::new()));
+        let ship = || {
+            let starts = starts.clone();
+            move || starts.lock().unwrap().push(begun.elapsed())
+        };
+        let start = || {
+            let (gate, ship) = (gate.clone(), ship());
+            worker(&journal)
+                .on("ship", move |_: u32| {
+                    ship();
+                    async { Ok::<_, JobError>(()) }
+                })
+                .gate(move |_| {
+                    let waiting = gate.acquire("ship");
+                    async move { Go::now().holding(waiting.await.into_permit().expect(SHORT)) }
+                })
+                .start()
+        };
+        let workers = [start(), start()];
+        let live = (0..2).map(|_| async {
+            let (ship, mut shipped) = (ship(), 0);
+            while begun.elapsed() < LASTS {
+                let _permit = gate.acquire("ship").await.into_permit().expect(SHORT);
+                ship();
+                shipped += 1;
+            }
+            shipped
+        });
+        let live: usize = futures_util::future::join_all(live).await.into_iter().sum();
+        let replays = workers.map(Running::stop);
+        let replays = futures_util::future::join_all(replays).await;
+        let mut starts = starts.lock().unwrap().clone();
+        starts.sort();
+        // Between any two starts, whatever their distance.
+        for (first, from) in starts.iter().enumerate() {
+            for (more, to) in starts[first..].iter().enumerate() {
+                let (length, units) = (*to - *from, more as u64 + 1);
+                let most = limit.worst_case(length + SLACK, 1);
+                assert!(units <= most, "{units} starts within {length:?}, {most} at most");
+            }
+        }
+        let allowed = limit.worst_case(LASTS, 1);
+        let replayed: Vec<_> = replays.iter().map(|pass| pass.done).collect();
+        println!("{} starts of {allowed}: {live} live, replayed {replayed:?}", starts.len());
+        assert!(starts.len() as u64 >= allowed / 2, "{} starts of {allowed}", starts.len());
+        assert!(live > 0 && replayed.iter().all(|done| *done > 0), "{live} live, replayed {replayed:?}");
+    });
 }
 
 async fn a_shut_gate_holds_up_its_own_method_only(place: &Place) {

@@ -27,4 +27,6 @@ mod sharing;
 mod shop;
 mod stopping;
 mod suspects;
+mod takeover;
+mod tidying;
 mod working;

@@ -151,7 +151,16 @@ pub(crate) async fn end(journal: &Journal, guid: &Guid) -> tidegate_journal::Rec
 }
 
 /// Asks again and again until it is so, without keeping the runtime from its work.
-pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
+    until_within(PATIENCE, what, ask).await
+}
+
+/// The same, for what takes longer.
+pub(crate) async fn until_within<T>(
+    patience: Duration,
+    what: &str,
+    mut ask: impl AsyncFnMut() -> Option<T>,
+) -> T {
     let asked = async {
         loop {
             if let Some(answer) = ask().await {
@@ -160,7 +169,7 @@ pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asked).await.unwrap_or_else(|_| panic!("waited in vain until {what}"))
+    tokio::time::timeout(patience, asked).await.unwrap_or_else(|_| panic!("waited in vain until {what}"))
 }
 
 /// Waits until what a look into memory tells is so.

@@ -111,7 +111,8 @@ async fn a_lease_is_kept_alive_for_as_long_as_its_handler_runs(place: &Place) {
     let (here, there) = (place.journal().await, place.journal().await);
     let guid = here.defer(call("ship", 1)).await.unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
-    let lease = Duration::from_millis(300);
+    // Long enough for a busy machine to prolong it in time.
+    let lease = Duration::from_secs(2);
     let start = |journal| {
         let runs = runs.clone();
         worker(journal)
@@ -119,7 +120,7 @@ async fn a_lease_is_kept_alive_for_as_long_as_its_handler_runs(place: &Place) {
             .on("ship", move |_: u32| {
                 runs.fetch_add(1, Ordering::SeqCst);
                 async move {
-                    tokio::time::sleep(4 * lease).await;
+                    tokio::time::sleep(2 * lease).await;
                     Ok::<_, JobError>(())
                 }
             })
