@@ -27,7 +27,8 @@ Examples:
   tidegate journal list --status failed            what failed, the newest first
   tidegate journal show 0190f3a2b4c87d1e8f00112233445566
   tidegate journal retry 0190f3a2b4c87d1e8f00112233445566
-  tidegate journal list --status failed --limit 100000 --json | jq -r .guid | xargs -r tidegate journal retry
+  tidegate journal list --status failed --limit 100000 --json | jq -r .guid |
+    xargs -r -d '\\n' tidegate journal retry
   tidegate journal purge --older-than 7d
   tidegate journal run-once --exec 'ship=/usr/local/bin/ship --fast' --limit 100/s
 
