@@ -203,8 +203,8 @@ impl Journal {
         Ok(cancelled)
     }
 
-    /// Makes a record that failed, expired or was cancelled pending again, unless another one
-    /// was recorded under its idempotency key since.
+    /// Makes a record that failed, expired or was cancelled pending again, with all its attempts
+    /// and without its deadline, unless another one was recorded under its idempotency key since.
     ///
     /// # Errors
     /// Where the database fails.
