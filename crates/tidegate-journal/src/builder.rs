@@ -134,7 +134,7 @@ impl JournalBuilder {
         self.check()?;
         let time = self.time.unwrap_or_else(|| Box::new(SystemTimeSource::new()));
         let backend = crate::sqlite::Sqlite::open(path.as_ref(), &self.settings, time).await?;
-        Ok(Journal::over(backend, Vec::new()))
+        Ok(Journal::over(backend, &self.settings, Vec::new()))
     }
 
     /// Connects to a server: `postgres://user:password@host/database`.
@@ -162,7 +162,7 @@ impl JournalBuilder {
     pub async fn postgres_pool(self, pool: deadpool_postgres::Pool) -> Result<Journal, JournalError> {
         self.check()?;
         let (backend, notes) = crate::postgres::Postgres::open(pool, &self.settings).await?;
-        Ok(Journal::over(backend, notes))
+        Ok(Journal::over(backend, &self.settings, notes))
     }
 
     /// Names stand in statements, so only plain ones are let through.

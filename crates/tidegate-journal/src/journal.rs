@@ -5,10 +5,11 @@
 use crate::backend::{Backend, Repeated};
 use crate::batch::{BATCH, until_few};
 use crate::blocking;
-use crate::builder::JournalBuilder;
+use crate::builder::{JournalBuilder, Settings};
 use crate::stats::{Counted, JournalStats};
 use crate::watch::Waiters;
 use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried, Status};
+use futures_util::StreamExt as _;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -39,6 +40,8 @@ pub(crate) struct Shared {
     /// Something was deferred in this process: its workers need not wait for their next look.
     pub(crate) due: watch::Sender<u64>,
     pub(crate) counted: Counted,
+    /// How many calls of one [`Journal::defer_all`] wait for their commit at once.
+    together: usize,
     notes: Vec<String>,
 }
 
@@ -105,6 +108,32 @@ impl Journal {
             self.shared.tell_due();
         }
         Ok(guid)
+    }
+
+    /// Records any number of calls, and answers what became of each, in the order given: one that
+    /// is refused spoils no other. They share transactions, as calls of many callers do. At most
+    /// 2,000 of them wait at once, and never more than half of what
+    /// [`queue_max`](JournalBuilder::queue_max) allows, so the other callers of this process find
+    /// room. Dropping the future leaves it open which are recorded.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("calls.db");
+    /// use tidegate_journal::{Call, Journal};
+    ///
+    /// let journal = Journal::sqlite(path).await?;
+    /// let calls = (0..3).map(|task| Call::new("cancel_task", &task)).collect::<Result<Vec<_>, _>>()?;
+    /// for (task, deferred) in journal.defer_all(calls).await.into_iter().enumerate() {
+    ///     println!("task {task} is cancelled later, as {}", deferred?);
+    /// }
+    /// assert_eq!(journal.stats().await?.pending, 3);
+    /// # Ok(()) }
+    /// ```
+    pub async fn defer_all(&self, calls: impl IntoIterator<Item = Call>) -> Vec<Result<Guid, DeferError>> {
+        let deferrals = calls.into_iter().map(|call| self.defer(call));
+        futures_util::stream::iter(deferrals).buffered(self.shared.together).collect().await
     }
 
     /// [`defer`](Self::defer) for code that is not async: waits on this thread.
@@ -174,8 +203,8 @@ impl Journal {
         Ok(cancelled)
     }
 
-    /// Makes a record that failed, expired or was cancelled pending again, unless another one
-    /// was recorded under its idempotency key since.
+    /// Makes a record that failed, expired or was cancelled pending again, with all its attempts
+    /// and without its deadline, unless another one was recorded under its idempotency key since.
     ///
     /// # Errors
     /// Where the database fails.
@@ -235,7 +264,7 @@ impl Journal {
         &self.shared.notes
     }
 
-    pub(crate) fn over(backend: impl Backend, notes: Vec<String>) -> Self {
+    pub(crate) fn over(backend: impl Backend, settings: &Settings, notes: Vec<String>) -> Self {
         for note in &notes {
             tracing::warn!("{note}");
         }
@@ -244,6 +273,8 @@ impl Journal {
             waiters: Arc::default(),
             due: watch::Sender::new(0),
             counted: Counted::default(),
+            // One batch is being committed while the next one gathers: more would only wait.
+            together: (settings.queue_max / 2).clamp(1, 2 * settings.batch_max),
             notes,
         };
         Self { shared: Arc::new(shared) }

@@ -17,15 +17,15 @@ pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String
     let wanted = [
         (
             read_write,
-            "DELETE",
+            &["SELECT", "INSERT", "UPDATE", "DELETE"][..],
             format!(
                 "GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {read_write}; GRANT SELECT ON {t}_version TO {read_write}"
             ),
         ),
-        (read_only, "SELECT", format!("GRANT SELECT ON {all}, {t}_version TO {read_only}")),
+        (read_only, &["SELECT"], format!("GRANT SELECT ON {all}, {t}_version TO {read_only}")),
     ];
-    for (role, right, statement) in wanted {
-        if has(core, role, t, right).await? {
+    for (role, rights, statement) in wanted {
+        if has(core, role, t, rights).await? {
             continue;
         }
         let script = format!(
@@ -41,7 +41,7 @@ pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String
         let client = core.connection(core.patience).await.map_err(|fault| fault.error)?;
         if let Err(error) = client.batch_execute(&script).await {
             let _ = client.batch_execute("ROLLBACK").await;
-            if !has(core, role, t, right).await? {
+            if !has(core, role, t, rights).await? {
                 let why = fault_of(&error).error;
                 notes.push(format!("the role {role} was not set up: {why}. As an administrator: CREATE ROLE {role} NOLOGIN; {statement}"));
             }
@@ -50,10 +50,16 @@ pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String
     Ok(notes)
 }
 
-async fn has(core: &Core, role: &str, table: &str, right: &str) -> Result<bool, JournalError> {
-    let sql =
-        "SELECT coalesce(bool_or(has_table_privilege(oid, $2, $3)), false) FROM pg_roles WHERE rolname = $1";
-    let rows = core.ask(sql, &[&role, &table, &right]).await?;
+/// Whether a role has these rights on every table, and may read the version. A table that was taken
+/// over may have granted its own before, and says nothing of those beside it.
+async fn has(core: &Core, role: &str, t: &str, rights: &[&str]) -> Result<bool, JournalError> {
+    let tables = [t.to_owned(), format!("{t}_count"), format!("{t}_method")];
+    let sql = "SELECT coalesce(bool_and(has_table_privilege(r.oid, w.name, w.needed)), false)
+               FROM pg_roles r CROSS JOIN (
+                 SELECT name, needed FROM unnest($2::text[]) AS name CROSS JOIN unnest($3::text[]) AS needed
+                 UNION ALL SELECT $4::text, 'SELECT') w
+               WHERE r.rolname = $1";
+    let rows = core.ask(sql, &[&role, &&tables[..], &rights, &format!("{t}_version")]).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 

@@ -17,6 +17,7 @@ mod ends;
 mod faults;
 mod foreign;
 mod gates;
+mod guide;
 mod limited;
 mod migration;
 mod records;

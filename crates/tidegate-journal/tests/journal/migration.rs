@@ -212,6 +212,45 @@ fn a_role_reads_and_writes_another_reads_and_comments_tell_the_data_classes() {
     });
 }
 
+/// The original table grants its rights by itself; the tables that are made beside it have to follow.
+#[test]
+fn roles_that_had_the_original_table_get_those_beside_it() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        place.sql(
+            "CREATE ROLE bos_task_center_rw; CREATE ROLE bos_task_center_ro; CREATE ROLE bos_owner LOGIN;
+             CREATE ROLE bos_job LOGIN IN ROLE bos_task_center_rw; CREATE ROLE bos_eye LOGIN IN ROLE bos_task_center_ro;
+             GRANT CREATE ON SCHEMA public TO bos_owner",
+        );
+        let database = place.address().rsplit('/').next().unwrap().to_owned();
+        let as_user = |user: &str| server().url_of(user, &database);
+        server().sql_in(
+            &as_user("bos_owner"),
+            &format!(
+                "{ORIGINAL};
+                 GRANT SELECT, UPDATE, INSERT, DELETE ON t_method_limit_log TO bos_task_center_rw;
+                 GRANT SELECT ON t_method_limit_log TO bos_task_center_ro"
+            ),
+        );
+        let open = async |user: &str| {
+            let builder = Journal::builder().roles("bos_task_center_rw", "bos_task_center_ro");
+            let journal = builder.postgres(&as_user(user)).await.unwrap();
+            assert!(journal.notes().is_empty(), "{user}: {:?}", journal.notes());
+            journal
+        };
+        open("bos_owner").await;
+        let job = open("bos_job").await;
+        let guid = job.defer(call("ship", 1)).await.unwrap();
+        let pass =
+            worker(&job).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
+        assert_eq!(pass.done, 1);
+        let eye = open("bos_eye").await;
+        assert_eq!(eye.status(&guid).await.unwrap(), Some(Status::Done));
+        assert_eq!(eye.stats().await.unwrap().pending, 3);
+        let refused = eye.defer(call("ship", 2)).await.unwrap_err();
+        assert!(format!("{refused:?}").contains("Forbidden"), "{refused:?}");
+    });
+}
+
 /// What the first version added to the original table in a file.
 pub(crate) const VERSION_1_ON_SQLITE: &str = "
     ALTER TABLE t_method_limit_log ADD COLUMN attempts integer NOT NULL DEFAULT 0;

@@ -8,6 +8,8 @@ on_both! {
     a_record_is_there_when_defer_returns_and_survives_its_journal,
     the_same_key_gives_the_first_guid_and_another_method_another,
     a_thousand_callers_at_once_each_get_a_record_of_their_own,
+    one_caller_with_more_calls_than_may_wait_is_answered_for_each_in_order,
+    one_caller_with_many_calls_gets_them_through_a_small_queue,
     a_crowd_with_one_key_makes_one_record,
     a_record_that_is_marked_as_deleted_owns_no_key,
     a_key_is_free_again_once_its_record_failed_expired_or_was_cancelled,
@@ -72,6 +74,45 @@ async fn a_thousand_callers_at_once_each_get_a_record_of_their_own(place: &Place
     }
     assert_eq!(place.count("status = 0"), 1_000);
     assert_eq!(journal.stats().await.unwrap().pending, 1_000);
+}
+
+async fn one_caller_with_more_calls_than_may_wait_is_answered_for_each_in_order(place: &Place) {
+    const CALLS: usize = 25_000;
+    let journal = place.journal().await;
+    let calls = (0..CALLS).map(|nth| match nth {
+        12_345 => call("count", nth).key(""),
+        20_000 | 20_001 => call("count", nth).key("twice"),
+        _ => call("count", nth),
+    });
+    let calls: Vec<_> = calls.collect();
+    // Spawned, as a program would: the future can go to another thread.
+    let other = journal.clone();
+    let deferred = tokio::spawn(async move { other.defer_all(calls).await }).await.unwrap();
+    assert_eq!(deferred.len(), CALLS);
+    assert!(matches!(deferred[12_345], Err(DeferError::Call(_))), "{:?}", deferred[12_345]);
+    let rows = place.sql("SELECT guid, method_params FROM t_method_limit_log");
+    let recorded: std::collections::HashMap<&str, usize> = rows
+        .lines()
+        .map(|row| row.split_once('|').unwrap())
+        .map(|(guid, nth)| (guid, nth.parse().unwrap()))
+        .collect();
+    assert_eq!(recorded.len(), CALLS - 2);
+    for (nth, guid) in deferred.iter().enumerate().filter(|(nth, _)| *nth != 12_345) {
+        let expected = if nth == 20_001 { 20_000 } else { nth };
+        assert_eq!(recorded[guid.as_ref().unwrap().as_str()], expected);
+    }
+    let stats = journal.stats().await.unwrap();
+    assert_eq!((stats.pending, stats.deferred, stats.repeated, stats.refused), (24_998, 24_998, 1, 0));
+    assert!(journal.defer_all([]).await.is_empty());
+}
+
+async fn one_caller_with_many_calls_gets_them_through_a_small_queue(place: &Place) {
+    for (callers, calls) in [(1, 20), (4, 100)] {
+        let journal = place.open(Journal::builder().queue_max(callers)).await.unwrap();
+        let deferred = journal.defer_all((0..calls).map(|nth| call("count", nth))).await;
+        assert!(deferred.iter().all(Result::is_ok), "{deferred:?}");
+    }
+    assert_eq!(place.count("status = 0"), 120);
 }
 
 async fn a_crowd_with_one_key_makes_one_record(place: &Place) {

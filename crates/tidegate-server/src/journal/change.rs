@@ -10,7 +10,8 @@ use tidegate_journal::{Cancelled, Guid, JournalError, Retried};
 pub(super) const RETRY_HELP: &str = "\
 Examples:
   tidegate journal retry 0190f3a2b4c87d1e8f00112233445566
-  tidegate journal list --status failed --limit 100000 --json | jq -r .guid | xargs -r tidegate journal retry
+  tidegate journal list --status failed --limit 100000 --json | jq -r .guid |
+    xargs -r -d '\\n' tidegate journal retry
 
 Prints one line a record, in the order given; exits with 1 if one of them was not done.
 --json: one object a line, with guid, done (true or false) and outcome (a sentence).";
@@ -19,7 +20,7 @@ pub(super) const CANCEL_HELP: &str = "\
 Examples:
   tidegate journal cancel 0190f3a2b4c87d1e8f00112233445566
   tidegate journal list --method ship --status pending --limit 100000 --json | jq -r .guid |
-    xargs -r tidegate journal cancel
+    xargs -r -d '\\n' tidegate journal cancel
 
 Prints one line a record, in the order given; exits with 1 if one of them was not done.
 --json: one object a line, with guid, done (true or false) and outcome (a sentence).";

@@ -13,6 +13,7 @@ mod redact;
 mod run_once;
 mod show;
 mod signals;
+mod stats;
 
 use crate::exit::{CODES, Ended};
 use clap::Subcommand;
@@ -22,10 +23,12 @@ use tidegate_journal::Guid;
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate journal stats                           how much is pending, and since when
   tidegate journal list --status failed            what failed, the newest first
   tidegate journal show 0190f3a2b4c87d1e8f00112233445566
   tidegate journal retry 0190f3a2b4c87d1e8f00112233445566
-  tidegate journal list --status failed --limit 100000 --json | jq -r .guid | xargs -r tidegate journal retry
+  tidegate journal list --status failed --limit 100000 --json | jq -r .guid |
+    xargs -r -d '\\n' tidegate journal retry
   tidegate journal purge --older-than 7d
   tidegate journal run-once --exec 'ship=/usr/local/bin/ship --fast' --limit 100/s
 
@@ -51,6 +54,9 @@ pub(crate) struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Tell how much is pending, how old it is and how long overdue, by method and in all.
+    #[command(after_help = stats::HELP)]
+    Stats(stats::Args),
     /// List records, the newest first.
     #[command(after_help = list::HELP)]
     List(list::Args),
@@ -82,6 +88,7 @@ enum Command {
 pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let place = args.place;
     match args.command {
+        Command::Stats(args) => stats::run(&place, &args).await,
         Command::List(args) => list::run(&place, args).await,
         Command::Show(args) => show::run(&place, &args).await,
         Command::Retry(args) => change::retry(&place, args).await,

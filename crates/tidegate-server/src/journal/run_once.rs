@@ -38,7 +38,7 @@ Examples:
   tidegate journal run-once --exec 'mail=sh -c \"jq -r .to | xargs notify\"' --concurrency 2 --json
 
 Crontab:
-  */5 * * * *  TIDEGATE_JOURNAL=/var/lib/app/calls.db flock -n /var/lib/app/calls.lock tidegate journal run-once --exec ship=/usr/local/bin/ship
+  */5 * * * *  TIDEGATE_JOURNAL=/var/lib/app/calls.db flock -n /var/lib/app/calls.lock /usr/local/bin/tidegate journal run-once --exec ship=/usr/local/bin/ship
 --limit holds within one pass; flock keeps a second from running beside one that takes longer.
 
 Prints picked, done, failed, retried, expired and purged; exits with 0 once the pass has ended,

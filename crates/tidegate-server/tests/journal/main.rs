@@ -13,3 +13,4 @@ mod places;
 mod private;
 mod run_once;
 mod signals;
+mod stats;
