@@ -43,7 +43,9 @@ pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String
             let _ = client.batch_execute("ROLLBACK").await;
             if !has(core, role, t, rights).await? {
                 let why = fault_of(&error).error;
-                notes.push(format!("the role {role} was not set up: {why}. As an administrator: CREATE ROLE {role} NOLOGIN; {statement}"));
+                let exists = core.ask("SELECT 1 FROM pg_roles WHERE rolname = $1", &[role]).await?.len() == 1;
+                let create = if exists { String::new() } else { format!("CREATE ROLE {role} NOLOGIN; ") };
+                notes.push(format!("the role {role} was not set up: {why}. As an administrator: {create}{statement}"));
             }
         }
     }

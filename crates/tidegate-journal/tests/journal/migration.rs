@@ -201,6 +201,10 @@ fn a_role_reads_and_writes_another_reads_and_comments_tell_the_data_classes() {
             note.contains("CREATE ROLE other_rw NOLOGIN; GRANT SELECT, INSERT, UPDATE, DELETE"),
             "{note}"
         );
+        place.sql("CREATE ROLE there_rw");
+        let there = Journal::builder().roles("there_rw", "kept_ro").postgres(&as_user("app")).await.unwrap();
+        let note = &there.notes()[0];
+        assert!(note.contains("As an administrator: GRANT SELECT, INSERT"), "{note}");
         let comments = place.sql(
             "SELECT col_description('t_method_limit_log'::regclass, attnum) FROM pg_attribute
             WHERE attrelid = 't_method_limit_log'::regclass AND attnum > 0",
