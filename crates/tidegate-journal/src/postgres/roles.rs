@@ -45,7 +45,9 @@ pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String
                 let why = fault_of(&error).error;
                 let exists = core.ask("SELECT 1 FROM pg_roles WHERE rolname = $1", &[role]).await?.len() == 1;
                 let create = if exists { String::new() } else { format!("CREATE ROLE {role} NOLOGIN; ") };
-                notes.push(format!("the role {role} was not set up: {why}. As an administrator: {create}{statement}"));
+                notes.push(format!(
+                    "the role {role} was not set up: {why}. As an administrator: {create}{statement}"
+                ));
             }
         }
     }
