@@ -257,6 +257,7 @@ mod tests {
 
     use super::*;
     use crate::Journal;
+    use crate::clock::instant;
     use std::collections::BTreeMap;
 
     /// A worker's messages may come late, or twice where a connection broke.
@@ -282,46 +283,60 @@ mod tests {
         assert_eq!((now.next_time, now.status), (before.next_time, before.status));
     }
 
-    /// Whether a claim is of few or of many: those may keep their place in the index, where only
+    /// Whether a claim takes few or many: those may stay where they are in the index, and then only
     /// their lease keeps others away.
-    async fn a_lease_keeps_others_away_and_the_order_as_it_was(journal: Journal, most: u32) {
+    async fn a_lease_keeps_others_away_and_the_order_as_it_was(journal: Journal, each: u32, stay: bool) {
         let backend = journal.backend();
         let claim_of = async |most: u32, lease: Duration, as_of: Option<SystemTime>| {
             let ask = Claim { owner: "me".into(), lease, wants: vec![("ship".into(), most)], as_of };
-            let claimed = backend.claim(ask).await.unwrap();
-            claimed.into_iter().map(|one| (one.lease.guid, one.lease.number)).collect::<BTreeMap<_, _>>()
+            let claimed = backend.claim(ask).await.unwrap().into_iter().map(|one| one.lease);
+            claimed.map(|lease| (lease.guid, lease.number)).collect::<BTreeMap<_, _>>()
         };
-        let claim = async |lease: Duration| claim_of(most, lease, None).await;
-        let give_back = async |guid: &Guid, number: i64| {
-            let (lease, due_for) = (Lease { guid: guid.clone(), number }, Duration::from_micros(1));
-            let settled = Settled { lease, end: End::Returned { due_for }, is_counted: false };
-            assert_eq!(backend.settle(vec![settled]).await.unwrap().len(), 1);
+        let give_back = async |leases: &BTreeMap<Guid, i64>, due_for: Duration| {
+            let returned = leases.iter().map(|(guid, number)| Settled {
+                lease: Lease { guid: guid.clone(), number: *number },
+                end: End::Returned { due_for },
+                is_counted: false,
+            });
+            assert_eq!(backend.settle(returned.collect()).await.unwrap().len(), leases.len());
         };
-        let defer = async |nth: u32| journal.defer(Call::new("ship", &nth).unwrap()).await.unwrap();
-        let one = |guid: &Guid, number: i64| BTreeMap::from([(guid.clone(), number)]);
-        let long = Duration::from_secs(3_600);
+        let defer = async || {
+            let calls = (0..each).map(|nth| Call::new("ship", &nth).unwrap());
+            let guids = journal.defer_all(calls).await.into_iter().map(Result::unwrap);
+            guids.map(|guid| (guid, 1)).collect::<BTreeMap<_, i64>>()
+        };
+        let later = |leases: &BTreeMap<Guid, i64>, by: i64| {
+            leases.iter().map(|(guid, number)| (guid.clone(), number + by)).collect::<BTreeMap<_, _>>()
+        };
+        let long = Duration::from_secs(60);
 
-        let first = defer(1).await;
-        assert_eq!(claim(long).await, one(&first, 1));
-        let record = journal.find(&first).await.unwrap().unwrap();
-        assert!(record.next_time > record.create_time + long / 2, "looked at again when its lease ends");
-        assert_eq!(record.update_time, record.create_time);
-        let second = defer(2).await;
-        assert_eq!(claim(long).await, one(&second, 1));
+        let first = defer().await;
+        assert_eq!(claim_of(2 * each, long, None).await, first);
+        let taken = instant();
+        for guid in first.keys() {
+            let record = journal.find(guid).await.unwrap().unwrap();
+            assert!(record.next_time > record.create_time + long / 2, "looked at again when its lease ends");
+            assert_eq!(record.update_time, record.create_time);
+        }
+        let second = defer().await;
+        assert_eq!(claim_of(2 * each, long, None).await, second);
         assert_eq!(journal.stats().await.unwrap().overdue, None, "what runs is not waiting");
         assert_eq!(backend.fail_orphans(Duration::ZERO, 10).await.unwrap().count(), 0);
-        assert!(claim(long).await.is_empty());
+        assert!(claim_of(2 * each, long, None).await.is_empty());
 
-        give_back(&first, 1).await;
-        give_back(&second, 1).await;
-        assert_eq!(claim_of(1, long, None).await, one(&first, 2), "the first is the first again");
-        give_back(&first, 2).await;
+        // Whatever was told of the time since then, those that stayed have their place.
+        let tiny = Duration::from_micros(1);
+        give_back(&second, tiny).await;
+        give_back(&first, if stay { tiny } else { taken.elapsed() }).await;
+        assert_eq!(claim_of(each, long, None).await, later(&first, 1), "the first are the first again");
+        give_back(&later(&first, 1), tiny).await;
         // A lease that ends at once: its worker died, as far as others can tell. A pass that began
         // before that leaves it to the next.
         let before = backend.now().await.unwrap();
-        assert_eq!(claim_of(2.max(most), Duration::ZERO, None).await.len(), 2);
-        assert!(claim_of(most, long, Some(before)).await.is_empty());
-        assert_eq!(claim_of(2.max(most), long, None).await, BTreeMap::from([(first, 4), (second, 3)]));
+        assert_eq!(claim_of(2 * each, Duration::ZERO, None).await.len(), 2 * each as usize);
+        assert!(claim_of(2 * each, long, Some(before)).await.is_empty());
+        let all = claim_of(2 * each, long, None).await;
+        assert_eq!(all, later(&first, 3).into_iter().chain(later(&second, 2)).collect());
     }
 
     #[tokio::test]
@@ -329,9 +344,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let journal = async |name: &str| Journal::sqlite(folder.path().join(name)).await.unwrap();
         messages_that_come_late_change_nothing(journal("late.db").await).await;
-        for most in [1, 1_000] {
-            let journal = journal(&format!("{most}.db")).await;
-            a_lease_keeps_others_away_and_the_order_as_it_was(journal, most).await;
+        for each in [1, 200] {
+            let journal = journal(&format!("{each}.db")).await;
+            a_lease_keeps_others_away_and_the_order_as_it_was(journal, each, false).await;
         }
     }
 
@@ -340,8 +355,8 @@ mod tests {
         let server = testkit::servers::PostgresServer::start();
         let journal = async || Journal::postgres(&server.database()).await.unwrap();
         messages_that_come_late_change_nothing(journal().await).await;
-        for most in [1, 1_000] {
-            a_lease_keeps_others_away_and_the_order_as_it_was(journal().await, most).await;
+        for (each, stay) in [(1, false), (200, true)] {
+            a_lease_keeps_others_away_and_the_order_as_it_was(journal().await, each, stay).await;
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Recor
 use futures_util::StreamExt as _;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// Records calls, and tells what became of them. Clones are cheap and share everything.
 ///
@@ -40,8 +40,9 @@ pub(crate) struct Shared {
     /// Something was deferred in this process: its workers need not wait for their next look.
     pub(crate) due: watch::Sender<u64>,
     pub(crate) counted: Counted,
-    /// How many calls of one [`Journal::defer_all`] wait for their commit at once.
+    /// How many calls of [`Journal::defer_all`] wait for their commit at once.
     together: usize,
+    room: Semaphore,
     notes: Vec<String>,
 }
 
@@ -111,10 +112,9 @@ impl Journal {
     }
 
     /// Records any number of calls, and answers what became of each, in the order given: one that
-    /// is refused spoils no other. They share transactions, as calls of many callers do. At most
-    /// 2,000 of them wait at once, and never more than half of what
-    /// [`queue_max`](JournalBuilder::queue_max) allows, so the other callers of this process find
-    /// room. Dropping the future leaves it open which are recorded.
+    /// is refused spoils no other. They share transactions, as calls of many callers do. Of all such
+    /// calls of this journal 2,000 wait at once, or half of what
+    /// [`queue_max`](JournalBuilder::queue_max) allows, so that other callers find room. Dropping the future leaves it open which are recorded.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -132,7 +132,11 @@ impl Journal {
     /// # Ok(()) }
     /// ```
     pub async fn defer_all(&self, calls: impl IntoIterator<Item = Call>) -> Vec<Result<Guid, DeferError>> {
-        let deferrals = calls.into_iter().map(|call| self.defer(call));
+        let deferrals = calls.into_iter().map(|call| async {
+            // In their order, so nobody is made to yield here; and it is never closed.
+            let _room = tokio::task::unconstrained(self.shared.room.acquire()).await;
+            self.defer(call).await
+        });
         futures_util::stream::iter(deferrals).buffered(self.shared.together).collect().await
     }
 
@@ -268,13 +272,15 @@ impl Journal {
         for note in &notes {
             tracing::warn!("{note}");
         }
+        // One batch is being committed while the next one gathers: more would only wait.
+        let together = (settings.queue_max / 2).clamp(1, 2 * settings.batch_max);
         let shared = Shared {
             backend: Arc::new(backend),
             waiters: Arc::default(),
             due: watch::Sender::new(0),
             counted: Counted::default(),
-            // One batch is being committed while the next one gathers: more would only wait.
-            together: (settings.queue_max / 2).clamp(1, 2 * settings.batch_max),
+            together,
+            room: Semaphore::new(together),
             notes,
         };
         Self { shared: Arc::new(shared) }

@@ -54,7 +54,7 @@ async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
             transaction.batch_execute(&statements).await.map_err(failed)?;
         }
     }
-    if found < VERSION {
+    if found < 2 {
         transaction.batch_execute(&comments(table)).await.map_err(failed)?;
     }
     transaction.commit().await.map_err(failed)

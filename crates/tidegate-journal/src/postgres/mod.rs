@@ -46,12 +46,6 @@ pub(crate) struct Postgres {
 /// Counts are spread over so many rows a method.
 const SLOTS: i16 = 32;
 
-/// A claim of so many leaves them where they are in the index, and writes none; whoever claims
-/// after that passes over them, until their next sign of life. Of fewer the index is written, at
-/// next to no cost beside that of the statement: many workers who each take a few would pass over
-/// what all the others have.
-const STAY: i64 = 128;
-
 /// What looks at every record may take so long.
 const LONG: Duration = Duration::from_secs(600);
 
@@ -139,9 +133,8 @@ impl Backend for Postgres {
         Box::pin(async move {
             let methods: Vec<&str> = ask.wants.iter().map(|(method, _)| method.as_str()).collect();
             let wants: Vec<i64> = ask.wants.iter().map(|(_, want)| i64::from(*want)).collect();
-            let stays = wants.iter().sum::<i64>() >= STAY;
             let params: &[self::core::Param<'_>] =
-                &[&methods, &wants, &ask.owner, &micros_ahead(ask.lease), &ask.as_of, &stays];
+                &[&methods, &wants, &ask.owner, &micros_ahead(ask.lease), &ask.as_of];
             read(&self.core.ask(&self.core.sql.claim, params).await?, rows::claimed)
         })
     }

@@ -14,10 +14,10 @@ fn explained(server: &PostgresServer, url: &str, sql: &str, types: &str, given: 
     )
 }
 
-const CLAIM_TYPES: &str = "text[], int8[], text, int8, timestamptz, bool";
+const CLAIM_TYPES: &str = "text[], int8[], text, int8, timestamptz";
 
 fn claim(server: &PostgresServer, url: &str, sql: &Sql) -> String {
-    let given = "ARRAY['ship', 'bill'], ARRAY[100, 100], 'me', 1000000, NULL, true";
+    let given = "ARRAY['ship', 'bill'], ARRAY[100, 100], 'me', 1000000, NULL";
     explained(server, url, &sql.claim, CLAIM_TYPES, given)
 }
 
@@ -104,8 +104,8 @@ async fn a_claim_of_many_writes_no_index_and_the_next_passes_over_them() {
         ),
     );
     // One message of several statements is one transaction.
-    let told = |stays: bool| {
-        let given = format!("ARRAY['ship'], ARRAY[5000], 'worker-12345-0123abcd', 3600000000, NULL, {stays}");
+    let told = |most: u32, us: u64| {
+        let given = format!("ARRAY['ship'], ARRAY[{most}], 'worker-12345-0123abcd', {us}, NULL");
         let told = server.sql_in(
             &url,
             &format!(
@@ -117,16 +117,27 @@ async fn a_claim_of_many_writes_no_index_and_the_next_passes_over_them() {
         let counts = told.lines().last().unwrap().split('|').map(|count| count.parse().unwrap());
         counts.collect::<Vec<u32>>()
     };
-    assert_eq!(told(false), [5_000, 0], "a claim of few moves them out of the others' way");
+    let (minute, hour) = (60_000_000, 3_600_000_000);
+    assert_eq!(told(127, minute), [127, 0], "few are moved out of the others' way");
+    assert_eq!(told(1_000, hour), [1_000, 0], "so are those that are long without a sign of life");
     let plan = claim(&server, &url, &sql);
     assert!(!plan.contains("Rows Removed by Filter"), "{plan}");
-    let [all, without_index] = told(true)[..] else { panic!("two figures") };
+    let [all, without_index] = told(5_000, minute)[..] else { panic!("two figures") };
     assert_eq!(all, 5_000);
     assert!(without_index >= 4_500, "{without_index}");
     let plan = claim(&server, &url, &sql);
     assert!(plan.contains("Rows Removed by Filter"), "{plan}");
     // Its own rows take a few each, and what it passes over as many as it lies on.
     assert!(pages(&plan) <= 2_000, "{plan}");
+
+    // Leases that have ended hide nothing of how long others wait.
+    told(5_000, 0);
+    let depth = server.sql_in(
+        &url,
+        &format!("INSERT INTO t_method_limit_log_count VALUES ('ship', 0, 20000); {}", sql.depth),
+    );
+    let overdue: u64 = depth.lines().last().unwrap().split('|').nth(2).unwrap().parse().unwrap();
+    assert!(overdue >= hour, "{depth}");
 }
 
 /// A table is mostly analysed while little is leased. Then it seemed that no row could have a

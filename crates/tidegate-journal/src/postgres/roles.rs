@@ -39,16 +39,19 @@ pub(super) async fn grant(core: &Core, settings: &Settings) -> Result<Vec<String
              COMMIT"
         );
         let client = core.connection(core.patience).await.map_err(|fault| fault.error)?;
-        if let Err(error) = client.batch_execute(&script).await {
+        let outcome = client.batch_execute(&script).await;
+        if outcome.is_err() {
             let _ = client.batch_execute("ROLLBACK").await;
-            if !has(core, role, t, rights).await? {
-                let why = fault_of(&error).error;
-                let exists = core.ask("SELECT 1 FROM pg_roles WHERE rolname = $1", &[role]).await?.len() == 1;
-                let create = if exists { String::new() } else { format!("CREATE ROLE {role} NOLOGIN; ") };
-                notes.push(format!(
-                    "the role {role} was not set up: {why}. As an administrator: {create}{statement}"
-                ));
-            }
+        }
+        // A right that one may not give is only warned of.
+        if !has(core, role, t, rights).await? {
+            let may_not = "this user may not give it its rights".to_owned();
+            let why = outcome.err().map_or(may_not, |error| fault_of(&error).error.to_string());
+            let exists = core.ask("SELECT 1 FROM pg_roles WHERE rolname = $1", &[role]).await?.len() == 1;
+            let create = if exists { String::new() } else { format!("CREATE ROLE {role} NOLOGIN; ") };
+            notes.push(format!(
+                "the role {role} was not set up: {why}. As an administrator: {create}{statement}"
+            ));
         }
     }
     Ok(notes)

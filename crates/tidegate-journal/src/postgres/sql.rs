@@ -44,6 +44,14 @@ pub(super) const RECORDED: &str = "create_time AT TIME ZONE 'UTC'";
 /// The row of the counts for what a recount made up for: nobody else waits for it.
 const DRIFT_SLOT: i16 = -1;
 
+/// So many that are claimed at once stay where they are in the index, and none is written; whoever
+/// claims after that passes over them, until their next sign of life. Fewer are moved to the end of
+/// their lease: many workers who each take a few would pass over what all the others have.
+const STAY: u32 = 128;
+
+/// Under a longer lease they are moved, too: its first sign of life comes late.
+const STAY_US: u32 = 60_000_000;
+
 /// What [`super::rows::record`] reads, in its order.
 const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::text, t.status, t.attempts, \
     t.priority, t.create_time, t.update_time, greatest(t.next_time, t.lease_until), t.deadline, t.lease_owner, t.idempotency_key, \
@@ -123,16 +131,11 @@ impl Sql {
                  JOIN {t} t ON t.method_name = i.method AND t.idempotency_key = i.key AND {}",
                 holds_key("t")
             ),
-            // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL, $6 whether
-            // they keep their place in the index: then no column changes that an index knows, unless
-            // a dead worker had the record.
+            // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL. Where they
+            // stay, no column changes that an index knows, unless a dead worker had the record.
             claim: format!(
-                "UPDATE {t} AS t SET lease_owner = $3, lease_until = now() + $4::int8 * interval '1 microsecond',
-                   next_time = CASE WHEN $6::bool THEN coalesce(t.lease_until, t.next_time)
-                                    ELSE now() + $4::int8 * interval '1 microsecond' END,
-                   lease_no = t.lease_no + 1,
-                   lapses = CASE WHEN t.lease_owner IS NULL THEN t.lapses ELSE t.lapses + 1 END
-                 WHERE t.ctid = ANY (ARRAY(
+                "WITH due AS MATERIALIZED (
+                   SELECT ARRAY(
                    SELECT due.place FROM unnest($1::text[], $2::int8[]) AS w (method, want) CROSS JOIN LATERAL (
                      SELECT one.place FROM generate_series(9, 0, -1) AS level CROSS JOIN LATERAL (
                        SELECT c.ctid AS place FROM {t} c
@@ -141,8 +144,15 @@ impl Sql {
                          AND {free}
                        ORDER BY c.next_time LIMIT w.want FOR UPDATE SKIP LOCKED
                      ) one LIMIT w.want
-                   ) due
-                 ))
+                   ) due) AS places
+                 )
+                 UPDATE {t} AS t SET lease_owner = $3, lease_until = now() + $4::int8 * interval '1 microsecond',
+                   next_time = CASE WHEN cardinality((SELECT places FROM due)) >= {STAY} AND $4::int8 <= {STAY_US}
+                                    THEN coalesce(t.lease_until, t.next_time)
+                                    ELSE now() + $4::int8 * interval '1 microsecond' END,
+                   lease_no = t.lease_no + 1,
+                   lapses = CASE WHEN t.lease_owner IS NULL THEN t.lapses ELSE t.lapses + 1 END
+                 WHERE t.ctid = ANY ((SELECT places FROM due)::tid[])
                  RETURNING t.guid, t.lease_no, t.method_name, coalesce(t.method_params, 'null')::text, t.priority,
                            t.attempts, t.max_attempts, t.last_error, t.create_time,
                            (extract(epoch FROM t.deadline - now()) * 1000000)::int8, t.lapses"
@@ -290,12 +300,12 @@ impl Sql {
                      last_error = CASE WHEN attempts > 0 AND last_error IS NOT NULL
                                        THEN left('{EXPIRED_AGAIN}' || last_error, {ERROR_MAX}) ELSE '{EXPIRED}' END
                    WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM {t} WHERE status = 0 AND NOT is_delete AND deadline <= now()
-                       AND (lease_until IS NULL OR lease_until <= now())
+                     SELECT ctid FROM {t} c WHERE status = 0 AND NOT is_delete AND deadline <= now() AND {}
                      ORDER BY deadline LIMIT $2 FOR UPDATE SKIP LOCKED))
                    RETURNING method_name
                  ), counted AS ({uncount})
-                 SELECT method_name, count(*) FROM gone GROUP BY method_name"
+                 SELECT method_name, count(*) FROM gone GROUP BY method_name",
+                free_by("now()")
             ),
             // What somebody marked as deleted while it runs may end.
             purge: format!(
@@ -333,8 +343,8 @@ impl Sql {
                  FROM (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count
                        GROUP BY method_name HAVING sum(pending) > 0) k
                  CROSS JOIN LATERAL (
-                   SELECT min(greatest(one.next_time, one.lease_until)) AS due FROM generate_series(0, 9) AS level CROSS JOIN LATERAL (
-                     SELECT c.next_time, c.lease_until FROM {t} c WHERE c.status = 0 AND NOT c.is_delete
+                   SELECT min(one.next_time) AS due FROM generate_series(0, 9) AS level CROSS JOIN LATERAL (
+                     SELECT c.next_time FROM {t} c WHERE c.status = 0 AND NOT c.is_delete
                        AND c.method_name = k.method_name AND c.priority = level AND {}
                      ORDER BY c.next_time LIMIT 1) one) d
                  LEFT JOIN LATERAL (

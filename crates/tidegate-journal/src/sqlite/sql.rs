@@ -43,7 +43,7 @@ pub(super) const HOLDS_KEY: &str = "is_delete = 0 AND status IN (0, 1)";
 
 /// Nobody has the record. Whoever sets a lease by hand may write any text: that is none.
 fn free_by(time: &str) -> String {
-    format!("NOT (typeof(lease_until) = 'integer' AND lease_until > {time})")
+    format!("(NOT (typeof(lease_until) = 'integer' AND lease_until > {time}))")
 }
 
 /// What [`super::read::record`] reads, in its order.
@@ -189,9 +189,10 @@ impl Sql {
             list: format!(
                 "SELECT {record} FROM {t} WHERE is_delete = 0
                    AND (?1 IS NULL OR status = ?1) AND (?2 IS NULL OR method_name = ?2)
-                   AND (?7 IS NULL OR ?7 = (lease_until IS NOT NULL AND lease_until > ?6))
+                   AND (?7 IS NULL OR ?7 <> {})
                    AND (create_time, guid) < (?3, ?4)
-                 ORDER BY create_time DESC, guid DESC LIMIT ?5"
+                 ORDER BY create_time DESC, guid DESC LIMIT ?5",
+                free_by("?6")
             ),
             depth: format!("SELECT method_name, pending FROM {t}_count WHERE pending > 0"),
             overdue: format!(

@@ -381,6 +381,10 @@ async fn a_journal_of_the_version_before_is_brought_up_to_date_with_its_leases(p
         place.sql("INSERT INTO t_method_limit_log (guid, create_time, update_time, is_delete) VALUES ('a', 'now', 'now', 'yes')");
         assert_eq!(place.count("guid = 'a' AND is_delete = 1"), 1);
     }
+    if !place.is_sqlite() {
+        let options = "SELECT reloptions FROM pg_class WHERE relname = 't_method_limit_log'";
+        assert_eq!(place.sql(options), "{fillfactor=45}");
+    }
     let pass =
         worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) }).run_once().await.unwrap();
     assert_eq!((pass.picked, pass.done), (1, 1));
