@@ -151,9 +151,9 @@ fn second(t: &str) -> String {
     )
 }
 
-/// A claim of many changes no column that an index knows, so PostgreSQL writes none of them if the row's
-/// new version fits into its page. Room is left for that, a little more than the row takes, as it
-/// then names its owner; later it takes up what the rows end as.
+/// A claim of many changes no column that an index knows, so PostgreSQL writes none if the rows'
+/// new versions fit into their pages. Room is left for that, a little more than the rows take, as
+/// they then name their owner; later it takes up what they end as.
 fn third(t: &str) -> String {
     format!(
         "ALTER TABLE {t} SET (fillfactor = 45);

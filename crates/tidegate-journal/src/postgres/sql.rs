@@ -134,25 +134,26 @@ impl Sql {
             // $1 methods, $2 how many of each, $3 owner, $4 length in µs, $5 due by, or NULL. Where they
             // stay, no column changes that an index knows, unless a dead worker had the record.
             claim: format!(
-                "WITH due AS MATERIALIZED (
+                "WITH taken AS MATERIALIZED (
                    SELECT ARRAY(
-                   SELECT due.place FROM unnest($1::text[], $2::int8[]) AS w (method, want) CROSS JOIN LATERAL (
-                     SELECT one.place FROM generate_series(9, 0, -1) AS level CROSS JOIN LATERAL (
-                       SELECT c.ctid AS place FROM {t} c
-                       WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = w.method
-                         AND c.priority = level AND c.next_time <= least(now(), $5::timestamptz)
-                         AND {free}
-                       ORDER BY c.next_time LIMIT w.want FOR UPDATE SKIP LOCKED
-                     ) one LIMIT w.want
-                   ) due) AS places
+                     SELECT due.place FROM unnest($1::text[], $2::int8[]) AS w (method, want) CROSS JOIN LATERAL (
+                       SELECT one.place FROM generate_series(9, 0, -1) AS level CROSS JOIN LATERAL (
+                         SELECT c.ctid AS place FROM {t} c
+                         WHERE c.status = 0 AND NOT c.is_delete AND c.method_name = w.method
+                           AND c.priority = level AND c.next_time <= least(now(), $5::timestamptz)
+                           AND {free}
+                         ORDER BY c.next_time LIMIT w.want FOR UPDATE SKIP LOCKED
+                       ) one LIMIT w.want
+                     ) due
+                   ) AS places
                  )
                  UPDATE {t} AS t SET lease_owner = $3, lease_until = now() + $4::int8 * interval '1 microsecond',
-                   next_time = CASE WHEN cardinality((SELECT places FROM due)) >= {STAY} AND $4::int8 <= {STAY_US}
+                   next_time = CASE WHEN cardinality((SELECT places FROM taken)) >= {STAY} AND $4::int8 <= {STAY_US}
                                     THEN coalesce(t.lease_until, t.next_time)
                                     ELSE now() + $4::int8 * interval '1 microsecond' END,
                    lease_no = t.lease_no + 1,
                    lapses = CASE WHEN t.lease_owner IS NULL THEN t.lapses ELSE t.lapses + 1 END
-                 WHERE t.ctid = ANY ((SELECT places FROM due)::tid[])
+                 WHERE t.ctid = ANY ((SELECT places FROM taken)::tid[])
                  RETURNING t.guid, t.lease_no, t.method_name, coalesce(t.method_params, 'null')::text, t.priority,
                            t.attempts, t.max_attempts, t.last_error, t.create_time,
                            (extract(epoch FROM t.deadline - now()) * 1000000)::int8, t.lapses"
