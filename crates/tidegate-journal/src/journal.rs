@@ -114,7 +114,8 @@ impl Journal {
     /// Records any number of calls, and answers what became of each, in the order given: one that
     /// is refused spoils no other. They share transactions, as calls of many callers do. Of all such
     /// calls of this journal 2,000 wait at once, or half of what
-    /// [`queue_max`](JournalBuilder::queue_max) allows, so that other callers find room. Dropping the future leaves it open which are recorded.
+    /// [`queue_max`](JournalBuilder::queue_max) allows, so that other callers find room. Dropping the
+    /// future leaves it open which are recorded.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

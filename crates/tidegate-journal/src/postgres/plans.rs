@@ -4,6 +4,16 @@ use super::sql::Sql;
 use crate::Journal;
 use testkit::servers::PostgresServer;
 
+/// A server, the address of a database with an empty journal, and the journal's statements.
+async fn made() -> (PostgresServer, String, Sql) {
+    let server = PostgresServer::start();
+    let url = server.database();
+    let builder = Journal::builder();
+    let sql = Sql::new(&builder.settings);
+    builder.postgres(&url).await.unwrap();
+    (server, url, sql)
+}
+
 /// A statement with its parameters, explained.
 fn explained(server: &PostgresServer, url: &str, sql: &str, types: &str, given: &str) -> String {
     server.sql_in(
@@ -30,11 +40,7 @@ fn pages(plan: &str) -> u64 {
 
 #[tokio::test]
 async fn claims_go_through_the_index_and_cost_the_same_however_much_is_pending() {
-    let server = PostgresServer::start();
-    let url = server.database();
-    let builder = Journal::builder();
-    let sql = Sql::new(&builder.settings);
-    builder.postgres(&url).await.unwrap();
+    let (server, url, sql) = made().await;
     let fill = |from: u32, to: u32, due: &str| {
         server.sql_in(
             &url,
@@ -89,11 +95,7 @@ async fn claims_go_through_the_index_and_cost_the_same_however_much_is_pending()
 /// Claimed rows stay in the index where they were, and are passed over by who comes later.
 #[tokio::test]
 async fn a_claim_of_many_writes_no_index_and_the_next_passes_over_them() {
-    let server = PostgresServer::start();
-    let url = server.database();
-    let builder = Journal::builder();
-    let sql = Sql::new(&builder.settings);
-    builder.postgres(&url).await.unwrap();
+    let (server, url, sql) = made().await;
     let row = "'ship', jsonb_build_object('order', i), 0, now() - interval '1 hour'";
     server.sql_in(
         &url,
@@ -144,11 +146,7 @@ async fn a_claim_of_many_writes_no_index_and_the_next_passes_over_them() {
 /// lease, and each end was looked for in all rows that had one.
 #[tokio::test]
 async fn ends_and_signs_of_life_are_found_by_their_guid_whatever_the_statistics_say() {
-    let server = PostgresServer::start();
-    let url = server.database();
-    let builder = Journal::builder();
-    let sql = Sql::new(&builder.settings);
-    builder.postgres(&url).await.unwrap();
+    let (server, url, sql) = made().await;
     server.sql_in(
         &url,
         "INSERT INTO t_method_limit_log (guid, method_name, method_params, status)

@@ -54,8 +54,8 @@ const STAY_US: u32 = 60_000_000;
 
 /// What [`super::rows::record`] reads, in its order.
 const RECORD: &str = "t.guid, t.method_name, coalesce(t.method_params, 'null')::text, t.status, t.attempts, \
-    t.priority, t.create_time, t.update_time, greatest(t.next_time, t.lease_until), t.deadline, t.lease_owner, t.idempotency_key, \
-    t.last_error, t.result, coalesce(t.lease_until > now(), false)";
+    t.priority, t.create_time, t.update_time, greatest(t.next_time, t.lease_until), t.deadline, \
+    t.lease_owner, t.idempotency_key, t.last_error, t.result, coalesce(t.lease_until > now(), false)";
 
 /// True of a row `t` whose lease is the one of `g`. In one expression of which the database knows
 /// no statistics: a table that was analysed while nothing was leased, as it mostly is, seems to
