@@ -9,7 +9,7 @@ use crate::ask::{MemoryAsk, OwnedAsk, all_in_memory, in_memory};
 use crate::clock::Timestamp;
 use crate::decision::Denial;
 use crate::permit::{Charge, Permit};
-use crate::store::memory::{home_of, with_state};
+use crate::store::memory::{Write, home_of, with_state};
 use crate::timer::Alarm;
 use crate::verdict::Verdict;
 use std::future::Future;
@@ -180,9 +180,10 @@ fn queue(
             let is_queued = slots.enqueue(state, &waiter);
             let now = Timestamp::from_micros(now_us);
             // A place may have come back between the question and the queue.
-            is_queued.then(|| (now, now + version.limit.wait(), slots.hand_on(state)))
+            let queued = is_queued.then(|| (now, now + version.limit.wait(), slots.hand_on(state)));
+            (queued, Write::Charged(0))
         }
-        _ => None,
+        _ => (None, Write::Nothing),
     });
     let Some((now, until, wakers)) = queued else { return done(denied) };
     wakers.into_iter().for_each(Waker::wake);
@@ -193,8 +194,8 @@ fn queue(
 /// Takes a waiter out of its queue, or hands on the place that it was just given.
 fn leave(ask: &MemoryAsk, waiter: &Waiter) {
     let wakers = with_state(&ask.meter, ask.hash, |version, _, state| match (&version.plan, state) {
-        (Plan::Slots(slots), State::Slots(state)) => slots.leave(state, waiter),
-        _ => Vec::new(),
+        (Plan::Slots(slots), State::Slots(state)) => (slots.leave(state, waiter), Write::Charged(0)),
+        _ => (Vec::new(), Write::Nothing),
     });
     wakers.into_iter().for_each(Waker::wake);
 }

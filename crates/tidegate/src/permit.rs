@@ -8,7 +8,7 @@
 use crate::algorithm::{Grant, Plan, State, Step};
 use crate::ask::MemoryAsk;
 use crate::clock::Timestamp;
-use crate::store::memory::{Meter, Told, with_state};
+use crate::store::memory::{Meter, Told, Write, with_state};
 #[cfg(feature = "redis")]
 use crate::store::redis;
 use smallvec::SmallVec;
@@ -255,9 +255,11 @@ impl MemoryCharge {
             release(&self.meter, self.hash, units);
         } else {
             with_state(&self.meter, self.hash, |version, now_us, state| {
-                if version.number == self.version {
-                    version.plan.give_back(now_us, state, &mut self.grant, units);
+                if version.number != self.version {
+                    return ((), Write::Nothing);
                 }
+                version.plan.give_back(now_us, state, &mut self.grant, units);
+                ((), Write::Charged(0))
             });
         }
         self.grant.cost -= units;
@@ -268,7 +270,9 @@ impl MemoryCharge {
             self.give_back(self.grant.cost - true_cost);
         } else if !self.is_place() {
             with_state(&self.meter, self.hash, |version, now_us, state| {
-                version.plan.owe(now_us, state, true_cost - self.grant.cost);
+                let units = true_cost - self.grant.cost;
+                version.plan.owe(now_us, state, units);
+                ((), Write::Charged(units))
             });
         }
     }
@@ -280,8 +284,8 @@ impl MemoryCharge {
 
 fn release(meter: &Meter, hash: u64, units: u64) {
     let wakers = with_state(meter, hash, |version, _, state| match (&version.plan, state) {
-        (Plan::Slots(slots), State::Slots(state)) => slots.release(state, units),
-        _ => Vec::new(),
+        (Plan::Slots(slots), State::Slots(state)) => (slots.release(state, units), Write::Charged(0)),
+        _ => (Vec::new(), Write::Nothing),
     });
     wakers.into_iter().for_each(std::task::Waker::wake);
 }

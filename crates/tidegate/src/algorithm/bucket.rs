@@ -10,7 +10,7 @@ use super::{Answer, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
 
 /// A bucket in some scale, with what only its kind of limit says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket<S> {
     pub(crate) scale: S,
     /// A queue promises a constant outflow, so it takes nothing back while others wait.
@@ -127,15 +127,15 @@ impl<S: Scale> Bucket<S> {
         owed.min(self.full_at(now_us)).max(tat)
     }
 
-    /// Units in use, rounded up.
-    pub(crate) fn used(&self, now_us: u64, tat: S::Tat) -> u64 {
-        self.scale.units(self.level(now_us, tat))
+    /// Millionths of a unit in use, rounded up.
+    pub(crate) fn used(&self, now_us: u64, tat: S::Tat) -> u128 {
+        let level = self.level(now_us, self.repaired(now_us, tat));
+        self.scale.millionths(level)
     }
 
-    /// The state of a key that has used this much.
-    pub(crate) fn with_used(&self, now_us: u64, units: u64) -> S::Tat {
-        let s = self.scale;
-        s.plus(s.now(now_us), s.cost(units).unwrap_or(s.full()))
+    /// The state of a key that has used so many millionths of a unit, at most a full one.
+    pub(crate) fn with_used(&self, now_us: u64, millionths: u128) -> S::Tat {
+        self.scale.after(self.scale.now(now_us), self.scale.of_millionths(millionths))
     }
 
     /// Microseconds until the key is as good as unused.

@@ -6,6 +6,7 @@
 //! all or none. Nothing here reads a clock, takes a lock or knows a key.
 
 mod bucket;
+mod counts;
 mod plan;
 mod scale;
 mod slices;
@@ -13,6 +14,7 @@ mod slots;
 mod warmup;
 
 pub(crate) use bucket::Bucket;
+pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others};
 pub(crate) use plan::{Plan, State};
 pub(crate) use scale::{Scale, Stepped, Word, word_at};
 pub(crate) use slots::Waiter;

@@ -1,7 +1,7 @@
 //! A limit's numbers made ready, and the state of one key under any of them.
 
 use super::bucket::Bucket;
-use super::scale::{Scale, Stepped, Wide, Word};
+use super::scale::{MILLIONTHS, Scale, Stepped, Wide, Word};
 use super::slices::{SliceState, Slices};
 use super::slots::{SlotState, Slots};
 use super::warmup::{WarmState, WarmUp};
@@ -67,7 +67,7 @@ impl Plan {
     fn smooth(cell: u64, drain: u64, burst: u128, full: u128, strict: bool) -> Self {
         match Word::new(cell, drain, burst, full) {
             Some(scale) => Self::Word(Bucket { scale, strict }),
-            None => Self::Wide(Bucket { scale: Wide { cell, drain, burst, full }, strict }),
+            None => Self::Wide(Bucket { scale: Wide::new(cell, drain, burst, full, |_| true), strict }),
         }
     }
 
@@ -186,44 +186,64 @@ impl Plan {
         }
     }
 
-    /// Units in use, rounded up: what goes along when the limit changes.
-    pub(crate) fn used(&self, now_us: u64, state: &mut State) -> u64 {
-        self.repair(now_us, state);
+    /// Millionths of a unit in use, rounded up: what goes along when the limit changes.
+    pub(crate) fn used(&self, now_us: u64, state: &State) -> u128 {
         match (self, state) {
             (Self::Word(bucket), State::Word(word)) => bucket.used(now_us, *word),
             (Self::Stepped(bucket), State::Word(word)) => bucket.used(now_us, bucket.scale.tat(*word)),
             (Self::Wide(bucket), State::Wide(tat)) => bucket.used(now_us, *tat),
             (Self::Warm(warm), State::Warm(state)) => warm.used(now_us, *state),
-            (Self::Slices(slices), State::Slices(state)) => slices.used(now_us, state),
+            (Self::Slices(slices), State::Slices(state)) => {
+                u128::from(slices.used(now_us, state)) * u128::from(MILLIONTHS)
+            }
             _ => 0,
         }
     }
 
-    fn with_used(&self, now_us: u64, units: u64) -> State {
+    /// The state of a key that has used so many millionths of a unit; at most a full key, so
+    /// nobody is locked out for longer.
+    pub(crate) fn with_used(&self, now_us: u64, millionths: u128) -> State {
         match self {
-            Self::Word(bucket) => State::Word(bucket.with_used(now_us, units)),
-            Self::Stepped(bucket) => State::Word(bucket.scale.word(bucket.with_used(now_us, units))),
-            Self::Wide(bucket) => State::Wide(bucket.with_used(now_us, units)),
-            Self::Warm(warm) => State::Warm(warm.with_used(now_us, units)),
-            Self::Slices(slices) => State::Slices(slices.with_used(now_us, units)),
+            Self::Word(bucket) => State::Word(bucket.with_used(now_us, millionths)),
+            Self::Stepped(bucket) => State::Word(bucket.scale.word(bucket.with_used(now_us, millionths))),
+            Self::Wide(bucket) => State::Wide(bucket.with_used(now_us, millionths)),
+            Self::Warm(warm) => State::Warm(warm.with_used(now_us, millionths)),
+            Self::Slices(slices) => {
+                let units = millionths.div_ceil(u128::from(MILLIONTHS));
+                State::Slices(slices.with_used(now_us, u64::try_from(units).unwrap_or(u64::MAX)))
+            }
             Self::Slots(_) => State::Slots(SlotState::default()),
         }
     }
 
-    /// The state under this plan of a key that `old` has counted: as many units used
-    /// as before, so nobody gets a fresh burst, and at most a full key, so nobody is
-    /// locked out.
-    pub(crate) fn carried_over(&self, now_us: u64, old: &Plan, mut state: State) -> State {
-        match old.used(now_us, &mut state) {
-            0 => self.fresh(),
-            units => self.with_used(now_us, units),
+    /// The state of a key that is full.
+    pub(crate) fn used_up(&self, now_us: u64) -> State {
+        self.with_used(now_us, u128::from(u64::MAX))
+    }
+
+    /// True if both count alike, so that one's state is the other's as it is.
+    pub(crate) fn counts_alike(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Word(Bucket { scale: a, .. }), Self::Word(Bucket { scale: b, .. })) => {
+                (a.cell, a.drain, a.full_units()) == (b.cell, b.drain, b.full_units())
+            }
+            (Self::Wide(Bucket { scale: a, .. }), Self::Wide(Bucket { scale: b, .. })) => {
+                (a.cell, a.drain, a.full_units()) == (b.cell, b.drain, b.full_units())
+            }
+            (Self::Stepped(Bucket { scale: a, .. }), Self::Stepped(Bucket { scale: b, .. })) => {
+                (Stepped { cap: 0, wait_us: 0, ..*a }, a.full())
+                    == (Stepped { cap: 0, wait_us: 0, ..*b }, b.full())
+            }
+            (Self::Warm(a), Self::Warm(b)) => a == b,
+            (Self::Slices(a), Self::Slices(b)) => Slices { amount: 0, ..*a } == Slices { amount: 0, ..*b },
+            (Self::Slots(_), Self::Slots(_)) => true,
+            _ => false,
         }
     }
 
-    /// The state of a key of which only is known that it has used something, as of
-    /// a limit that was changed too often to remember: full, never fresh.
-    pub(crate) fn used_up(&self, now_us: u64) -> State {
-        self.with_used(now_us, u64::MAX)
+    /// True if units stay in use until an edge in time, and do not drain steadily.
+    pub(crate) fn drains_in_steps(&self) -> bool {
+        matches!(self, Self::Stepped(_) | Self::Slices(_))
     }
 
     /// From when on the key is as good as unused; `u64::MAX` while someone holds a place.

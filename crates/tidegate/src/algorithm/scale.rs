@@ -20,6 +20,30 @@
 const FRACTION_BITS: u32 = 14;
 const FRACTION: u64 = (1 << FRACTION_BITS) - 1;
 
+/// Units are converted between limits in millionths, rounded up.
+pub(crate) const MILLIONTHS: u64 = 1_000_000;
+
+/// How much finer than in lowest terms ticks are counted, so that a unit has a million of
+/// them where the numbers allow it: then a changed limit takes over what was used as exactly.
+/// `fits` says whether a factor is still possible.
+pub(crate) fn finer(cell: u64, fits: impl Fn(u64) -> bool) -> u64 {
+    let mut factor = 1;
+    while cell.saturating_mul(factor) < MILLIONTHS && fits(factor * 10) {
+        factor *= 10;
+    }
+    factor
+}
+
+/// Millionths of a unit in ticks, rounded up.
+fn millionths(ticks: u128, cell: u64) -> u128 {
+    (ticks * u128::from(MILLIONTHS)).div_ceil(u128::from(cell))
+}
+
+/// The ticks of millionths of a unit, rounded up.
+fn ticks_of(millionths: u128, cell: u64) -> u128 {
+    millionths.saturating_mul(u128::from(cell)).div_ceil(u128::from(MILLIONTHS))
+}
+
 /// The word of this time: what a word must not exceed to be idle.
 #[inline]
 pub(crate) fn word_at(now_us: u64) -> u64 {
@@ -73,6 +97,10 @@ pub(crate) trait Scale: Copy {
     fn units(self, level: Self::Tat) -> u64;
     /// Microseconds from now until `level` is empty, rounded up.
     fn empty_us(self, level: Self::Tat, now_us: u64) -> u64;
+    /// Millionths of a unit in a level, rounded up.
+    fn millionths(self, level: Self::Tat) -> u128;
+    /// The level of so many millionths of a unit, rounded up; at most a full one.
+    fn of_millionths(self, millionths: u128) -> Self::Tat;
 }
 
 /// Smooth drain, one word.
@@ -91,6 +119,9 @@ impl Word {
         if drain > FRACTION + 1 {
             return None;
         }
+        let factor = finer(cell, |factor| drain * factor <= FRACTION + 1);
+        let (cell, drain) = (cell * factor, drain * factor);
+        let (burst, full) = (burst * u128::from(factor), full * u128::from(factor));
         let ticks = |t: u128| u64::try_from(t).ok().map(|t| Self::from_ticks(t, drain));
         Some(Self {
             cell,
@@ -103,6 +134,15 @@ impl Word {
 
     fn from_ticks(ticks: u64, drain: u64) -> u64 {
         ((ticks / drain) << FRACTION_BITS) | (ticks % drain)
+    }
+
+    fn ticks(self, level: u64) -> u64 {
+        (level >> FRACTION_BITS) * self.drain + (level & FRACTION)
+    }
+
+    /// Units of a full bucket, rounded down.
+    pub(crate) fn full_units(self) -> u64 {
+        self.ticks(self.full) / self.cell
     }
 
     #[inline]
@@ -181,6 +221,19 @@ impl Scale for Word {
     fn empty_us(self, level: u64, _now_us: u64) -> u64 {
         Self::us_rounded_up(level)
     }
+
+    fn millionths(self, level: u64) -> u128 {
+        millionths(u128::from(self.ticks(level)), self.cell)
+    }
+
+    fn of_millionths(self, millionths: u128) -> u64 {
+        let ticks = ticks_of(millionths, self.cell);
+        if ticks >= u128::from(self.ticks(self.full)) {
+            self.full
+        } else {
+            Self::from_ticks(ticks as u64, self.drain)
+        }
+    }
 }
 
 /// Smooth drain in plain ticks.
@@ -193,6 +246,18 @@ pub(crate) struct Wide {
 }
 
 impl Wide {
+    /// `burst` and `full` are in ticks; `fits` says by how much those may be finer.
+    pub(crate) fn new(cell: u64, drain: u64, burst: u128, full: u128, fits: impl Fn(u64) -> bool) -> Self {
+        let factor = finer(cell, fits);
+        let fine = u128::from(factor);
+        Self { cell: cell * factor, drain: drain * factor, burst: burst * fine, full: full * fine }
+    }
+
+    /// Units of a full bucket, rounded down.
+    pub(crate) fn full_units(self) -> u64 {
+        u64::try_from(self.full / u128::from(self.cell)).unwrap_or(u64::MAX)
+    }
+
     fn us(self, ticks: u128) -> u64 {
         u64::try_from(ticks.div_ceil(u128::from(self.drain))).unwrap_or(u64::MAX)
     }
@@ -240,6 +305,14 @@ impl Scale for Wide {
 
     fn empty_us(self, level: u128, _now_us: u64) -> u64 {
         self.us(level)
+    }
+
+    fn millionths(self, level: u128) -> u128 {
+        millionths(level, self.cell)
+    }
+
+    fn of_millionths(self, millionths: u128) -> u128 {
+        ticks_of(millionths, self.cell).min(self.full)
     }
 }
 
@@ -365,6 +438,15 @@ impl Scale for Stepped {
         }
         (self.tick(now_us) + level.div_ceil(self.amount)) * self.tick_us - now_us
     }
+
+    fn millionths(self, level: u64) -> u128 {
+        u128::from(level) * u128::from(MILLIONTHS)
+    }
+
+    fn of_millionths(self, millionths: u128) -> u64 {
+        let units = millionths.div_ceil(u128::from(MILLIONTHS));
+        u64::try_from(units).unwrap_or(u64::MAX).min(self.full())
+    }
 }
 
 #[cfg(test)]
@@ -378,7 +460,7 @@ mod tests {
             // Thirteen years of clock and ten of drain are less than both together.
             drain in 1u64..=1 << 14, cell in 1u64..1 << 40, a in 0u64..1 << 49, b in 0u64..1 << 49,
         ) {
-            let word = Word::new(cell, drain, 0, 0).unwrap();
+            let word = Word { cell, drain, unit: Word::from_ticks(cell, drain), burst: 0, full: 0 };
             let (wa, wb) = (Word::from_ticks(a, drain), Word::from_ticks(b, drain));
             prop_assert_eq!(word.plus(wa, wb), Word::from_ticks(a + b, drain));
             if a >= b {

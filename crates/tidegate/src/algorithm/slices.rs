@@ -9,6 +9,9 @@ use super::{Answer, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
 use std::collections::VecDeque;
 
+/// Pieces that a period is divided into where a count is kept beside another limit's.
+const PIECES: u64 = 32;
+
 /// A sliding window's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slices {
@@ -146,9 +149,11 @@ impl Slices {
         }
     }
 
-    pub(crate) fn used(&self, now_us: u64, state: &mut SliceState) -> u64 {
-        self.tidy(now_us, state);
-        state.total
+    /// Units in use.
+    pub(crate) fn used(&self, now_us: u64, state: &SliceState) -> u64 {
+        let now = self.slice(now_us);
+        let gone = state.counted.iter().take_while(|entry| entry.slice + self.span < now);
+        state.total - gone.map(|entry| entry.units).sum::<u64>()
     }
 
     pub(crate) fn with_used(&self, now_us: u64, units: u64) -> SliceState {
@@ -158,6 +163,17 @@ impl Slices {
             Self::apply(&mut state, self.slice(now_us), units);
         }
         state
+    }
+
+    /// The same count in at most about [`PIECES`] entries, for one that is kept beside another
+    /// limit's: units count until the youngest of their piece would have gone.
+    pub(crate) fn coarse(&self, state: &SliceState) -> SliceState {
+        let piece = (self.span + 1).div_ceil(PIECES);
+        let mut coarse = SliceState::default();
+        for entry in &state.counted {
+            Self::apply(&mut coarse, entry.slice / piece * piece + piece - 1, entry.units);
+        }
+        coarse
     }
 
     pub(crate) fn empty_us(&self, now_us: u64, state: &SliceState) -> u64 {

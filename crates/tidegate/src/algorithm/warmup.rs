@@ -6,6 +6,7 @@
 //! one price after the start before it. Time at rest pays that price first, and only
 //! what is left of it cools the key.
 
+use super::scale::MILLIONTHS;
 use super::{Answer, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
 
@@ -157,14 +158,21 @@ impl WarmUp {
         WarmState { base: owed.min(now + self.furthest()).max(state.base), stored, used: true }
     }
 
-    pub(crate) fn used(&self, now_us: u64, state: WarmState) -> u64 {
+    /// Millionths of a unit in use: the time until one unit could start.
+    pub(crate) fn used(&self, now_us: u64, state: WarmState) -> u128 {
         let now = self.instant(now_us);
-        let first = self.rest(now, state).first - now;
-        u64::try_from(first.div_ceil(u128::from(self.cell))).unwrap_or(u64::MAX)
+        let first = self.rest(now, self.repaired(now_us, state)).first - now;
+        (first * u128::from(MILLIONTHS)).div_ceil(u128::from(self.cell))
     }
 
-    pub(crate) fn with_used(&self, now_us: u64, units: u64) -> WarmState {
-        if units == 0 { self.fresh() } else { self.owe(now_us, self.fresh(), units - 1) }
+    pub(crate) fn with_used(&self, now_us: u64, millionths: u128) -> WarmState {
+        if millionths == 0 {
+            return self.fresh();
+        }
+        let more = millionths.saturating_sub(u128::from(MILLIONTHS));
+        let ticks = more.saturating_mul(u128::from(self.cell)).div_ceil(u128::from(MILLIONTHS));
+        let base = self.instant(now_us) + ticks.min(self.furthest());
+        WarmState { base, stored: self.cold(), used: true }
     }
 
     pub(crate) fn empty_us(&self, now_us: u64, state: WarmState) -> u64 {

@@ -3,13 +3,16 @@
 use super::Home;
 use super::flat::{Group, Look, Print, Seen};
 use super::numbers::{Fast, FastPlan, Numbers, Smooth};
-use super::transaction::{Ask, decide_all, home_of, with_state};
+use super::transaction::{Ask, Write, decide_all, home_of, with_state};
 use crate::Limit;
-use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, State, word_at};
+use crate::algorithm::{
+    Bucket, Gauge, InForce, KEPT_AT_LEAST_US, Mode, OTHERS_MAX, Plan, Scale, State, word_at,
+};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
 use crate::sync::{AtomicU64, Backoff, Ordering};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 #[cfg(feature = "tower")]
 use std::net::Ipv4Addr;
@@ -50,12 +53,25 @@ pub(crate) struct Version {
     pub(crate) number: u16,
     pub(crate) limit: Limit,
     pub(crate) plan: Plan,
+    since_us: u64,
+    /// The versions before it, oldest first.
+    before: SmallVec<[(u16, InForce); OTHERS_MAX]>,
 }
 
 impl Version {
     /// How many changes ago a version was in force.
     pub(crate) fn age(&self, number: u16) -> u16 {
         (self.number + VERSION_MAX - number) % VERSION_MAX
+    }
+
+    pub(super) fn in_force(&self) -> InForce {
+        InForce { plan: self.plan, since_us: self.since_us }
+    }
+
+    /// What came into force after version `number` and is not any more, oldest first.
+    pub(super) fn between(&self, number: u16) -> SmallVec<[InForce; OTHERS_MAX]> {
+        let is_later = |before: &&(u16, InForce)| self.age(before.0) < self.age(number);
+        self.before.iter().filter(is_later).map(|(_, in_force)| *in_force).collect()
     }
 }
 
@@ -86,7 +102,8 @@ impl Meter {
     pub(crate) fn new(id: u32, name: &str, limit: Limit, home: Arc<Home>, refuses_strangers: bool) -> Self {
         let plan = Plan::new(&limit);
         let hasher = KeyHasher::random();
-        let version = Version { number: 1, limit, plan };
+        let since_us = home.clock.now().as_micros();
+        let version = Version { number: 1, limit, plan, since_us, before: SmallVec::new() };
         Self {
             id,
             name: name.into(),
@@ -306,16 +323,18 @@ impl Meter {
             let asked = version.plan.answer(now_us, state, cost, mode, limit);
             let as_is = version.plan.answer(now_us, state, 0, mode, limit);
             let outcome = if home.is_some() { asked.outcome } else { Outcome::Deny(Refused::Full) };
-            Decision { outcome, limit, gauge: as_is.gauge }
+            (Decision { outcome, limit, gauge: as_is.gauge }, Write::Nothing)
         })
     }
 
     /// Forgets what a key has used. Places that are held stay held.
     pub(crate) fn reset(&self, hash: u64) {
         with_state(self, hash, |version, _, state| {
-            if !matches!(state, State::Slots(_)) {
-                *state = version.plan.fresh();
+            if matches!(state, State::Slots(_)) {
+                return ((), Write::Nothing);
             }
+            *state = version.plan.fresh();
+            ((), Write::Alone)
         });
     }
 
@@ -363,11 +382,16 @@ impl Meter {
             return;
         }
         let is_moving = plan.is_one_word() != old.plan.is_one_word();
-        let until_us = || self.home.clock.now().as_micros().saturating_add(old.plan.longest_us());
+        let now_us = || self.home.clock.now().as_micros();
+        let until_us = || now_us().saturating_add(old.plan.longest_us());
         self.remember(Past { number: old.number, plan: old.plan, until_us: until_us() });
         let move_on = || {
             if is_moving {
-                self.moving_until_us.fetch_max(until_us(), Ordering::AcqRel);
+                // Also for as long as a key can have counts of limits before it.
+                let others = self.past().iter().map(|past| past.until_us).max();
+                let kept_us = now_us().saturating_add(KEPT_AT_LEAST_US);
+                let until_us = until_us().max(kept_us).max(others.unwrap_or(0));
+                self.moving_until_us.fetch_max(until_us, Ordering::AcqRel);
             }
         };
         move_on();
@@ -375,7 +399,12 @@ impl Meter {
         // out that there is one.
         let number = if old.number == VERSION_MAX { 1 } else { old.number + 1 };
         self.newest.store(u64::from(number), Ordering::Release);
-        let next = Arc::new(Version { number, limit, plan });
+        let mut before = old.before.clone();
+        if before.len() == OTHERS_MAX {
+            before.remove(0);
+        }
+        before.push((old.number, old.in_force()));
+        let next = Arc::new(Version { number, limit, plan, since_us: now_us(), before });
         *self.version.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
         self.numbers.store(number, next.limit.capacity(), &plan);
         // Until here others may have written by the old version.
@@ -413,24 +442,9 @@ impl Meter {
         }
     }
 
-    /// A state that a past version wrote, as the current one counts it.
-    pub(crate) fn carried_over(
-        &self,
-        now_us: u64,
-        version: &Version,
-        number: u16,
-        state: State,
-        is_idle: bool,
-    ) -> State {
-        if number == version.number || matches!(state, State::Slots(_)) {
-            return state;
-        }
-        let past = self.past().iter().rev().find(|p| p.number == number).map(|p| p.plan);
-        match past {
-            Some(plan) => version.plan.carried_over(now_us, &plan, state),
-            None if is_idle => version.plan.fresh(),
-            None => version.plan.used_up(now_us),
-        }
+    /// The plan of a past version, for as long as it is remembered.
+    pub(super) fn past_plan(&self, number: u16) -> Option<Plan> {
+        self.past().iter().rev().find(|p| p.number == number).map(|p| p.plan)
     }
 
     fn past(&self) -> MutexGuard<'_, Vec<Past>> {

@@ -18,7 +18,7 @@ mod transaction;
 pub(crate) use meter::Left;
 pub(crate) use meter::{Meter, Spot};
 pub(crate) use pages::Pages;
-pub(crate) use transaction::{Ask, Told, decide_all, home_of, with_state};
+pub(crate) use transaction::{Ask, Told, Write, decide_all, home_of, with_state};
 
 use crate::clock::StoreClock;
 use flat::Flat;

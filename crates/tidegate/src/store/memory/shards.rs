@@ -4,7 +4,7 @@
 //! as unused; every new entry pays for a look at a few old ones, so idle entries go
 //! in small steps and nothing ever sweeps.
 
-use crate::algorithm::State;
+use crate::algorithm::{Others, State};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     pub(crate) version: u16,
     pub(crate) idle_at_us: u64,
     pub(crate) state: State,
+    /// The key's counts by other limits than the one that wrote the state.
+    pub(crate) others: Option<Box<Others>>,
 }
 
 impl Shards {
@@ -97,7 +99,7 @@ impl Shard {
     ) -> &mut Entry {
         self.reclaim(now_us, STEPS);
         self.order.push_back(hash);
-        let entry = Entry { hash, gate, version, idle_at_us: now_us, state };
+        let entry = Entry { hash, gate, version, idle_at_us: now_us, state, others: None };
         self.entries.insert_unique(hash, entry, |entry| entry.hash).into_mut()
     }
 

@@ -9,7 +9,7 @@ use super::Home;
 use super::flat::{LockedGroup, Print};
 use super::meter::{Meter, Version};
 use super::shards::Shard;
-use crate::algorithm::{Answer, Mode, State, Step, word_at};
+use crate::algorithm::{Answer, Count, Mode, OTHERS_MAX, Others, Plan, State, Step, word_at};
 use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::sync::Backoff;
@@ -99,13 +99,34 @@ pub(crate) fn home_of(meter: &Meter, hash: u64) -> Option<u64> {
     }
 }
 
+/// What a change of one key's state means for its counts by other limits.
+pub(crate) enum Write {
+    /// It is left as it was found.
+    Nothing,
+    /// It is written, and the others count these units, too.
+    Charged(u64),
+    /// It is written, and the others are forgotten.
+    Alone,
+}
+
 /// Looks at or changes one key's state under its lock.
-pub(crate) fn with_state<T>(meter: &Meter, hash: u64, f: impl FnOnce(&Version, u64, &mut State) -> T) -> T {
+pub(crate) fn with_state<T>(
+    meter: &Meter,
+    hash: u64,
+    f: impl FnOnce(&Version, u64, &mut State) -> (T, Write),
+) -> T {
     let mut locked = Locked::new(&[Ask { meter, hash, cost: 1 }]);
-    let (mut state, found) = locked.load(0);
+    let mut loaded = locked.load(0);
     let place = &locked.places[0];
-    let out = f(&place.version, place.now.as_micros(), &mut state);
-    locked.save(0, found, state);
+    let (out, write) = f(&place.version, place.now.as_micros(), &mut loaded.state);
+    match write {
+        Write::Nothing => locked.put_back(0, loaded),
+        Write::Charged(units) => locked.write(0, loaded, units),
+        Write::Alone => {
+            (loaded.others, loaded.past) = (None, None);
+            locked.save(0, loaded);
+        }
+    }
     out
 }
 
@@ -115,6 +136,25 @@ enum Found {
     Slot(usize),
     Entry,
     Nowhere,
+}
+
+/// A key's state as its current limit counts it, taken out of its place.
+struct Loaded {
+    state: State,
+    found: Found,
+    others: Option<Box<Others>>,
+    /// Set if another limit wrote it last.
+    past: Option<Past>,
+}
+
+/// The state of a key that another limit wrote last.
+struct Past {
+    /// None if the version is forgotten.
+    plan: Option<Plan>,
+    /// None if the current limit counts alike, and so goes on with it.
+    state: Option<State>,
+    /// Counts of limits that were in force in between.
+    between: SmallVec<[Count; OTHERS_MAX]>,
 }
 
 struct Place<'a> {
@@ -240,22 +280,24 @@ impl<'a> Locked<'a> {
     /// Decides every place, and takes what was asked if all agree.
     fn decide(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
         let mut answers: SmallVec<[Answer; 2]> = SmallVec::new();
-        let mut states: SmallVec<[(State, Found); 1]> = SmallVec::new();
+        let mut states: SmallVec<[Loaded; 1]> = SmallVec::new();
         for index in 0..self.places.len() {
-            let (mut state, found) = self.load(index);
+            let mut loaded = self.load(index);
             let Place { ask, version, now, .. } = &self.places[index];
             let limit = version.limit.capacity();
-            answers.push(version.plan.answer(now.as_micros(), &mut state, ask.cost, mode, limit));
-            states.push((state, found));
+            answers.push(version.plan.answer(now.as_micros(), &mut loaded.state, ask.cost, mode, limit));
+            states.push(loaded);
         }
         let is_granted = answers.iter().all(Answer::is_allowed);
-        for (index, (mut state, found)) in states.into_iter().enumerate() {
-            if is_granted {
-                self.places[index].version.plan.apply(&mut state, answers[index].step);
+        for (index, mut loaded) in states.into_iter().enumerate() {
+            let Place { ask, version, .. } = &self.places[index];
+            let units = ask.cost;
+            if is_granted && units > 0 {
+                version.plan.apply(&mut loaded.state, answers[index].step);
+                self.write(index, loaded, units);
+            } else {
+                self.put_back(index, loaded);
             }
-            // What was forgotten, repaired or carried over is kept, granted or not. A new
-            // key is written only if it was granted something.
-            self.save(index, found, state);
         }
         answers
     }
@@ -266,8 +308,8 @@ impl<'a> Locked<'a> {
     }
 
     /// The state of a key as its current limit counts it. An entry's state is taken
-    /// out, and must be saved back.
-    fn load(&mut self, index: usize) -> (State, Found) {
+    /// out, and must be put back or written.
+    fn load(&mut self, index: usize) -> Loaded {
         let place = &self.places[index];
         let now_us = place.now.as_micros();
         let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
@@ -277,32 +319,98 @@ impl<'a> Locked<'a> {
         let age = |number: u16| version.age(number);
         let slot =
             slot.filter(|(_, print)| entry.as_ref().is_none_or(|e| age(print.version()) <= age(e.version)));
-        if let (Some((slot, print)), Some(group)) = (slot, place.group) {
-            let word = self.groups[group].word(slot);
-            let is_idle = word <= word_at(now_us);
-            let state = meter.carried_over(now_us, version, print.version(), State::Word(word), is_idle);
-            return (state, Found::Slot(slot));
+        let (state, found, number, idle_at_us, others) = match (slot, place.group, entry) {
+            (Some((slot, print)), Some(group), _) => {
+                let word = self.groups[group].word(slot);
+                let idle_at_us = if word <= word_at(now_us) { now_us } else { u64::MAX };
+                (State::Word(word), Found::Slot(slot), print.version(), idle_at_us, None)
+            }
+            (_, _, Some(entry)) => {
+                let state = std::mem::replace(&mut entry.state, State::Word(0));
+                (state, Found::Entry, entry.version, entry.idle_at_us, entry.others.take())
+            }
+            _ => (version.plan.fresh(), Found::Nowhere, version.number, 0, None),
+        };
+        if number == version.number || matches!(state, State::Slots(_)) {
+            return Loaded { state, found, others, past: None };
         }
-        if let Some(entry) = entry {
-            let state = std::mem::replace(&mut entry.state, State::Word(0));
-            let is_idle = entry.idle_at_us <= now_us;
-            let state = meter.carried_over(now_us, version, entry.version, state, is_idle);
-            return (state, Found::Entry);
+        if idle_at_us <= now_us {
+            // Nothing of it counts any more, whatever the limit.
+            return Loaded { state: version.plan.fresh(), found, others: None, past: None };
         }
-        (version.plan.fresh(), Found::Nowhere)
+        let Some(plan) = meter.past_plan(number) else {
+            // The version is forgotten: assume that the key was fully used.
+            let full = version.plan.used_up(version.in_force().since_us.min(now_us));
+            let past = Past { plan: None, state: Some(state), between: SmallVec::new() };
+            return Loaded { state: full, found, others, past: Some(past) };
+        };
+        let last = Count { plan, state };
+        let (between, current) = (version.between(number), version.in_force());
+        let start = match &others {
+            Some(others) => others.start(now_us, &last, &between, &current),
+            None => Others::default().start(now_us, &last, &between, &current),
+        };
+        let (state, last) = match start.state {
+            Some(state) => (state, Some(last.state)),
+            None => (last.state, None),
+        };
+        let past = Past { plan: Some(plan), state: last, between: start.between };
+        Loaded { state, found, others, past: Some(past) }
     }
 
-    fn save(&mut self, index: usize, found: Found, state: State) {
+    /// Nothing was granted: the state is what it was. What was forgotten or repaired of the
+    /// current limit's own is kept.
+    fn put_back(&mut self, index: usize, mut loaded: Loaded) {
+        let place = &self.places[index];
+        if loaded.past.is_some() && place.version.in_force().since_us > place.now.as_micros() {
+            // The clock ran back behind the change: from now on the new limit drains.
+            return self.write(index, loaded, 0);
+        }
+        let Some(past) = loaded.past.take() else { return self.save(index, loaded) };
+        let place = &self.places[index];
+        let entry = place.shard.and_then(|at| self.shards[at].get(place.ask.meter.id, place.ask.hash));
+        if let (Found::Entry, Some(entry)) = (loaded.found, entry) {
+            entry.state = past.state.unwrap_or(loaded.state);
+            entry.others = loaded.others;
+        }
+    }
+
+    /// Writes a state that has changed; the counts by other limits are charged `units`, too.
+    fn write(&mut self, index: usize, mut loaded: Loaded, units: u64) {
+        let place = &self.places[index];
+        let (now_us, plan) = (place.now.as_micros(), &place.version.plan);
+        match loaded.past.take() {
+            Some(Past { plan: last, state, between, .. }) => {
+                let last = last.zip(state).map(|(plan, state)| Count { plan, state });
+                let mut others = loaded.others.take().unwrap_or_default();
+                others.take_over(now_us, units, last.into_iter().chain(between), plan);
+                loaded.others = Some(others);
+            }
+            None => {
+                if let Some(others) = &mut loaded.others {
+                    others.charge(now_us, units);
+                }
+            }
+        }
+        loaded.others = loaded.others.filter(|others| !others.is_empty());
+        self.save(index, loaded);
+    }
+
+    fn save(&mut self, index: usize, loaded: Loaded) {
+        let Loaded { state, found, others, .. } = loaded;
         let place = &self.places[index];
         let now_us = place.now.as_micros();
         let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
-        let idle_at_us = version.plan.idle_at_us(now_us, &state);
+        let others_until_us = others.as_ref().map_or(0, |others| others.until_us());
+        let idle_at_us = version.plan.idle_at_us(now_us, &state).max(others_until_us);
         let group = place.group.map(|at| &self.groups[at]);
         if let (Some(group), State::Word(word)) = (group, &state) {
             let print = Print::new(hash, version.number);
             match found {
-                Found::Slot(slot) => return group.write(slot, print, *word),
                 Found::Nowhere if idle_at_us <= now_us => return,
+                // A word alone has its slot; beside others it goes into the shards.
+                _ if others.is_some() => group.set_spilled(idle_at_us),
+                Found::Slot(slot) => return group.write(slot, print, *word),
                 Found::Nowhere | Found::Entry => {
                     // A slot that an older version left behind is taken first: one key,
                     // one place.
@@ -319,7 +427,7 @@ impl<'a> Locked<'a> {
             }
         }
         if let (Some(group), Found::Slot(slot)) = (group, found) {
-            // The limit's states are no longer words: the slot is given up.
+            // The state is more than a word now: the slot is given up.
             group.clear(slot);
         }
         let Some(shard) = place.shard.map(|at| &mut self.shards[at]) else { return };
@@ -333,6 +441,7 @@ impl<'a> Locked<'a> {
             entry.version = version.number;
             entry.idle_at_us = idle_at_us;
             entry.state = state;
+            entry.others = others;
         }
     }
 
@@ -343,6 +452,7 @@ impl<'a> Locked<'a> {
             entry.version = version.number;
             entry.idle_at_us = 0;
             entry.state = State::Word(0);
+            entry.others = None;
         }
     }
 
@@ -351,8 +461,13 @@ impl<'a> Locked<'a> {
         let place = &self.places[index];
         let (meter, hash, now_us) = (place.ask.meter, place.ask.hash, place.now.as_micros());
         let group = place.group.map(|at| &self.groups[at]);
-        let is_known = hash == meter.strangers || group.is_some_and(|group| group.find(hash).is_some());
-        let in_group = place.version.plan.is_one_word()
+        // A slot of another version may have to move into the shards.
+        let version = place.version.number;
+        let in_slot = group.and_then(|group| group.find(hash));
+        let is_known =
+            hash == meter.strangers || in_slot.is_some_and(|(_, print)| print.version() == version);
+        let in_group = in_slot.is_none()
+            && place.version.plan.is_one_word()
             && group.is_some_and(|group| group.free_slot(word_at(now_us)).is_some());
         is_known
             || in_group

@@ -3,11 +3,11 @@
 use super::config::Fallback;
 use super::share::share;
 use crate::Limit;
-use crate::algorithm::{Gauge, Plan};
+use crate::algorithm::Gauge;
 use crate::ask::{KeyBytes, MemoryAsk};
 use crate::clock::{StoreClock, Timestamp};
 use crate::decision::{Decision, Outcome, Refused};
-use crate::store::memory::{self, Home, Pages, with_state};
+use crate::store::memory::{self, Home, Pages, Write, with_state};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Keys that a gate holds while it is on its own.
@@ -101,12 +101,12 @@ impl Local {
 /// node starts no burst of its own.
 fn start_empty(meter: &memory::Meter, hash: u64, since: Timestamp) {
     with_state(meter, hash, |version, now_us, state| {
-        if !matches!(version.plan, Plan::Slots(_)) {
-            let mut empty = version.plan.used_up(since.as_micros());
-            if version.plan.used(now_us, &mut empty) > version.plan.used(now_us, state) {
-                *state = empty;
-            }
+        let empty = version.plan.used_up(since.as_micros());
+        if version.plan.used(now_us, &empty) <= version.plan.used(now_us, state) {
+            return ((), Write::Nothing);
         }
+        *state = empty;
+        ((), Write::Charged(0))
     });
 }
 
