@@ -26,7 +26,7 @@ impl Limit {
     /// # Errors
     /// Names the nearest limit that fits.
     pub fn exact_in_doubles(&self) -> Result<(), LimitError> {
-        if self.most_ticks() < EXACT {
+        if self.most() < EXACT {
             return Ok(());
         }
         let nearest = self
@@ -35,8 +35,22 @@ impl Limit {
         Err(LimitError::new(format!("`{self}` needs numbers beyond 2^52{nearest}"), "1000/s burst 20"))
     }
 
-    /// The greatest number that counting this limit comes to, in ticks: a unit is
-    /// `cell` of them, a microsecond `drain`, with `cell / drain = period / amount`.
+    /// The greatest number that counting this limit comes to: in ticks, or in millionths of a
+    /// unit, in which a changed limit takes over what was used.
+    fn most(&self) -> u128 {
+        let (cell, _) = self.cell_and_drain();
+        let units = match self.algorithm {
+            Algorithm::TokenBucket { .. }
+            | Algorithm::LeakyBucket { .. }
+            | Algorithm::LeakyQueue { .. }
+            | Algorithm::WarmUp { .. } => self.most_ticks() / u128::from(cell),
+            _ => self.most_ticks(),
+        };
+        self.most_ticks().max((units + 1) * 1_000_000)
+    }
+
+    /// The greatest number in ticks: a unit is `cell` of them, a microsecond `drain`, with
+    /// `cell / drain = period / amount`.
     fn most_ticks(&self) -> u128 {
         let (cell, drain) = self.cell_and_drain();
         let (cell, drain) = (u128::from(cell), u128::from(drain));
@@ -62,7 +76,7 @@ impl Limit {
 
     fn nearest_that_fits(&self) -> Option<Self> {
         let with = |amount: u64| Self { amount, ..self.clone() };
-        let fits = |limit: &Self| limit.amount > 0 && limit.most_ticks() < EXACT;
+        let fits = |limit: &Self| limit.amount > 0 && limit.most() < EXACT;
         let beside = (1..=STEPS).flat_map(|step| [self.amount.saturating_sub(step), self.amount + step]);
         let round = (1..13).map(|digits| self.amount - self.amount % 10u64.pow(digits));
         beside.chain(round).map(with).find(fits)

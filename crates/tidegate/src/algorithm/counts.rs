@@ -87,8 +87,8 @@ impl Merged {
 
 /// What a limit starts from that did not write a key's state last.
 pub(crate) struct Start {
-    /// The state under the limit in force; none if it is the last writer's, as it stands.
-    pub(crate) state: Option<State>,
+    /// The state under the limit in force.
+    pub(crate) state: State,
     /// Counts of limits that were in force in between and granted the key nothing.
     pub(crate) between: SmallVec<[Count; OTHERS_MAX]>,
 }
@@ -108,11 +108,7 @@ impl Others {
         let since_us = current.since_us.min(now_us);
         let most = self.most_used(now_us, since_us, last, &made);
         let own = self.of(now_us, last, &made, &current.plan).filter(|own| own.used(since_us) >= most);
-        let state = match own {
-            Some(own) if std::ptr::eq(own, last) => None,
-            Some(own) => Some(own.state.clone()),
-            None => Some(current.plan.with_used(since_us, most)),
-        };
+        let state = own.map_or_else(|| current.plan.with_used(since_us, most), |own| own.state.clone());
         Start { state, between: made }
     }
 

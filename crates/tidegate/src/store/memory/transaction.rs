@@ -151,8 +151,7 @@ struct Loaded {
 struct Past {
     /// None if the version is forgotten.
     plan: Option<Plan>,
-    /// None if the current limit counts alike, and so goes on with it.
-    state: Option<State>,
+    state: State,
     /// Counts of limits that were in force in between.
     between: SmallVec<[Count; OTHERS_MAX]>,
 }
@@ -341,7 +340,7 @@ impl<'a> Locked<'a> {
         let Some(plan) = meter.past_plan(number) else {
             // The version is forgotten: assume that the key was fully used.
             let full = version.plan.used_up(version.in_force().since_us.min(now_us));
-            let past = Past { plan: None, state: Some(state), between: SmallVec::new() };
+            let past = Past { plan: None, state, between: SmallVec::new() };
             return Loaded { state: full, found, others, past: Some(past) };
         };
         let last = Count { plan, state };
@@ -350,12 +349,8 @@ impl<'a> Locked<'a> {
             Some(others) => others.start(now_us, &last, &between, &current),
             None => Others::default().start(now_us, &last, &between, &current),
         };
-        let (state, last) = match start.state {
-            Some(state) => (state, Some(last.state)),
-            None => (last.state, None),
-        };
-        let past = Past { plan: Some(plan), state: last, between: start.between };
-        Loaded { state, found, others, past: Some(past) }
+        let past = Past { plan: Some(plan), state: last.state, between: start.between };
+        Loaded { state: start.state, found, others, past: Some(past) }
     }
 
     /// Nothing was granted: the state is what it was. What was forgotten or repaired of the
@@ -370,7 +365,7 @@ impl<'a> Locked<'a> {
         let place = &self.places[index];
         let entry = place.shard.and_then(|at| self.shards[at].get(place.ask.meter.id, place.ask.hash));
         if let (Found::Entry, Some(entry)) = (loaded.found, entry) {
-            entry.state = past.state.unwrap_or(loaded.state);
+            entry.state = past.state;
             entry.others = loaded.others;
         }
     }
@@ -381,7 +376,7 @@ impl<'a> Locked<'a> {
         let (now_us, plan) = (place.now.as_micros(), &place.version.plan);
         match loaded.past.take() {
             Some(Past { plan: last, state, between, .. }) => {
-                let last = last.zip(state).map(|(plan, state)| Count { plan, state });
+                let last = last.map(|plan| Count { plan, state });
                 let mut others = loaded.others.take().unwrap_or_default();
                 others.take_over(now_us, units, last.into_iter().chain(between), plan);
                 loaded.others = Some(others);

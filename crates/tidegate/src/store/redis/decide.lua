@@ -9,6 +9,7 @@
 -- Times are whole microseconds; no number reaches 2^53, so nothing is rounded.
 
 local a, at = cmsgpack.unpack(ARGV[1]), 3
+local arguments = a
 local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local find, sub, match, format = string.find, string.sub, string.match, string.format
 local call, pcall = redis.call, redis.pcall
@@ -33,7 +34,7 @@ for n = 1, a[2] do
   if number == 1 then
     p.cell, p.drain, p.burst, p.full, p.strict, p.full_us = b, c, d, e, f, floor(e / c)
   elseif number == 2 then
-    p.amount, p.tick_us, p.cap, p.wait_us, p.full = b, c, d, e, d + b * ceil(e / c)
+    p.amount, p.tick_us, p.cap, p.wait_us, p.phase, p.full = b, c, d, e, f, d + b * ceil(e / c)
   elseif number == 3 then
     p.cell, p.drain, p.cold, p.wait, p.furthest = b, c, d * c, e * c, (d + e) * c
   elseif number == 4 then
@@ -41,10 +42,10 @@ for n = 1, a[2] do
   else
     p.amount, p.queue, p.lease_us, p.waiter_us = b, c, d, e
   end
-  -- From when on this node has had this limit.
-  p.since = now - a[at + 7]
+  -- From when on this node has had this limit, and those that it had before, oldest first.
+  p.since, p.before = now - a[at + 7], at + 8
   plans[n] = p
-  at = at + 8
+  at = at + 11
 end
 
 -- Everything but the shortest way, made only in a call that needs it.
@@ -76,150 +77,337 @@ local function the_rest()
     return spent + times_over(dear, 2 * above - dear, upper)
   end
 
-  -- The text of a state is its numbers, and the numbers (in base 36) of the limit that
-  -- wrote it, so that another limit can convert it:
-  --   us[:fraction] b cell/full[/drain]          when a bucket will be empty
-  --   tick:level t amount/tick/full              units at that tick
-  --   us:fraction:stored w cell/drain/warmup/wait   the last start, permits in store
-  -- and a list of slices starts with `l slice/span/wait` and its total. Behind it may stand
-  -- `+units@created~until`: what another limit had counted, this one cannot hold, and
-  -- would have been used until then. It counts for those who had their limit already when
-  -- it was put there: while nodes disagree, the looser limit must not find it forgotten.
-  local function numbers(text)
-    local x, y, z = match(text, '^(%-?%d+):?(%d*):?(%d*)$')
-    return tonumber(x), tonumber(y) or 0, tonumber(z)
-  end
+  local MILLION = 1000000
+  -- Counts of a key beside the one of the limit that wrote last; how long each is kept at least.
+  local OTHERS_MAX, KEPT_US = 3, 60000000
 
   local function base36(text) return text and text ~= '' and tonumber(text, 36) or nil end
 
-  -- Takes what a limit could not hold off its text: the rest, and that, if it still counts.
-  local function split(text)
-    if not find(text, '+', 1, true) then return text end
-    local plain, units, created, till = match(text, '^(.*)%+(%d+)@(%-?%d+)~(%-?%d+)$')
-    if not plain then return nil end
-    local excess = { units = tonumber(units), created = tonumber(created), till = tonumber(till) }
-    return plain, excess.till > now and excess or nil
-  end
+  -- Each kind of rate has, for a state `s` as of the time `s.at`:
+  --   advance(p, s)     brings it up to now
+  --   used(p, s, t)     millionths of a unit in use at `t`, rounded up
+  --   make(p, t, m)     the state as of `t` of a key that has used so much, at most a full one
+  --   idle(p, s)        the time from when on it is as good as none
+  --   owe(p, s, units)  charges units, as of now, up to a full key
+  --   head(p, s)        its text, as of now, and read(p, head, at) the state of such a text
+  local kinds = {}
 
-  -- Units in use of a state that another limit wrote, rounded up, and when they would all
-  -- be gone; nil if it is none.
-  local function used_of_text(text)
-    local head, letter, w, x, y, z = match(text, '^([%d:%-]+)(%a)(%w+)/(%w+)/?(%w*)/?(%w*)$')
-    if not head then return nil end
-    w, x, y, z = base36(w), base36(x), base36(y), base36(z)
-    local n, fraction, stored = numbers(head)
-    if not n then return nil end
+  -- The numbers of the limit that wrote a state, by its tag (in base 36):
+  --   b cell/full[/drain[/rest]]     a bucket; full in units, and the ticks beyond those
+  --   t amount/tick/full[/phase]     ticked refill, fixed window
+  --   w cell/drain/warmup/wait       warm-up
+  --   l slice/span/wait              slices; their amount stands in the head
+  local function limit_of(tag)
+    local letter, v, x, y, z = match(tag, '^(%a)(%w+)/(%w+)/?(%w*)/?(%w*)$')
+    if not letter then return nil end
+    v, x, y, z = base36(v), base36(x), base36(y), base36(z)
     if letter == 'b' then
-      local drain = y or 1
-      local level = min((n - now) * drain + fraction, (x + 1) * w)
-      return min(max(ceil(level / w), 0), x), now + ceil(level / drain)
+      local cell, drain, fine = v, y or 1, 1
+      -- As in plan.rs: ticks are finer than in lowest terms, where the numbers allow it.
+      while cell * fine < MILLION and (x + 1) * cell * fine * 10 < 4503599627370496 do fine = fine * 10 end
+      cell, drain = cell * fine, drain * fine
+      local full = x * cell + (z or 0) * fine
+      return { number = 1, tag = tag, cell = cell, drain = drain, full = full, full_us = floor(full / drain), fine = fine }
     elseif letter == 't' and y then
-      local tick = floor(now / x)
-      local level = min(fraction + (n - tick) * w, y)
-      return max(level, 0), (tick + ceil(level / w)) * x
-    elseif letter == 'w' and stored and z then
-      local cold = y * x
-      local base = min((n - now) * x + fraction, (y + z) * x)
-      local first = base + price(cold, stored, w)
-      return max(ceil(first / w), 0), now + ceil(max(first, 0) / x)
+      return { number = 2, tag = tag, amount = v, tick_us = x, full = y, phase = z or 0 }
+    elseif letter == 'w' and z then
+      return { number = 3, tag = tag, cell = v, drain = x, cold = y * x, furthest = (y + z) * x }
+    elseif letter == 'l' and y then
+      return { number = 4, tag = tag, slice_us = v, span = x, wait_us = y }
     end
   end
 
-  local function used_of_list(list, tag)
-    local slice_us, span, wait = match(tag or '', '^l(%w+)/(%w+)/(%w+)$')
-    if not slice_us then return nil end
-    slice_us, span, wait = base36(slice_us), base36(span), base36(wait)
-    local current, used, last = floor(now / slice_us), 0, 0
-    for i = 3, #list, 2 do
-      local slice = tonumber(list[i])
-      if slice >= current - span then used, last = used + list[i + 1], slice end
-    end
-    last = min(last, current + ceil(wait / slice_us))
-    return used, (last + span + 1) * slice_us
+  -- A key's text is `written+state` and, where other limits count it too, `;expires+state` for
+  -- each of those and `;m…` for what was merged. A state is a head, as of the time when the
+  -- key was written, and the tag of its limit.
+  local function count_of(text, at)
+    local head, tag = match(text, '^([%d:,%-]+)(%a[%w/]+)$')
+    local p = tag and limit_of(tag)
+    local s = p and kinds[p.number].read(p, head, at)
+    return s and { p = p, s = s, tag = tag }
   end
 
-  -- What another limit has counted, and what of it this one cannot hold.
-  local function carry(p, used, till, excess)
-    if excess and excess.created > p.since then used, till = used + excess.units, max(till, excess.till) end
-    return used, till
-  end
-
-  local function excess_of(used, held, till)
-    if used > held and till > now then return { units = used - held, created = now, till = till } end
-  end
-
-  -- The numbers of a key under this limit, or the units that another one has counted on
-  -- it and until when, or what is wrong; and what this limit could not hold.
-  local function read(p, key)
-    local text = pcall('GET', key)
-    if not text then return nil end
-    local used, till, plain, excess
-    if type(text) == 'table' then
-      local list = pcall('LRANGE', key, 0, -1)
-      if list.err then return nil, nil, OTHER end
-      plain, excess = split(list[1] or '')
-      used, till = used_of_list(list, plain)
-    else
-      plain, excess = split(text)
-      if not plain then return nil, nil, OTHER end
-      local tag = #plain - #p.tag
-      if sub(plain, tag + 1) == p.tag then
-        local head = sub(plain, 1, tag)
-        if find(head, '^%-?%d[%d:]*$') then return head, nil, nil, excess end
+  -- Reads what stands behind the first state. False if it makes no sense.
+  local function read_others(k, text)
+    for part in string.gmatch(text, '[^;]+') do
+      local units, from, till, steps = match(part, '^m(%d+):(%d+):(%d+):(%d)$')
+      if units then
+        if tonumber(till) > now then
+          k.merged = { units = tonumber(units), from = tonumber(from), till = tonumber(till), steps = steps == '1' }
+        end
+      else
+        local expires, state = match(part, '^(%d+)%+(.*)$')
+        local count = state and count_of(state, k.written)
+        if not count then return false end
+        count.expires = tonumber(expires)
+        if count.expires > now then k.others[#k.others + 1] = count end
       end
-      used, till = used_of_text(plain)
     end
-    if not used then return nil, nil, OTHER end
-    used, till = carry(p, used, till, excess)
-    return nil, used, nil, till
+    return true
   end
 
-  -- What stands behind a state: its limit, and what that could not hold.
-  local function tag_of(p, s)
-    if not s.excess then return p.tag end
-    return format('%s+%d@%d~%d', p.tag, s.excess.units, s.excess.created, s.excess.till)
+  -- What releases before this one wrote: a state as of no known time, and perhaps
+  -- `+units@created~until` of another limit.
+  local function old_key(k, text)
+    local plain, units, created, till = match(text, '^(.*)%+(%d+)@(%-?%d+)~(%-?%d+)$')
+    if plain and tonumber(till) > now then
+      k.merged = { units = units * MILLION, from = tonumber(created), till = tonumber(till), steps = true }
+    end
+    local head, tag = match(plain or text, '^([%d:%-]+)(%a[%w/]+)$')
+    local p = tag and limit_of(tag)
+    if not p then return nil end
+    local x, y, z = match(head, '^(%-?%d+):?(%d*):?(%d*)$')
+    x, y, z = tonumber(x), tonumber(y) or 0, tonumber(z)
+    local s = { at = now }
+    if p.number == 1 then
+      s.level = x - now > p.full_us and p.full or min(max((x - now) * p.drain + y * p.fine, 0), p.full)
+    elseif p.number == 2 then
+      s.level = min(max(y + (x - floor(now / p.tick_us)) * p.amount, 0), p.full)
+    elseif p.number == 3 and z then
+      s.base, s.stored, s.used = min((x - now) * p.drain + y, p.furthest), z, 1
+    else
+      return nil
+    end
+    k.main = { p = p, s = s, tag = tag }
+    return k
   end
 
-  -- How long a state is kept: until it is as good as none, also for another limit.
-  local function kept(s, us)
-    if s.excess then us = max(us, s.excess.till - now) end
-    return keep(us)
+  local function old_or_new(first)
+    local plain = match(first, '^(%w+/[%w/]+)')
+    return plain, sub(first, #(plain or '') + 1)
   end
 
-  -- Each kind: load, fits, apply, save, found; and for rates give_back and owe.
+  -- A key: when it was written, the count of the limit that wrote it, and those of others.
+  -- Nil if there is none, false if it holds something else. A list's entries are read whole,
+  -- but for a limit of this tag, which reads them as it needs them.
+  local function key_of(name, tag)
+    local k = { written = 0, others = {}, made = {} }
+    local text = pcall('GET', name)
+    if not text then return nil end
+    if type(text) == 'string' then
+      local written, rest = match(text, '^(%d+)%+(.*)$')
+      if not written then return old_key(k, text) or false end
+      k.written = tonumber(written)
+      local state, others = match(rest, '^([^;]*);?(.*)$')
+      k.main = count_of(state, k.written)
+      if not k.main or not read_others(k, others) then return false end
+      return k
+    end
+    local head = pcall('LRANGE', name, 0, 1)
+    if head.err or not head[2] then return false end
+    local plain, rest = old_or_new(head[1])
+    local p = plain and limit_of(plain)
+    if not p or p.number ~= 4 then return false end
+    local total, written, amount = match(head[2], '^(%d+)@?(%d*)/?(%d*)$')
+    if not total then return false end
+    k.written, k.total, k.is_shared = tonumber(written) or 0, tonumber(total), rest ~= ''
+    local units, created, till = match(rest, '^%+(%d+)@(%-?%d+)~(%-?%d+)$')
+    if units then
+      if tonumber(till) > now then
+        k.merged = { units = units * MILLION, from = tonumber(created), till = tonumber(till), steps = true }
+      end
+    elseif not read_others(k, rest) then
+      return false
+    end
+    k.main = { p = p, tag = plain }
+    if plain ~= tag then
+      local s = { at = k.written, slices = {}, units = {}, n = 0, total = k.total }
+      local list = call('LRANGE', name, 2, -1)
+      for i = 1, #list, 2 do
+        s.n = s.n + 1
+        s.slices[s.n], s.units[s.n] = tonumber(list[i]), tonumber(list[i + 1])
+      end
+      p.amount, k.main.s = tonumber(amount) or s.total, s
+    end
+    return k
+  end
+
+  local function counts(k)
+    local all = {}
+    if k.main.s then all[1] = k.main end
+    for _, count in ipairs(k.others) do all[#all + 1] = count end
+    for _, count in ipairs(k.made) do all[#all + 1] = count end
+    return all
+  end
+
+  local function count_for(k, tag)
+    for _, count in ipairs(counts(k)) do if count.tag == tag then return count end end
+  end
+
+  -- The most that any count has in use at `t`.
+  local function most_used(k, t)
+    local most, merged = 0, k.merged
+    if merged and t < merged.till then
+      most = merged.units
+      if not merged.steps and t > merged.from then
+        most = times_over(most, merged.till - t, merged.till - merged.from)
+      end
+    end
+    for _, count in ipairs(counts(k)) do
+      most = max(most, kinds[count.p.number].used(count.p, count.s, t))
+    end
+    return most
+  end
+
+  -- The state that a limit starts from. Each limit counts for itself all that a key is granted;
+  -- one that has no count yet, or came into force after the last grant, starts from the most
+  -- that any other holds, as of then. `own_used` tells what its own count has used where that
+  -- is a list that is not read; nil says that it goes on with that.
+  local function start(p, k, own_used)
+    local written = min(k.written, now)
+    local chain = {}
+    for i = p.before, p.before + 2 do chain[#chain + 1] = plans[arguments[i]] end
+    for i, q in ipairs(chain) do
+      local ends = (chain[i + 1] or p).since
+      if ends > written and k.main.tag ~= q.tag and not count_for(k, q.tag) then
+        local from = max(q.since, written)
+        local most = max(most_used(k, from), own_used and own_used(from) or 0)
+        k.made[#k.made + 1] = { p = q, s = kinds[q.number].make(q, from, most), tag = q.tag }
+      end
+    end
+    local own, kind = count_for(k, p.tag), kinds[p.number]
+    if p.since > written then
+      local most = most_used(k, p.since)
+      if own_used then
+        if own_used(p.since) >= most then return nil end
+      elseif own and kind.used(p, own.s, p.since) >= most then
+        return own.s
+      end
+      return kind.make(p, p.since, most)
+    end
+    if own_used then return nil end
+    return own and own.s or kind.make(p, written, most_used(k, written))
+  end
+
+  -- The text of the others of a key that is written under `p`, which was granted `units`; and
+  -- until when they count.
+  local function others_of(p, k, units)
+    local kept, till = {}, 0
+    local function add(count, expires)
+      if not count.s or count.tag == p.tag then return end
+      local kind = kinds[count.p.number]
+      kind.advance(count.p, count.s)
+      count.expires = expires or max(kind.idle(count.p, count.s), now + KEPT_US)
+      kind.owe(count.p, count.s, units)
+      if kind.coarsen then kind.coarsen(count.p, count.s) end
+      kept[#kept + 1] = count
+    end
+    for _, count in ipairs(k.others) do add(count, count.expires) end
+    add(k.main)
+    for _, count in ipairs(k.made) do add(count) end
+    local merged = k.merged
+    while #kept > OTHERS_MAX do
+      local first = 1
+      for i = 2, #kept do if kept[i].expires < kept[first].expires then first = i end end
+      local count = table.remove(kept, first)
+      local kind = kinds[count.p.number]
+      local used, ends = kind.used(count.p, count.s, now), kind.idle(count.p, count.s)
+      if used > 0 then
+        local steps = count.p.number == 2 or count.p.number == 4
+        if merged then
+          local k = { others = {}, made = {}, main = {}, merged = merged }
+          used, ends, steps = max(used, most_used(k, now)), max(ends, merged.till), steps or merged.steps
+        end
+        merged = { units = used, from = now, till = ends, steps = steps }
+      end
+    end
+    local text = ''
+    for _, count in ipairs(kept) do
+      local kind = kinds[count.p.number]
+      text = text .. format(';%d+%s%s', count.expires, kind.head(count.p, count.s), count.tag)
+      till = max(till, kind.idle(count.p, count.s))
+    end
+    if merged then
+      text = text .. format(';m%d:%d:%d:%d', merged.units, merged.from, merged.till, merged.steps and 1 or 0)
+      till = max(till, merged.till)
+    end
+    return text, till
+  end
+
+  -- Loads a key of a kind whose states are texts.
+  local function load_text(p, name)
+    local k = key_of(name, nil)
+    if k == false then return nil, OTHER end
+    local kind = kinds[p.number]
+    if not k then return kind.make(p, now, 0) end
+    local s = start(p, k)
+    s.k, s.is_main = k, k.main.s == s
+    kind.advance(p, s)
+    -- Written also by a denial: the clock ran back, and this limit drains from now on.
+    s.repaired = s.repaired or (k.written > now and not s.is_main)
+    return s
+  end
+
+  -- Writes a state as a text, with what other limits count.
+  local function save_text(p, s, name, is_unused)
+    local kind = kinds[p.number]
+    local others, till = '', 0
+    if s.k then others, till = others_of(p, s.k, s.charged or 0) end
+    if is_unused and others == '' then return call('DEL', name) end
+    local text = format('%d+%s%s%s', now, kind.head(p, s), p.tag, others)
+    return pcall('SET', name, text, 'PX', keep(max(kind.idle(p, s), till) - now))
+  end
+
+  local function charged(s, units) s.charged, s.dirty = (s.charged or 0) + units, true end
+
+  -- Each kind also has load, fits, apply, save, found and give_back, for a state as of now.
   local makers = {}
 
-  -- 1: token bucket, leaky bucket, leaky queue. A level in ticks, relative to now.
+  -- 1: token bucket, leaky bucket, leaky queue. A level in ticks.
   makers[1] = function()
     local kind = {}
 
-    function kind.load(p, key)
-      local head, used, err, excess = read(p, key)
-      if err then return nil, err end
-      local level, repaired = 0, used ~= nil
-      if used then
-        level = min(used * p.cell, p.full)
-        excess = excess_of(used, ceil(level / p.cell), excess)
-      elseif head then
-        local us, fraction = tonumber(head), 0
-        if not us then us, fraction = numbers(head) end
-        local ahead = us - now
-        if ahead >= 0 then
-          -- Compared as microseconds first: the ticks of a year need not be exact.
-          level = ahead > p.full_us and p.full + 1 or ahead * p.drain + fraction
-          -- Further ahead than any grant could have put it: the clock has come back.
-          if level > p.full then level, repaired = p.full, true end
-        end
+    -- The level at `t`, at most full: further on no grant could have put it, so the clock ran back.
+    local function level_at(p, s, t)
+      local passed = t - s.at
+      if passed > 0 then
+        return passed * p.drain < s.level and s.level - passed * p.drain or 0
       end
-      return { level = level, before = level, repaired = repaired, carried = used, excess = excess }
+      local us = floor(s.level / p.drain) - passed
+      if us > p.full_us then return p.full end
+      return min(s.level - passed * p.drain, p.full)
     end
+
+    function kind.advance(p, s)
+      local level = level_at(p, s, now)
+      s.repaired = s.at > now and level < s.level + (s.at - now) * p.drain or s.level > p.full
+      s.level, s.before, s.at = level, level, now
+    end
+
+    function kind.used(p, s, t) return times_over(level_at(p, s, t), MILLION, p.cell) end
+
+    function kind.make(p, t, millionths)
+      local level = p.full
+      if millionths < (floor(p.full / p.cell) + 1) * MILLION then
+        level = min(times_over(millionths, p.cell, MILLION), p.full)
+      end
+      return { at = t, level = level, before = level }
+    end
+
+    function kind.idle(p, s) return s.at + ceil(s.level / p.drain) end
+
+    function kind.head(p, s)
+      local us = floor(s.level / p.drain)
+      local fraction = s.level - us * p.drain
+      if fraction > 0 then return format('%d:%d', us, fraction) end
+      return format('%d', us)
+    end
+
+    function kind.read(p, head, at)
+      local us, fraction = match(head, '^(%d+):?(%d*)$')
+      if not us then return nil end
+      return { at = at, level = us * p.drain + (tonumber(fraction) or 0) }
+    end
+
+    kind.load = load_text
 
     function kind.take(p, s, cost, mode, count)
       local added = cost * p.cell
       local cap = mode == 1 and p.full or p.burst
       local fit = min(floor((cap - s.level) / added), count)
       if fit <= 0 then return 0 end
-      s.level, s.dirty = s.level + fit * added, true
+      s.level = s.level + fit * added
+      charged(s, fit * cost)
       return fit
     end
 
@@ -228,17 +416,12 @@ local function the_rest()
       if level <= (mode == 1 and p.full or p.burst) then return level end
     end
 
-    function kind.apply(s, level) s.level, s.dirty = level, true end
-
-    function kind.save(p, s, key)
-      if s.level == 0 and not s.excess then return call('DEL', key) end
-      local us = floor(s.level / p.drain)
-      local fraction = s.level - us * p.drain
-      local text
-      if fraction > 0 then text = format('%d:%d%s', now + us, fraction, tag_of(p, s))
-      else text = format('%d%s', now + us, tag_of(p, s)) end
-      return pcall('SET', key, text, 'PX', kept(s, us + 1))
+    function kind.apply(s, level, _, units)
+      s.level = level
+      charged(s, units)
     end
+
+    function kind.save(p, s, name) return save_text(p, s, name, s.level == 0) end
 
     function kind.found(p, s) tell(s.before) end
 
@@ -260,37 +443,51 @@ local function the_rest()
     end
 
     function kind.owe(p, s, units)
-      s.level, s.dirty = max(min(s.level + units * p.cell, p.full), s.level), true
+      s.level = max(min(s.level + units * p.cell, p.full), s.level)
     end
 
     return kind
   end
 
-  -- 2: ticked refill and fixed window. A level in units, relative to the current tick.
+  -- 2: ticked refill and fixed window. A level in units, as of the tick of its time.
   makers[2] = function()
     local kind = {}
 
-    function kind.load(p, key)
-      local head, used, err, excess = read(p, key)
-      if err then return nil, err end
-      local s = { tick = floor(now / p.tick_us), level = 0, excess = not used and excess or nil }
-      if used then
-        s.level, s.repaired, s.carried = min(used, p.full), true, true
-        s.excess = excess_of(used, s.level, excess)
-      elseif head then
-        local tick, level = numbers(head)
-        level = level + (tick - s.tick) * p.amount
-        if level > p.full then level, s.repaired = p.full, true end
-        s.level = max(level, 0)
-      end
-      s.before = s.level
-      return s
+    local function tick_at(p, t) return floor((t + p.phase) / p.tick_us) end
+
+    local function level_at(p, s, t)
+      return max(min(s.level - (tick_at(p, t) - tick_at(p, s.at)) * p.amount, p.full), 0)
+    end
+
+    function kind.advance(p, s)
+      local level = level_at(p, s, now)
+      s.tick = tick_at(p, now)
+      s.repaired = s.level - (s.tick - tick_at(p, s.at)) * p.amount > p.full
+      s.level, s.before, s.at = level, level, now
+    end
+
+    function kind.used(p, s, t) return level_at(p, s, t) * MILLION end
+
+    function kind.make(p, t, millionths)
+      local level = min(ceil(millionths / MILLION), p.full)
+      return { at = t, tick = tick_at(p, t), level = level, before = level }
     end
 
     local function empty_us(p, s, level)
       if level <= 0 then return 0 end
-      return (s.tick + ceil(level / p.amount)) * p.tick_us - now
+      return (tick_at(p, s.at) + ceil(level / p.amount)) * p.tick_us - p.phase - s.at
     end
+
+    function kind.idle(p, s) return s.at + empty_us(p, s, s.level) end
+
+    function kind.head(p, s) return format('%d', s.level) end
+
+    function kind.read(p, head, at)
+      local level = tonumber(head)
+      return level and { at = at, level = level }
+    end
+
+    kind.load = load_text
 
     function kind.fits(p, s, cost, mode)
       if cost > p.cap then return nil end
@@ -306,24 +503,25 @@ local function the_rest()
       if mode ~= 1 then
         local fit = min(floor((p.cap - s.level) / cost), count)
         if fit <= 0 then return 0 end
-        s.level, s.dirty = s.level + fit * cost, true
+        s.level = s.level + fit * cost
+        charged(s, fit * cost)
         return fit
       end
       for taken = 0, count - 1 do
         local level = kind.fits(p, s, cost, mode)
         if not level then return taken end
-        s.level, s.dirty = level, true
+        s.level = level
+        charged(s, cost)
       end
       return count
     end
 
-    function kind.apply(s, level) s.level, s.dirty = level, true end
-
-    function kind.save(p, s, key)
-      if s.level == 0 and not s.excess then return call('DEL', key) end
-      local text = format('%d:%d%s', s.tick, s.level, tag_of(p, s))
-      return pcall('SET', key, text, 'PX', kept(s, empty_us(p, s, s.level)))
+    function kind.apply(s, level, _, units)
+      s.level = level
+      charged(s, units)
     end
+
+    function kind.save(p, s, name) return save_text(p, s, name, s.level == 0) end
 
     function kind.found(p, s) tell(s.before) end
 
@@ -341,32 +539,58 @@ local function the_rest()
     end
 
     function kind.owe(p, s, units)
-      s.level, s.dirty = max(min(s.level + units, p.full), s.level), true
+      s.level = max(min(s.level + units, p.full), s.level)
     end
 
     return kind
   end
 
-  -- 3: warm-up. The last start in ticks relative to now, and permits in store.
+  -- 3: warm-up. The last start in ticks relative to its time, and permits in store.
   makers[3] = function()
     local kind = {}
 
-    function kind.load(p, key)
-      local head, used, err, excess = read(p, key)
-      if err then return nil, err end
-      local s = { excess = not used and excess or nil, base = 0, stored = p.cold, used = 0, repaired = used ~= nil, carried = used }
-      if used and used > 0 then
-        s.base, s.used = min((used - 1) * p.cell, p.furthest), 1
-        s.excess = excess_of(used, 1 + ceil(s.base / p.cell), excess)
-      elseif head then
-        local us, fraction, stored = numbers(head)
-        if not stored then return nil, OTHER end
-        s.base, s.stored, s.used = (us - now) * p.drain + fraction, stored, 1
-        if s.base > p.furthest then s.base, s.repaired = p.furthest, true end
+    local function base_at(p, s, t) return min(s.base - (t - s.at) * p.drain, p.furthest) end
+
+    function kind.advance(p, s)
+      local base = base_at(p, s, now)
+      s.repaired = base < s.base - (now - s.at) * p.drain
+      s.base, s.at = base, now
+      s.before = { s.used, s.base, s.stored }
+    end
+
+    function kind.used(p, s, t)
+      if s.used == 0 then return 0 end
+      local first = base_at(p, s, t) + price(p.cold, s.stored, p.cell)
+      return first > 0 and times_over(first, MILLION, p.cell) or 0
+    end
+
+    function kind.make(p, t, millionths)
+      local s = { at = t, base = 0, stored = p.cold, used = 0 }
+      if millionths > 0 then
+        local more = max(millionths - MILLION, 0)
+        s.used, s.base = 1, p.furthest
+        if more < (floor(p.furthest / p.cell) + 1) * MILLION then
+          s.base = min(times_over(more, p.cell, MILLION), p.furthest)
+        end
       end
       s.before = { s.used, s.base, s.stored }
       return s
     end
+
+    function kind.idle(p, s)
+      if s.used == 0 then return s.at end
+      local again = s.base + price(p.cold, s.stored, p.cell) + p.cold - s.stored
+      return s.at + ceil(max(again, 0) / p.drain)
+    end
+
+    function kind.head(p, s) return format('%d:%d', s.base, s.stored) end
+
+    function kind.read(p, head, at)
+      local base, stored = match(head, '^(%-?%d+):(%d+)$')
+      return base and { at = at, base = tonumber(base), stored = tonumber(stored), used = 1 }
+    end
+
+    kind.load = load_text
 
     -- Permits in store now, and the first start, from now.
     local function rest(p, s)
@@ -385,15 +609,12 @@ local function the_rest()
       if start <= longest then return start, max(stored - spent, 0) end
     end
 
-    function kind.apply(s, start, stored) s.base, s.stored, s.used, s.dirty = start, stored, 1, true end
-
-    function kind.save(p, s, key)
-      local again = s.base + price(p.cold, s.stored, p.cell) + p.cold - s.stored
-      if s.used == 0 then return call('DEL', key) end
-      local us = floor(s.base / p.drain)
-      local text = format('%d:%d:%d%s', now + us, s.base - us * p.drain, s.stored, tag_of(p, s))
-      return pcall('SET', key, text, 'PX', kept(s, max(again, 0) / p.drain))
+    function kind.apply(s, start, stored, units)
+      s.base, s.stored, s.used = start, stored, 1
+      charged(s, units)
     end
+
+    function kind.save(p, s, name) return save_text(p, s, name, s.used == 0) end
 
     function kind.found(p, s)
       tell(s.before[1]); tell(s.before[2]); tell(s.before[3])
@@ -413,16 +634,99 @@ local function the_rest()
       local base = s.used == 1 and max(s.base, 0) or 0
       local owed = min(base + units * p.cell, p.furthest)
       if s.used == 1 then owed = max(owed, s.base) end
-      s.base, s.stored, s.used, s.dirty = owed, stored, 1, true
+      s.base, s.stored, s.used = owed, stored, 1
     end
 
     return kind
   end
 
-  -- 4: sliding window and sliding log. A list: its limit, the total, then slice and units
-  -- of each slice, oldest first. Only as much of it is read as the questions need.
+  -- 4: sliding window and sliding log. A list: its limit, the total and when it was written,
+  -- then slice and units of each slice, oldest first. Of a list that this limit wrote only as
+  -- much is read as the questions need; beside another limit's it is a text of a few entries.
   makers[4] = function()
     local kind = {}
+
+    local function slice_at(p, t) return floor(t / p.slice_us) end
+
+    local function append(s, slice, units)
+      s.n = s.n + 1
+      s.slices[s.n], s.units[s.n] = slice, units
+      if s.known == s.n - 1 then s.known = s.n end
+      s.total = s.total + units
+    end
+
+    local function add(s, slice, units)
+      if s.n > 0 and s.slices[s.n] == slice then
+        s.units[s.n], s.total = s.units[s.n] + units, s.total + units
+      else
+        append(s, slice, units)
+      end
+    end
+
+    local function empty(t) return { at = t, n = 0, stored = 0, gone = 0, known = 0, total = 0, slices = {}, units = {}, walked = 0 } end
+
+    -- Beside another limit's count it has few entries: units count until the youngest of
+    -- their piece would have gone.
+    function kind.coarsen(p, s)
+      local piece = ceil((p.span + 1) / 32)
+      local slices, units, n = s.slices, s.units, s.n
+      s.slices, s.units, s.n, s.total, s.known = {}, {}, 0, 0, 0
+      for i = 1, n do add(s, floor(slices[i] / piece) * piece + piece - 1, units[i]) end
+    end
+
+    function kind.advance(p, s)
+      local current, first = slice_at(p, now), 1
+      while first <= s.n and s.slices[first] + p.span < current do first = first + 1 end
+      -- What a clock that was ahead put further on than any wait could.
+      local furthest = current + ceil(p.wait_us / p.slice_us)
+      local slices, units, n = s.slices, s.units, s.n
+      s.slices, s.units, s.n, s.total, s.known, s.at = {}, {}, 0, 0, 0, now
+      for i = first, n do add(s, min(slices[i], furthest), units[i]) end
+    end
+
+    function kind.used(p, s, t)
+      local current, used = slice_at(p, t), 0
+      for i = 1, s.n do
+        if s.slices[i] + p.span >= current then used = used + s.units[i] end
+      end
+      return used * MILLION
+    end
+
+    function kind.make(p, t, millionths)
+      local s = empty(t)
+      local units = min(ceil(millionths / MILLION), p.amount)
+      if units > 0 then append(s, slice_at(p, t), units) end
+      return s
+    end
+
+    function kind.idle(p, s)
+      if s.n == 0 then return s.at end
+      return max((s.slices[s.n] + p.span + 1) * p.slice_us, s.at)
+    end
+
+    function kind.head(p, s)
+      local text = format('%d', p.amount)
+      for i = 1, s.n do text = text .. format(',%d:%d', s.slices[i], s.units[i]) end
+      return text
+    end
+
+    function kind.read(p, head, at)
+      local amount, entries = match(head, '^(%d+)(.*)$')
+      if not amount then return nil end
+      p.amount = tonumber(amount)
+      local s = empty(at)
+      for slice, units in string.gmatch(entries, ',(%d+):(%d+)') do append(s, tonumber(slice), tonumber(units)) end
+      return s
+    end
+
+    function kind.owe(p, s, units)
+      local owed = min(units, max(p.amount - s.total, 0))
+      if owed > 0 then
+        local slice = slice_at(p, now)
+        if s.n > 0 then slice = max(slice, s.slices[s.n]) end
+        add(s, slice, owed)
+      end
+    end
 
     -- Makes sure that the first `n` entries are known.
     local function know(s, n)
@@ -439,85 +743,78 @@ local function the_rest()
       end
     end
 
-    local function append(s, slice, units)
-      s.n = s.n + 1
-      s.slices[s.n], s.units[s.n] = slice, units
-      if s.known == s.n - 1 then s.known = s.n end
-      s.total, s.dirty = s.total + units, true
+    -- The list that this limit wrote: what no longer counts is passed over.
+    local function load_list(p, k, name)
+      local s = empty(now)
+      s.key, s.total, s.n = name, k.total, (call('LLEN', name) - 2) / 2
+      local current, since, gone_at_since = slice_at(p, now), slice_at(p, p.since), 0
+      local last = s.n > 0 and call('LRANGE', name, -2, -1)
+      if not last or last[1] + p.span < current then
+        -- Nothing counts any more.
+        return empty(now), function() return last and last[1] + p.span >= since and k.total * MILLION or 0 end
+      end
+      local chunk, gone, is_past = 63, 0, true
+      while is_past do
+        local list = call('LRANGE', name, 2 + 2 * gone, 2 + 2 * gone + chunk)
+        for i = 1, #list, 2 do
+          local slice, units = tonumber(list[i]), tonumber(list[i + 1])
+          if is_past and slice + p.span < current then
+            gone, s.total = gone + 1, s.total - units
+            if slice + p.span < since then gone_at_since = gone_at_since + units end
+          else
+            is_past = false
+            s.known = s.known + 1
+            s.slices[s.known], s.units[s.known] = slice, units
+          end
+        end
+        chunk = 1999
+      end
+      s.gone, s.n = gone, s.n - gone
+      s.stored = s.n
+      s.slices[s.n], s.units[s.n] = tonumber(last[1]), tonumber(last[2])
+      -- What a clock that was ahead put further on than any wait could.
+      local furthest = current + ceil(p.wait_us / p.slice_us)
+      if s.slices[s.n] > furthest then
+        know(s, s.n)
+        local ahead = 0
+        while s.n > 0 and s.slices[s.n] > furthest do
+          ahead = ahead + s.units[s.n]
+          s.slices[s.n], s.units[s.n], s.n = nil, nil, s.n - 1
+        end
+        s.total, s.known, s.stored, s.rebuilt, s.repaired = s.total - ahead, s.n, s.n, true, true
+        add(s, furthest, ahead)
+        s.stored = s.n
+      end
+      return s, function() return (k.total - gone_at_since) * MILLION end
     end
 
-    function kind.load(p, key)
-      local s = { key = key, n = 0, stored = 0, gone = 0, known = 0, total = 0, slices = {}, units = {}, walked = 0 }
-      local head = pcall('LRANGE', key, 0, 1)
-      local tag, excess = split(head[1] or '')
-      if head.err or (head[1] and tag ~= p.tag) then
-        local used, till, _
-        if head.err then
-          _, used, _, till = read(p, key)
-        else
-          used, till = used_of_list(call('LRANGE', key, 0, -1), tag)
-          if used then used, till = carry(p, used, till, excess) end
-        end
-        if not used then return nil, OTHER end
-        s.rebuilt, s.repaired, s.carried = true, true, true
-        s.excess = excess_of(used, min(used, p.amount), till)
-        used = min(used, p.amount)
-        if used > 0 then append(s, floor(now / p.slice_us), used) end
-      elseif head[1] then
-        s.excess = excess
-        s.total = tonumber(head[2])
-        s.n = (call('LLEN', key) - 2) / 2
-        s.stored = s.n
-        -- What no longer counts is forgotten.
-        local current = floor(now / p.slice_us)
-        local i = 1
-        while i <= s.n do
-          know(s, i)
-          if s.slices[i] + p.span >= current then break end
-          s.total = s.total - s.units[i]
-          i = i + 1
-        end
-        local gone = i - 1
-        if gone > 0 then
-          local slices, units = {}, {}
-          for j = i, s.known do slices[j - gone], units[j - gone] = s.slices[j], s.units[j] end
-          s.slices, s.units, s.gone = slices, units, gone
-          s.n, s.stored, s.known = s.n - gone, s.stored - gone, s.known - gone
-          s.repaired = true
-        end
-        if s.n > 0 then
-          local last = call('LRANGE', key, -2, -1)
-          s.slices[s.n], s.units[s.n] = tonumber(last[1]), tonumber(last[2])
-          -- What a clock that was ahead put further on than any wait could.
-          local furthest = current + ceil(p.wait_us / p.slice_us)
-          if s.slices[s.n] > furthest then
-            know(s, s.n)
-            local ahead = 0
-            while s.n > 0 and s.slices[s.n] > furthest do
-              ahead = ahead + s.units[s.n]
-              s.slices[s.n], s.units[s.n], s.n = nil, nil, s.n - 1
-            end
-            s.total, s.known, s.stored, s.rebuilt, s.repaired = s.total - ahead, s.n, s.n, true, true
-            if s.n > 0 and s.slices[s.n] == furthest then
-              s.units[s.n], s.total, s.dirty = s.units[s.n] + ahead, s.total + ahead, true
-            else
-              append(s, furthest, ahead)
-            end
-            s.stored = s.n
-          end
-        else
-          s.rebuilt = true
-        end
+    function kind.load(p, name)
+      local k = key_of(name, p.tag)
+      if k == false then return nil, OTHER end
+      local s
+      if k and not k.main.s then
+        local list, used = load_list(p, k, name)
+        s = start(p, k, used)
+        if s then s.rebuilt = true else s, list.is_main = list, true end
+        if s.n == 0 then s.rebuilt = true end
       else
+        s = k and start(p, k) or empty(now)
+        if k then
+          kind.advance(p, s)
+          s.repaired = k.written > now
+        end
         s.rebuilt = true
       end
-      s.dirty, s.n_before, s.total_before, s.last_before = nil, s.n, s.total, s.units[s.n]
+      s.k, s.key = k, name
+      s.gone, s.known, s.walked = s.gone or 0, s.known or 0, 0
+      if s.rebuilt then s.stored, s.known, s.gone = s.n, s.n, 0 end
+      s.n_before, s.total_before, s.last_before = s.n, s.total, s.units[s.n]
       return s
     end
 
     function kind.fits(p, s, cost, mode)
       if cost > p.amount then return nil end
-      local earliest = floor(now / p.slice_us)
+      local earliest = slice_at(p, now)
       if s.n > 0 then earliest = max(earliest, s.slices[s.n]) end
       local excess, i = s.total + cost - p.amount, 0
       while excess > 0 and i < s.n do
@@ -532,49 +829,49 @@ local function the_rest()
     end
 
     function kind.apply(s, slice, _, units)
-      if s.n > 0 and s.slices[s.n] == slice then
-        s.units[s.n] = s.units[s.n] + units
-        s.total, s.dirty = s.total + units, true
-      else
-        append(s, slice, units)
-      end
+      add(s, slice, units)
+      charged(s, units)
     end
 
-    function kind.save(p, s, key)
-      if s.n == 0 and not s.excess then return call('DEL', key) end
-      local list, done
+    function kind.save(p, s, name)
+      local others, till = '', 0
+      if s.k then others, till = others_of(p, s.k, s.charged or 0) end
+      if s.n == 0 and others == '' then return call('DEL', name) end
+      local first, total, list, done = p.tag .. others, format('%d@%d/%d', s.total, now, p.amount), nil, nil
       if s.rebuilt or s.n == 0 then
         know(s, s.n)
         -- Whether the server takes writes, before anything is given up.
-        local err = pcall('SETRANGE', key, 0, '')
+        local err = pcall('SETRANGE', name, 0, '')
         if type(err) == 'table' and err.err and not find(err.err, 'WRONGTYPE', 1, true) then return err end
-        call('DEL', key)
-        list, done = { tag_of(p, s), s.total }, 0
+        call('DEL', name)
+        list, done = { first, total }, 0
       else
         -- The first write says whether the server takes any.
-        local err = pcall('LSET', key, 1, s.total)
+        local err = pcall('LSET', name, 1, total)
         if type(err) == 'table' and err.err then return err end
         if s.gone > 0 then
-          call('LPOP', key, 2 + 2 * s.gone)
-          call('LPUSH', key, s.total, tag_of(p, s))
+          call('LTRIM', name, 2 + 2 * s.gone, -1)
+          call('LPUSH', name, total, first)
+        elseif s.k.is_shared or others ~= '' then
+          call('LSET', name, 0, first)
         end
-        call('LSET', key, -1, s.units[s.stored])
+        call('LSET', name, -1, s.units[s.stored])
         list, done = {}, s.stored
       end
       for i = done + 1, s.n do
         list[#list + 1], list[#list + 2] = s.slices[i], s.units[i]
         if #list >= 1000 then
-          local err = pcall('RPUSH', key, unpack(list))
+          local err = pcall('RPUSH', name, unpack(list))
           if type(err) == 'table' and err.err then return err end
           list = {}
         end
       end
       if #list > 0 then
-        local err = pcall('RPUSH', key, unpack(list))
+        local err = pcall('RPUSH', name, unpack(list))
         if type(err) == 'table' and err.err then return err end
       end
       local last = s.slices[s.n]
-      call('PEXPIRE', key, kept(s, last and (last + p.span + 1) * p.slice_us - now or 0))
+      call('PEXPIRE', name, keep(max(last and (last + p.span + 1) * p.slice_us or 0, till) - now))
     end
 
     -- The total and the entries that the questions met; the rest as one, in the last.
@@ -633,14 +930,6 @@ local function the_rest()
         see(s, s.n)
       end
       s.dirty = true
-    end
-
-    function kind.owe(p, s, units)
-      local owed = min(units, max(p.amount - s.total, 0))
-      if owed == 0 then return end
-      local slice = floor(now / p.slice_us)
-      if s.n > 0 then slice = max(slice, s.slices[s.n]) end
-      kind.apply(s, slice, nil, owed)
     end
 
     return kind
@@ -726,12 +1015,8 @@ local function the_rest()
     return kind
   end
 
-  local kinds = {}
-  for _, p in ipairs(plans) do
-    local kind = kinds[p.number]
-    if not kind then kind = makers[p.number](); kinds[p.number] = kind end
-    p.kind = kind
-  end
+  for number = 1, 5 do kinds[number] = makers[number]() end
+  for _, p in ipairs(plans) do p.kind = kinds[p.number] end
 
   local function load(p)
     key = key + 1
@@ -848,7 +1133,7 @@ local function the_rest()
     local s, err = load(p)
     if err then return tell(err) end
     local n1, n2
-    if not s.carried then n1, n2 = p.kind.give_back(p, s, cost, start, m1, m2, units) end
+    if s.is_main then n1, n2 = p.kind.give_back(p, s, cost, start, m1, m2, units) end
     end_of(p, s, KEYS[key], n1 or m1, n2 or m2)
   end
 
@@ -859,6 +1144,7 @@ local function the_rest()
     local s, err = load(p)
     if err then return tell(err) end
     p.kind.owe(p, s, units)
+    charged(s, units)
     end_of(p, s, KEYS[key])
   end
 
@@ -975,22 +1261,19 @@ end
 
 local names = KEYS
 
--- The level of a bucket by the text that the same limit has written; nil if it has not.
+-- The level of a bucket by a text that this limit has written, and no other beside it; nil if
+-- it is anything else.
 local function level_of(p, text)
-  local tag, us, fraction = p.tag, sub(text, 1, 16), 0
-  -- Sixteen digits until the year 2286, unless there is a fraction.
-  if sub(text, 17) ~= tag then
-    if sub(text, -#tag) ~= tag then return nil end
-    us = sub(text, 1, -#tag - 1)
-    local colon = find(us, ':', 1, true)
-    if colon then us, fraction = sub(us, 1, colon - 1), tonumber(sub(us, colon + 1)) end
-  end
-  us = tonumber(us)
-  if not us or not fraction then return nil end
-  local ahead = us - now
-  if ahead < 0 then return 0 end
-  if ahead > p.full_us then return nil end
-  local level = ahead * p.drain + fraction
+  local tag, plus = p.tag, find(text, '+', 1, true)
+  if not plus or sub(text, -#tag) ~= tag then return nil end
+  local us, fraction = sub(text, plus + 1, -#tag - 1), 0
+  local colon = find(us, ':', 1, true)
+  if colon then us, fraction = sub(us, 1, colon - 1), tonumber(sub(us, colon + 1)) end
+  local ahead = tonumber(us)
+  local passed = now - (tonumber(sub(text, 1, plus - 1)) or math.huge)
+  if not ahead or not fraction or passed < 0 then return nil end
+  if passed > ahead then return 0 end
+  local level = (ahead - passed) * p.drain + fraction
   return level <= p.full and level or nil
 end
 
@@ -1007,8 +1290,8 @@ local function put(p, name, level)
   local ms = us + 1000
   ms = (ms - ms % 1000) / 1000 + 1
   if ms < keep_ms then ms = keep_ms end
-  if fraction > 0 then text = format('%d:%d%s', now + us, fraction, p.tag)
-  else text = format('%d%s', now + us, p.tag) end
+  if fraction > 0 then text = format('%d+%d:%d%s', now, us, fraction, p.tag)
+  else text = format('%d+%d%s', now, us, p.tag) end
   return pcall('SET', name, text, 'PX', format('%d', ms)).err
 end
 

@@ -93,7 +93,7 @@ impl Meter {
         if old.limit == limit {
             return;
         }
-        let next = Arc::new(Version::new(old.number + 1, limit, self.lease, self.core().clock.now()));
+        let next = Arc::new(old.next(limit, self.lease, self.core().clock.now()));
         *self.version.write().unwrap_or_else(PoisonError::into_inner) = next;
         if let Some(known) = &self.known {
             known.forget_all();

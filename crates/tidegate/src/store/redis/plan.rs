@@ -5,12 +5,14 @@
 //! state that the script found, by the same functions as in memory.
 
 use crate::algorithm::{
-    Answer, Bucket, Gauge, Mode, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped, WarmState,
-    WarmUp, Wide,
+    Answer, Bucket, Gauge, Mode, OTHERS_MAX, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped,
+    WarmState, WarmUp, Wide,
 };
 use crate::clock::Timestamp;
 use crate::decision::Refused;
 use crate::{Algorithm, Limit};
+use smallvec::SmallVec;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A limit in force, with its numbers.
@@ -18,8 +20,15 @@ pub(crate) struct Version {
     pub(crate) number: u64,
     pub(crate) limit: Limit,
     pub(crate) plan: Plan,
-    /// What the script takes: the kind and five numbers.
-    pub(crate) numbers: [u64; 6],
+    pub(crate) numbers: Arc<Numbers>,
+    /// Those of the limits that were in force here before, oldest first.
+    pub(crate) before: SmallVec<[Arc<Numbers>; OTHERS_MAX]>,
+}
+
+/// What the script takes of a limit.
+pub(crate) struct Numbers {
+    /// The kind and five numbers.
+    pub(crate) plan: [u64; 6],
     /// Written behind every state, so that another limit can tell whose it is.
     pub(crate) tag: String,
     /// When it came into force here, on the local clock.
@@ -35,6 +44,9 @@ pub(crate) enum Plan {
     Slots(Slots),
 }
 
+/// What Redis's Lua computes exactly.
+const EXACT: u128 = 1 << 52;
+
 /// How long a waiter in a queue is taken to be alive without a sign.
 const WAITER_ALIVE: Duration = Duration::from_secs(2);
 
@@ -44,7 +56,10 @@ impl Version {
         let (amount, period, wait) = (limit.amount(), limit.period_us(), limit.wait_us());
         let (cell, drain) = limit.cell_and_drain();
         let wide = |burst: u128, full: u128, strict: bool| {
-            Plan::Smooth(Bucket { scale: Wide { cell, drain, burst, full }, strict })
+            // As in decide.lua, which works it out from the tag of another limit's state.
+            let full_units = full / u128::from(cell);
+            let fits = |factor: u64| (full_units + 1) * u128::from(cell) * u128::from(factor) < EXACT;
+            Plan::Smooth(Bucket { scale: Wide::new(cell, drain, burst, full, fits), strict })
         };
         let stepped = |cap: u64| {
             Plan::Stepped(Bucket {
@@ -83,12 +98,16 @@ impl Version {
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (numbers, tag) = match plan {
             Plan::Smooth(Bucket { scale: s, strict }) => {
-                let full = narrow(s.full / u128::from(s.cell));
-                let drain = (s.drain != 1).then_some(s.drain);
-                (
-                    [1, s.cell, s.drain, narrow(s.burst), narrow(s.full), u64::from(strict)],
-                    tag('b', [s.cell, full].into_iter().chain(drain)),
-                )
+                // In lowest terms: the finer ticks follow from these.
+                let rest = narrow(s.full % u128::from(s.cell)) / (s.cell / cell);
+                let mut numbers = vec![cell, s.full_units()];
+                if (drain, rest) != (1, 0) {
+                    numbers.push(drain);
+                }
+                if rest != 0 {
+                    numbers.push(rest);
+                }
+                ([1, s.cell, s.drain, narrow(s.burst), narrow(s.full), u64::from(strict)], tag('b', numbers))
             }
             Plan::Stepped(Bucket { scale: s, .. }) => {
                 ([2, s.amount, s.tick_us, s.cap, s.wait_us, 0], tag('t', [s.amount, s.tick_us, s.full()]))
@@ -102,7 +121,18 @@ impl Version {
             }
             Plan::Slots(s) => ([5, s.amount, s.queue, us(lease), us(WAITER_ALIVE), 0], String::new()),
         };
-        Self { number, limit, plan, numbers, tag, since }
+        let numbers = Arc::new(Numbers { plan: numbers, tag, since });
+        Self { number, limit, plan, numbers, before: SmallVec::new() }
+    }
+
+    /// The version that comes after this one.
+    pub(crate) fn next(&self, limit: Limit, lease: Duration, since: Timestamp) -> Self {
+        let mut before = self.before.clone();
+        if before.len() == OTHERS_MAX {
+            before.remove(0);
+        }
+        before.push(self.numbers.clone());
+        Self { before, ..Self::new(self.number + 1, limit, lease, since) }
     }
 
     pub(crate) fn is_place(&self) -> bool {

@@ -5,7 +5,8 @@ use super::core::Core;
 use super::job::{Change, Group, How, Job, Key, Request, What};
 use super::name;
 use super::pack::Packed;
-use super::plan::Version;
+use super::plan::{Numbers, Version};
+use crate::algorithm::OTHERS_MAX;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
@@ -38,10 +39,11 @@ pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
         packed.none();
     }
     packed.number(writer.plans.len() as u64);
-    for version in &writer.plans {
-        version.numbers.iter().for_each(|number| packed.number(*number));
-        packed.text(&version.tag);
-        packed.number(now.as_micros().saturating_sub(version.since.as_micros()));
+    for Planned { numbers, before } in &writer.plans {
+        numbers.plan.iter().for_each(|number| packed.number(*number));
+        packed.text(&numbers.tag);
+        packed.number(now.as_micros().saturating_sub(numbers.since.as_micros()));
+        before.iter().for_each(|number| packed.number(*number));
     }
     packed.number(u64::from(is_each_once(jobs)));
     packed.number(jobs.len() as u64);
@@ -82,11 +84,17 @@ pub(super) fn runs(requests: &[Request]) -> SmallVec<[Run; 2]> {
     runs
 }
 
+/// A limit of the call, and the numbers of those that were in force before it; 0 for none.
+struct Planned {
+    numbers: Arc<Numbers>,
+    before: [u64; OTHERS_MAX],
+}
+
 struct Writer<'a> {
     prefix: &'a str,
     node: &'a str,
     keys: Vec<Vec<u8>>,
-    plans: Vec<Arc<Version>>,
+    plans: Vec<Planned>,
     groups: Packed,
 }
 
@@ -105,10 +113,21 @@ impl Writer<'_> {
     }
 
     fn plan_number(&mut self, version: &Arc<Version>) -> u64 {
-        let at = self.plans.iter().position(|plan| Arc::ptr_eq(plan, version)).unwrap_or_else(|| {
-            self.plans.push(version.clone());
-            self.plans.len() - 1
-        });
+        let number = self.number_of(&version.numbers);
+        let mut before = [0; OTHERS_MAX];
+        for (place, numbers) in before.iter_mut().zip(&version.before) {
+            *place = self.number_of(numbers);
+        }
+        self.plans[number as usize - 1].before = before;
+        number
+    }
+
+    fn number_of(&mut self, numbers: &Arc<Numbers>) -> u64 {
+        let at =
+            self.plans.iter().position(|plan| Arc::ptr_eq(&plan.numbers, numbers)).unwrap_or_else(|| {
+                self.plans.push(Planned { numbers: numbers.clone(), before: [0; OTHERS_MAX] });
+                self.plans.len() - 1
+            });
         at as u64 + 1
     }
 
