@@ -90,7 +90,11 @@ local function the_rest()
   --   idle(p, s)        the time from when on it is as good as none
   --   owe(p, s, units)  charges units, as of now, up to a full key
   --   head(p, s)        its text, as of now, and read(p, head, at) the state of such a text
-  local kinds = {}
+  local makers = {}
+  local kinds = setmetatable({}, { __index = function(kinds, number)
+    kinds[number] = makers[number]()
+    return kinds[number]
+  end })
 
   -- The numbers of the limit that wrote a state, by its tag (in base 36):
   --   b cell/full[/drain[/rest]]     a bucket; full in units, and the ticks beyond those
@@ -177,24 +181,41 @@ local function the_rest()
     return plain, sub(first, #(plain or '') + 1)
   end
 
+  -- Reads the entries of a list.
+  local function read_entries(k, name)
+    local s = { at = k.written, slices = {}, units = {}, n = 0, total = k.total }
+    local list = call('LRANGE', name, 2, -1)
+    for i = 1, #list, 2 do
+      s.n = s.n + 1
+      s.slices[s.n], s.units[s.n] = tonumber(list[i]), tonumber(list[i + 1])
+    end
+    k.main.s = s
+  end
+
   -- A key: when it was written, the count of the limit that wrote it, and those of others.
-  -- Nil if there is none, false if it holds something else. A list's entries are read whole,
-  -- but for a limit of this tag, which reads them as it needs them.
+  -- Nil if there is none, false if it holds something else. The entries of a list are not read
+  -- for a limit of this tag, which wrote it.
   local function key_of(name, tag)
     local k = { written = 0, others = {}, made = {} }
-    local text = pcall('GET', name)
-    if not text then return nil end
-    if type(text) == 'string' then
-      local written, rest = match(text, '^(%d+)%+(.*)$')
-      if not written then return old_key(k, text) or false end
-      k.written = tonumber(written)
-      local state, others = match(rest, '^([^;]*);?(.*)$')
-      k.main = count_of(state, k.written)
-      if not k.main or not read_others(k, others) then return false end
-      return k
+    -- A list is asked for first by those who mostly write one.
+    local head = tag and pcall('LRANGE', name, 0, 1)
+    if not head or head.err then
+      local text = pcall('GET', name)
+      if not text then return nil end
+      if type(text) == 'string' then
+        local written, rest = match(text, '^(%d+)%+(.*)$')
+        if not written then return old_key(k, text) or false end
+        k.written = tonumber(written)
+        local state, others = match(rest, '^([^;]*);?(.*)$')
+        k.main = count_of(state, k.written)
+        if not k.main or not read_others(k, others) then return false end
+        return k
+      end
+      head = head or pcall('LRANGE', name, 0, 1)
     end
-    local head = pcall('LRANGE', name, 0, 1)
-    if head.err or not head[2] then return false end
+    if head.err then return false end
+    if #head == 0 then return nil end
+    if not head[2] then return false end
     local plain, rest = old_or_new(head[1])
     local p = plain and limit_of(plain)
     if not p or p.number ~= 4 then return false end
@@ -209,16 +230,9 @@ local function the_rest()
     elseif not read_others(k, rest) then
       return false
     end
+    p.amount = tonumber(amount) or k.total
     k.main = { p = p, tag = plain }
-    if plain ~= tag then
-      local s = { at = k.written, slices = {}, units = {}, n = 0, total = k.total }
-      local list = call('LRANGE', name, 2, -1)
-      for i = 1, #list, 2 do
-        s.n = s.n + 1
-        s.slices[s.n], s.units[s.n] = tonumber(list[i]), tonumber(list[i + 1])
-      end
-      p.amount, k.main.s = tonumber(amount) or s.total, s
-    end
+    if plain ~= tag then read_entries(k, name) end
     return k
   end
 
@@ -251,32 +265,25 @@ local function the_rest()
 
   -- The state that a limit starts from. Each limit counts for itself all that a key is granted;
   -- one that has no count yet, or came into force after the last grant, starts from the most
-  -- that any other holds, as of then. `own_used` tells what its own count has used where that
-  -- is a list that is not read; nil says that it goes on with that.
-  local function start(p, k, own_used)
+  -- that any other holds, as of then.
+  local function start(p, k)
     local written = min(k.written, now)
     local chain = {}
     for i = p.before, p.before + 2 do chain[#chain + 1] = plans[arguments[i]] end
     for i, q in ipairs(chain) do
       local ends = (chain[i + 1] or p).since
-      if ends > written and k.main.tag ~= q.tag and not count_for(k, q.tag) then
+      if ends > written and not count_for(k, q.tag) then
         local from = max(q.since, written)
-        local most = max(most_used(k, from), own_used and own_used(from) or 0)
-        k.made[#k.made + 1] = { p = q, s = kinds[q.number].make(q, from, most), tag = q.tag }
+        k.made[#k.made + 1] = { p = q, s = kinds[q.number].make(q, from, most_used(k, from)), tag = q.tag }
       end
     end
     local own, kind = count_for(k, p.tag), kinds[p.number]
-    if p.since > written then
-      local most = most_used(k, p.since)
-      if own_used then
-        if own_used(p.since) >= most then return nil end
-      elseif own and kind.used(p, own.s, p.since) >= most then
-        return own.s
-      end
-      return kind.make(p, p.since, most)
+    if p.since <= written then
+      return own and own.s or kind.make(p, written, most_used(k, written))
     end
-    if own_used then return nil end
-    return own and own.s or kind.make(p, written, most_used(k, written))
+    local most = most_used(k, p.since)
+    if own and kind.used(p, own.s, p.since) >= most then return own.s end
+    return kind.make(p, p.since, most)
   end
 
   -- The text of the others of a key that is written under `p`, which was granted `units`; and
@@ -351,7 +358,6 @@ local function the_rest()
   local function charged(s, units) s.charged, s.dirty = (s.charged or 0) + units, true end
 
   -- Each kind also has load, fits, apply, save, found and give_back, for a state as of now.
-  local makers = {}
 
   -- 1: token bucket, leaky bucket, leaky queue. A level in ticks.
   makers[1] = function()
@@ -747,12 +753,10 @@ local function the_rest()
     local function load_list(p, k, name)
       local s = empty(now)
       s.key, s.total, s.n = name, k.total, (call('LLEN', name) - 2) / 2
-      local current, since, gone_at_since = slice_at(p, now), slice_at(p, p.since), 0
+      local current = slice_at(p, now)
       local last = s.n > 0 and call('LRANGE', name, -2, -1)
-      if not last or last[1] + p.span < current then
-        -- Nothing counts any more.
-        return empty(now), function() return last and last[1] + p.span >= since and k.total * MILLION or 0 end
-      end
+      -- Nothing counts any more: nothing else has to be read.
+      if not last or last[1] + p.span < current then return empty(now) end
       local chunk, gone, is_past = 63, 0, true
       while is_past do
         local list = call('LRANGE', name, 2 + 2 * gone, 2 + 2 * gone + chunk)
@@ -760,7 +764,6 @@ local function the_rest()
           local slice, units = tonumber(list[i]), tonumber(list[i + 1])
           if is_past and slice + p.span < current then
             gone, s.total = gone + 1, s.total - units
-            if slice + p.span < since then gone_at_since = gone_at_since + units end
           else
             is_past = false
             s.known = s.known + 1
@@ -785,28 +788,32 @@ local function the_rest()
         add(s, furthest, ahead)
         s.stored = s.n
       end
-      return s, function() return (k.total - gone_at_since) * MILLION end
+      return s
+    end
+
+    -- No other limit counts the key, or has been in force here before this one.
+    local function is_alone(p, k)
+      return #k.others == 0 and not k.merged and arguments[p.before] == 0
     end
 
     function kind.load(p, name)
       local k = key_of(name, p.tag)
       if k == false then return nil, OTHER end
       local s
-      if k and not k.main.s then
-        local list, used = load_list(p, k, name)
-        s = start(p, k, used)
-        if s then s.rebuilt = true else s, list.is_main = list, true end
-        if s.n == 0 then s.rebuilt = true end
+      if not k then
+        s = empty(now)
+      elseif not k.main.s and (p.since <= k.written or is_alone(p, k)) then
+        s = load_list(p, k, name)
+        s.is_main = true
       else
-        s = k and start(p, k) or empty(now)
-        if k then
-          kind.advance(p, s)
-          s.repaired = k.written > now
-        end
-        s.rebuilt = true
+        if not k.main.s then read_entries(k, name) end
+        s = start(p, k)
+        kind.advance(p, s)
+        s.rebuilt, s.repaired, s.is_main = true, k.written > now, k.main.s == s
       end
+      if s.n == 0 then s.rebuilt = true end
       s.k, s.key = k, name
-      s.gone, s.known, s.walked = s.gone or 0, s.known or 0, 0
+      s.walked = 0
       if s.rebuilt then s.stored, s.known, s.gone = s.n, s.n, 0 end
       s.n_before, s.total_before, s.last_before = s.n, s.total, s.units[s.n]
       return s
@@ -1015,7 +1022,6 @@ local function the_rest()
     return kind
   end
 
-  for number = 1, 5 do kinds[number] = makers[number]() end
   for _, p in ipairs(plans) do p.kind = kinds[p.number] end
 
   local function load(p)

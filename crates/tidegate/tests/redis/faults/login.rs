@@ -61,7 +61,7 @@ fn tls_with_a_client_certificate() {
 /// nothing else. Asking for the eviction policy is refused, which costs the warning only.
 pub(super) const RIGHTS: &str = "~tg:* -@all +evalsha +script|load +role +time \
     +get +mget +set +setrange +del +pexpire \
-    +lrange +llen +lset +lpop +lpush +rpush +rpop \
+    +lrange +llen +lset +ltrim +lpush +rpush +rpop \
     +zadd +zcard +zrange +zrangebyscore +zrem +zremrangebyscore +zscore";
 
 /// What a Cluster needs besides.
