@@ -80,9 +80,15 @@ impl Crowd {
         self.starts.iter().map(|(_, units)| units).sum()
     }
 
-    /// What the strictest of the limits lets flow in the time, less its burst.
+    /// What the strictest of the limits lets flow in the time, without its burst: of a
+    /// sliding window what fits with its oldest slice, of a warm-up what it lets start cold.
     pub fn least_flow(&self) -> u64 {
-        self.limits.iter().map(|limit| flow(limit, self.until_us)).min().unwrap_or(0)
+        let flow = |limit: &Limit| match *limit.algorithm() {
+            Algorithm::WarmUp { .. } => flow(limit, self.until_us) / 3,
+            Algorithm::SlidingWindow { slices } => flow(limit, self.until_us) * slices / (slices + 1),
+            _ => flow(limit, self.until_us),
+        };
+        self.limits.iter().map(flow).min().unwrap_or(0)
     }
 
     /// The window in which most more started than may: its length, the units, the bound.

@@ -226,7 +226,8 @@ impl<'a> Nodes<'a> {
         let name = format!("nodes-{nth}");
         assert!(limits.len() <= limiters.len(), "a limiter a limit");
         limiters[0].clock.set(Timestamp::from_micros(0));
-        let node = |(at, limit): (&'a Clocked, &Limit)| Library::of(at, at.gate_named(&name, limit), Way::Key);
+        let node =
+            |(at, limit): (&'a Clocked, &Limit)| Library::of(at, at.gate_named(&name, limit), Way::Key);
         let nodes = limiters.iter().zip(limits).map(node).collect();
         Self { limiters, name, nodes, node: 0, grants: Vec::new(), ended: Vec::new() }
     }

@@ -6,8 +6,8 @@
 //! are the same with several nodes, whose limits differ and change.
 
 use crate::model::Store;
-use crate::step::{Runner, Step};
 use crate::rng::Rng;
+use crate::step::{Runner, Step};
 use crate::trace::{self, Traffic};
 use crate::{Model, Seen, Subject};
 use std::fmt;
@@ -76,12 +76,7 @@ pub fn mixtures_conform(
     Ok(())
 }
 
-fn compare(
-    limits: &[Limit],
-    traffic: &Traffic,
-    seed: u64,
-    make: MakeNodes<'_>,
-) -> Result<(), Box<Mismatch>> {
+fn compare(limits: &[Limit], traffic: &Traffic, seed: u64, make: MakeNodes<'_>) -> Result<(), Box<Mismatch>> {
     let steps = trace::random(limits, traffic, seed);
     match difference(traffic.store, limits, seed, &steps, make) {
         Some(found) => Err(Box::new(shortest(found, make))),

@@ -143,6 +143,16 @@ pub enum Flaw {
     ForgetsOthers,
     /// Only the count of the limit that grants is charged.
     ChargesItsOwn,
+    /// The first three at once: whoever looks rewrites the key in its own whole units.
+    ConvertsAtEachLook,
+}
+
+impl Flaw {
+    /// True if `flaw` is this one, or has it among others.
+    pub fn is(self, flaw: Option<Self>) -> bool {
+        let is_among = !matches!(self, Self::ChargesItsOwn) && flaw == Some(Self::ConvertsAtEachLook);
+        is_among || flaw == Some(self)
+    }
 }
 
 impl Look {
@@ -165,7 +175,7 @@ impl Look {
         let greatest = |counts: &[Count], at: i128| {
             let used = counts.iter().map(|count| count.state.used(at)).max().unwrap_or(0);
             let used = used.max(merged.as_ref().map_or(0, |merged| merged.used(at)));
-            if flaw == Some(Flaw::RoundsUp) { ceil(used, MILLION) * MILLION } else { used }
+            if Flaw::RoundsUp.is(flaw) { ceil(used, MILLION) * MILLION } else { used }
         };
         let written = key.written.min(now);
         // A limit that comes into force later than now did so before the clock ran back.
@@ -200,11 +210,11 @@ impl Look {
             if count.expires.is_none() {
                 count.expires = Some(count.state.idle_at(now).max(now + KEPT_US));
             }
-            if self.flaw != Some(Flaw::ChargesItsOwn) && units > 0 {
+            if !Flaw::ChargesItsOwn.is(self.flaw) && units > 0 {
                 count.owe(now_us, units);
             }
         }
-        if self.flaw == Some(Flaw::ForgetsOthers) {
+        if Flaw::ForgetsOthers.is(self.flaw) {
             self.others.clear();
         }
         while self.others.len() > OTHERS {

@@ -79,7 +79,7 @@ impl Model {
         let (seen, grant) = look.own.decide(now_us, cost, mode);
         if seen.allowed && cost > 0 && mode != Mode::Peek {
             self.keys.insert(key.to_vec(), look.written(now_us, cost));
-        } else if self.flaw == Some(Flaw::WritesOnDenial) && !seen.allowed {
+        } else if Flaw::WritesOnDenial.is(self.flaw) && !seen.allowed {
             self.keys.insert(key.to_vec(), look.written(now_us, 0));
         }
         if seen.allowed && mode == Mode::Reserve {
