@@ -4,11 +4,13 @@
 //! [`suite`] replays random traces on the model and on a [`Subject`], which is
 //! whatever claims to do the same: the memory store, another store, or a broken
 //! variant that the suite has to catch. [`windows`] and [`linear`] check promises
-//! that no single decision shows: the most in any window, and one order for all.
+//! that no single decision shows: the most in any window, and one order for all; [`hot`]
+//! what limits that differ promise together.
 //! [`servers`] starts real ones, to be killed, frozen and cut off.
 //!
 //! Nothing here is fast, and nothing here is published.
 
+pub mod hot;
 pub mod library;
 pub mod limits;
 pub mod linear;

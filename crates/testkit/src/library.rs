@@ -30,7 +30,18 @@ impl Clocked {
 
     /// In Redis, with patience: a slow machine must not look like a wrong decision.
     pub fn in_redis(redis: Redis) -> Self {
+        Self::in_redis_by(ManualClock::new(), redis)
+    }
+
+    /// Several nodes in one Redis, by one clock. Denials are not remembered: what another
+    /// node gives back would be seen later than the model says.
+    pub fn nodes(redis: &Redis, nodes: usize) -> Vec<Self> {
         let clock = ManualClock::new();
+        let node = || Self::in_redis_by(clock.clone(), redis.clone());
+        (0..nodes).map(|_| node().with(|options| options.remember_denials(false))).collect()
+    }
+
+    fn in_redis_by(clock: ManualClock, redis: Redis) -> Self {
         let redis = redis.deadline(Duration::from_secs(30));
         let limiter = Limiter::builder().clock(clock.clone()).max_keys(1).redis(redis).build();
         // Nobody gives signs of life on a clock that jumps by years.
@@ -43,15 +54,19 @@ impl Clocked {
         Self { options: change(self.options), ..self }
     }
 
-    /// A gate that nobody has used before.
+    /// A gate that nobody has used before, made when its clock began.
     ///
     /// # Panics
     /// Where the library refuses a sound limit.
     pub fn gate(&self, limit: &Limit) -> Gate {
+        self.clock.set(Timestamp::from_micros(0));
         let nth = self.made.replace(self.made.get() + 1);
-        let name = format!("suite-{nth}");
-        let gate = self.limiter.gate_with(&name, limit.clone(), self.options.clone());
-        self.limiter.remove(&name);
+        self.gate_named(&format!("suite-{nth}"), limit)
+    }
+
+    fn gate_named(&self, name: &str, limit: &Limit) -> Gate {
+        let gate = self.limiter.gate_with(name, limit.clone(), self.options.clone());
+        self.limiter.remove(name);
         gate.unwrap_or_else(|error| panic!("a sound limit makes a gate: {error}"))
     }
 }
@@ -88,7 +103,10 @@ impl Library {
     /// # Panics
     /// Where the library refuses a sound limit.
     pub fn on(clocked: &Clocked, limit: &Limit, way: Way) -> Self {
-        let gate = clocked.gate(limit);
+        Self::of(clocked, clocked.gate(limit), way)
+    }
+
+    fn of(clocked: &Clocked, gate: Gate, way: Way) -> Self {
         let clock = clocked.clock.clone();
         Self { clock, gate, way, calls: 0, handles: BTreeMap::new(), permits: Vec::new() }
     }
@@ -175,6 +193,105 @@ impl Subject for Library {
     fn change(&mut self, now_us: u64, limit: &Limit) {
         self.at(now_us);
         self.gate.change(limit.clone()).expect("a sound limit can be changed to");
+    }
+
+    fn turn_to(&mut self, node: usize) {
+        assert_eq!(node, 0, "a gate is one node");
+    }
+
+    fn restart(&mut self, _now_us: u64, limit: &Limit) {
+        panic!("a gate alone does not start again under `{limit}`");
+    }
+}
+
+/// Several nodes with one gate: each a limiter of its own, over the same store.
+pub struct Nodes<'a> {
+    limiters: &'a [Clocked],
+    name: String,
+    nodes: Vec<Library>,
+    node: usize,
+    /// By the order in which they were made: the node, and its own number there.
+    grants: Vec<(usize, usize)>,
+    /// Gates of processes that ended, with the permits that they gave.
+    ended: Vec<Library>,
+}
+
+impl<'a> Nodes<'a> {
+    /// One gate under a name that nobody has used before, on the first limiters.
+    ///
+    /// # Panics
+    /// Where there are fewer limiters than limits.
+    pub fn on(limiters: &'a [Clocked], limits: &[Limit]) -> Self {
+        let nth = limiters[0].made.replace(limiters[0].made.get() + 1);
+        let name = format!("nodes-{nth}");
+        assert!(limits.len() <= limiters.len(), "a limiter a limit");
+        limiters[0].clock.set(Timestamp::from_micros(0));
+        let node =
+            |(at, limit): (&'a Clocked, &Limit)| Library::of(at, at.gate_named(&name, limit), Way::Key);
+        let nodes = limiters.iter().zip(limits).map(node).collect();
+        Self { limiters, name, nodes, node: 0, grants: Vec::new(), ended: Vec::new() }
+    }
+
+    /// The gate's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Ends a grant, or some of it, at the node that gave it.
+    fn at_grant(&mut self, grant: usize, act: impl FnOnce(&mut Library, usize)) {
+        if let Some((node, nth)) = self.grants.get(grant) {
+            act(&mut self.nodes[*node], *nth);
+        }
+    }
+}
+
+impl Subject for Nodes<'_> {
+    fn decide(&mut self, now_us: u64, key: &[u8], cost: u64, mode: Mode) -> Seen {
+        let node = &mut self.nodes[self.node];
+        let nth = node.permits.len();
+        let seen = node.decide(now_us, key, cost, mode);
+        if node.permits.len() > nth {
+            self.grants.push((self.node, nth));
+        }
+        seen
+    }
+
+    fn refund(&mut self, now_us: u64, grant: usize, units: u64) {
+        self.at_grant(grant, |node, nth| node.refund(now_us, nth, units));
+    }
+
+    fn settle(&mut self, now_us: u64, grant: usize, cost: u64) {
+        self.at_grant(grant, |node, nth| node.settle(now_us, nth, cost));
+    }
+
+    fn cancel(&mut self, now_us: u64, grant: usize) {
+        self.at_grant(grant, |node, nth| node.cancel(now_us, nth));
+    }
+
+    fn release(&mut self, now_us: u64, grant: usize) {
+        self.at_grant(grant, |node, nth| node.release(now_us, nth));
+    }
+
+    fn reset(&mut self, now_us: u64, key: &[u8]) {
+        self.nodes[self.node].reset(now_us, key);
+    }
+
+    fn change(&mut self, now_us: u64, limit: &Limit) {
+        self.nodes[self.node].change(now_us, limit);
+    }
+
+    fn turn_to(&mut self, node: usize) {
+        self.node = node;
+    }
+
+    fn restart(&mut self, now_us: u64, limit: &Limit) {
+        let at = &self.limiters[self.node];
+        at.clock.set(Timestamp::from_micros(now_us));
+        let mut new = Library::of(at, at.gate_named(&self.name, limit), Way::Key);
+        let old = &mut self.nodes[self.node];
+        // Grants keep their numbers; those of the ended process are worth nothing.
+        new.permits = old.permits.iter().map(|_| None).collect();
+        self.ended.push(std::mem::replace(old, new));
     }
 }
 

@@ -82,6 +82,37 @@ pub const CHANGES: [&str; 8] = [
     "50 per 1s sliding-log wait 1s",
 ];
 
+/// What nodes are mixed of, and what is changed to and fro: all kinds, small and large rates,
+/// long and short memories. No two of them count alike. Redis holds all of them exactly.
+pub const MIXED: [&str; 26] = [
+    "10/s burst 10",
+    "11/s burst 10",
+    "20/s burst 10",
+    "10/s burst 30",
+    "10/s burst 1 wait 1s",
+    "100/s burst 120",
+    "1000/s burst 1s",
+    "1000/day burst 1000",
+    "1000003/day burst 1000",
+    "100/day burst 5 wait 1h",
+    "999983/s burst 5 wait 10us",
+    "3 per 7us burst 2",
+    "leaky 50/s capacity 7",
+    "leaky 50/s queue 10",
+    "leaky 7/s queue 3",
+    "20 every 1s cap 100",
+    "5 every 1s cap 2 wait 2500ms",
+    "5 per 1s fixed-window wait 2s",
+    "100 per 1day fixed-window",
+    "5 per 10s sliding-window slices 3",
+    "100 per 1min sliding-window slices 60",
+    "50 per 1s sliding-log wait 1s",
+    "5 per 10s sliding-log",
+    "100 per 1day sliding-log",
+    "10/s warmup 2s wait 1s",
+    "100/s warmup 30s",
+];
+
 /// One of each kind, for requests under several.
 pub const TOGETHER: [&str; 9] =
     [SMOOTH[1], SMOOTH[2], SMOOTH[5], LEAKY[2], TICKED[1], FIXED[1], WINDOWS[2], LOGS[1], WARM[1]];

@@ -12,6 +12,8 @@ pub struct Step {
     pub id: usize,
     /// When.
     pub now_us: u64,
+    /// At which node.
+    pub node: usize,
     /// Whose.
     pub key: Vec<u8>,
     /// What.
@@ -29,6 +31,7 @@ pub enum Act {
     Release { of: usize },
     Reset,
     Change(Box<Limit>),
+    Restart(Box<Limit>),
 }
 
 /// Runs a trace's steps on one subject, and knows which grant a step made.
@@ -45,6 +48,7 @@ impl Runner {
     /// stands, so that what a step wrote is compared too.
     pub fn step(&mut self, subject: &mut dyn Subject, step: &Step) -> Vec<Seen> {
         let (now, key) = (step.now_us, step.key.as_slice());
+        subject.turn_to(step.node);
         let mut shown = if now < self.now_us { self.forget_idle(subject) } else { Vec::new() };
         self.now_us = now;
         self.keys.insert(step.key.clone());
@@ -72,8 +76,10 @@ impl Runner {
             }
             Act::Reset => subject.reset(now, key),
             Act::Change(limit) => subject.change(now, limit),
+            Act::Restart(limit) => subject.restart(now, limit),
         }
-        if !matches!(step.act, Act::Ask { mode: Mode::Peek, .. } | Act::Change(_)) {
+        subject.turn_to(step.node);
+        if !matches!(step.act, Act::Ask { mode: Mode::Peek, .. } | Act::Change(_) | Act::Restart(_)) {
             shown.push(subject.decide(now, key, 1, Mode::Peek));
         }
         shown
@@ -97,7 +103,7 @@ impl Runner {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = String::from_utf8_lossy(&self.key[..self.key.len().min(16)]).into_owned();
-        write!(f, "#{} at {}us {key:?} ", self.id, self.now_us)?;
+        write!(f, "#{} at {}us node {} {key:?} ", self.id, self.now_us, self.node)?;
         match &self.act {
             Act::Ask { cost, mode } => write!(f, "{mode:?} {cost}"),
             Act::Refund { of, units } => write!(f, "refund {units} of #{of}"),
@@ -106,6 +112,7 @@ impl fmt::Display for Step {
             Act::Release { of } => write!(f, "release #{of}"),
             Act::Reset => write!(f, "reset"),
             Act::Change(limit) => write!(f, "change to `{limit}`"),
+            Act::Restart(limit) => write!(f, "restart under `{limit}`"),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What the suite drives: anything that decides on keys under one limit, with a
-//! clock that is told the time.
+//! What the suite drives: anything that decides on keys under a limit, with a clock that
+//! is told the time; or several nodes of it.
 
 use crate::{Mode, Model, Seen};
 use tidegate::Limit;
 
-/// One limit over many keys. Every method is told the time, which may run backwards.
+/// A limit over many keys. Every method is told the time, which may run backwards.
 ///
 /// Each allowed `Mode::Reserve` makes a grant; grants are numbered from 0 in the
 /// order in which they are made, over all keys, and live until they are ended by
@@ -24,6 +24,10 @@ pub trait Subject {
     fn reset(&mut self, now_us: u64, key: &[u8]);
     /// Another limit from now on; what the keys have used is carried over.
     fn change(&mut self, now_us: u64, limit: &Limit);
+    /// Which of its nodes is asked from now on; each has a limit of its own over the same keys.
+    fn turn_to(&mut self, node: usize);
+    /// The node that is asked ends, and another one takes its place under this limit.
+    fn restart(&mut self, now_us: u64, limit: &Limit);
 }
 
 impl Subject for Model {
@@ -51,7 +55,15 @@ impl Subject for Model {
         Model::reset(self, key);
     }
 
-    fn change(&mut self, _now_us: u64, limit: &Limit) {
-        Model::change(self, limit);
+    fn change(&mut self, now_us: u64, limit: &Limit) {
+        Model::change(self, now_us, limit);
+    }
+
+    fn turn_to(&mut self, node: usize) {
+        Model::turn_to(self, node);
+    }
+
+    fn restart(&mut self, now_us: u64, limit: &Limit) {
+        Model::restart(self, now_us, limit);
     }
 }

@@ -4,6 +4,7 @@
 //! A trace is made while the model runs it, so that it can ask again exactly when it
 //! was told to, take exactly what is left, and give back what it really has.
 
+use crate::model::Store;
 use crate::rng::Rng;
 use crate::step::{Act, Runner, Step};
 use crate::{Denied, Mode, Model, Seen};
@@ -21,6 +22,12 @@ pub struct Traffic {
     pub jumps: bool,
     /// The limits that are changed to.
     pub changes: Vec<Limit>,
+    /// How many of a hundred steps are changes, where there are limits to change to.
+    pub change_percent: u64,
+    /// Nodes end and start again under another limit.
+    pub restarts: bool,
+    /// The store that the model stands for.
+    pub store: Store,
     /// When it begins.
     pub begins_us: u64,
     /// How many steps.
@@ -30,16 +37,39 @@ pub struct Traffic {
 impl Traffic {
     /// Checks, peeks, reservations and resets; the clock only runs forward.
     pub fn plain() -> Self {
-        Self { gives_back: false, jumps: false, changes: Vec::new(), begins_us: 0, steps: 120 }
+        Self {
+            gives_back: false,
+            jumps: false,
+            changes: Vec::new(),
+            change_percent: 5,
+            restarts: false,
+            store: Store::Memory,
+            begins_us: 0,
+            steps: 120,
+        }
     }
 }
 
-/// A random trace under `limit`; the same seed makes the same trace.
-pub fn random(limit: &Limit, traffic: &Traffic, seed: u64) -> Vec<Step> {
+/// Two of the limits, a few, or all: so that traces go there and back, and far around.
+pub fn some_of(limits: &[Limit], rng: &mut Rng) -> Vec<Limit> {
+    match rng.below(4) {
+        0 => limits.to_vec(),
+        few => (0..=few * 2).map(|_| rng.pick(limits).clone()).collect(),
+    }
+}
+
+/// A random trace over nodes under `limits`; the same seed makes the same trace.
+///
+/// # Panics
+/// Where there is no limit.
+pub fn random(limits: &[Limit], traffic: &Traffic, seed: u64) -> Vec<Step> {
     let mut rng = Rng::new(seed);
     let keys = (1..=rng.between(1, 4)).map(|_| rng.pick(&KEYS).to_vec()).collect();
+    let limit = &limits[0];
     let mut maker = Maker {
-        model: Model::new(limit),
+        model: Model::on(traffic.store, limits),
+        nodes: limits.len(),
+        node: 0,
         limit: limit.clone(),
         now_us: traffic.begins_us,
         runner: Runner::default(),
@@ -65,6 +95,9 @@ struct Lives {
 struct Maker {
     rng: Rng,
     model: Model,
+    nodes: usize,
+    /// The node that is asked, and its limit.
+    node: usize,
     limit: Limit,
     now_us: u64,
     runner: Runner,
@@ -77,9 +110,15 @@ struct Maker {
 
 impl Maker {
     fn step(&mut self, id: usize, traffic: &Traffic) -> Step {
+        if self.nodes > 1 && self.rng.percent(40) {
+            let nodes: Vec<usize> = (0..self.nodes).collect();
+            self.node = *self.rng.pick(&nodes);
+            self.model.turn_to(self.node);
+            self.limit = self.model.limit().clone();
+        }
         self.pass_time(traffic);
         let key = self.rng.pick(&self.keys).clone();
-        let step = Step { id, now_us: self.now_us, act: self.act(&key, traffic), key };
+        let step = Step { id, now_us: self.now_us, node: self.node, act: self.act(&key, traffic), key };
         let shown = self.runner.step(&mut self.model, &step);
         self.learn(&step, &shown);
         step
@@ -90,9 +129,10 @@ impl Maker {
             Act::Ask { cost, mode: Mode::Reserve } if shown.first().is_some_and(|seen| seen.allowed) => {
                 self.grants.push(Lives { step: step.id, key: step.key.clone(), cost, is_whole: true });
             }
-            // What a grant of a forgotten or changed key is worth is not the suite's to say.
+            // What a grant of a forgotten key is worth is not the suite's to say, nor what one of
+            // an ended process is.
             Act::Reset => self.grants.retain(|grant| grant.key != step.key),
-            Act::Change(_) => self.grants.clear(),
+            Act::Restart(_) => self.grants.clear(),
             _ => {}
         }
         for seen in shown {
@@ -147,10 +187,11 @@ impl Maker {
     }
 
     fn act(&mut self, key: &[u8], traffic: &Traffic) -> Act {
-        if !traffic.changes.is_empty() && self.rng.percent(5) {
-            let limit = self.rng.pick(&traffic.changes).clone();
-            self.limit = limit.clone();
-            return Act::Change(Box::new(limit));
+        if !traffic.changes.is_empty() && self.rng.percent(traffic.change_percent) {
+            self.limit = self.rng.pick(&traffic.changes).clone();
+            let limit = Box::new(self.limit.clone());
+            let is_new = traffic.restarts && self.rng.percent(30);
+            return if is_new { Act::Restart(limit) } else { Act::Change(limit) };
         }
         if self.rng.percent(1) {
             return Act::Reset;

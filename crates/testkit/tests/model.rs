@@ -152,9 +152,9 @@ fn a_waiting_grant_gives_back_only_if_nobody_builds_on_it() {
 fn a_changed_limit_takes_over_what_was_used() {
     let mut key = Key::of("10/s burst 10");
     key.check(0, 7);
-    key.0.change(&"20 per 1s sliding-log".parse().unwrap());
+    key.0.change(50_000, &"20 per 1s sliding-log".parse().unwrap());
     assert_eq!(key.check(50_000, 0), allowed(13, 20, 1_000_000), "6.5 used, counted as 7");
-    key.0.change(&"1/s burst 5".parse().unwrap());
+    key.0.change(60_000, &"1/s burst 5".parse().unwrap());
     assert_eq!(key.check(60_000, 1), denied(Denied::Later(1_000_000), 0, 5, 5_000_000));
 }
 

@@ -3,7 +3,7 @@
 //! How units are counted is each algorithm's own; that a denial writes nothing, that
 //! cost 0 is always allowed, and what a caller is shown, is said once, here.
 
-use super::{Bucket, Slices, Slots, Ticks, WarmUp};
+use super::{Bucket, Slices, Slots, Store, Ticks, WarmUp};
 use crate::{Denied, Mode, Seen};
 use tidegate::{Algorithm, Limit};
 
@@ -27,11 +27,14 @@ pub trait Account {
     fn refund(&mut self, now: i128, grant: &mut Grant, units: i128);
     /// Counts units that were used beyond what was granted, never more than a full drain.
     fn owe(&mut self, now: i128, units: i128);
-    /// Units in use, rounded up: what a changed limit takes over.
-    fn used(&self, now: i128) -> i128;
-    /// A new account with `units` in use, or as many as it can hold.
-    fn hold(&mut self, now: i128, units: i128);
+    /// Millionths of a unit in use at that time, rounded up: what another limit takes over.
+    fn used(&self, at: i128) -> i128;
+    /// Starts anew with so many millionths in use at that time, or as many as it can hold.
+    fn hold(&mut self, at: i128, used: i128);
 }
+
+/// What a unit is where units go from one limit to another.
+pub const MILLION: i128 = 1_000_000;
 
 /// What a reservation left behind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,11 +63,16 @@ pub enum State {
 }
 
 impl State {
-    /// The account of an unknown key.
+    /// The account of an unknown key in memory.
     pub fn new(limit: &Limit) -> Self {
+        Self::on(Store::Memory, limit)
+    }
+
+    /// The account of an unknown key in a store.
+    pub fn on(store: Store, limit: &Limit) -> Self {
         match limit.algorithm() {
             Algorithm::TokenBucket { .. } | Algorithm::LeakyBucket { .. } | Algorithm::LeakyQueue { .. } => {
-                Self::Bucket(Bucket::new(limit))
+                Self::Bucket(Bucket::new(store, limit))
             }
             Algorithm::Ticked { .. } | Algorithm::FixedWindow => Self::Ticks(Ticks::new(limit)),
             Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => Self::Slices(Slices::new(limit)),
@@ -113,14 +121,29 @@ impl State {
         account.owe(i128::from(now_us), i128::from(units));
     }
 
-    /// The same use under another limit.
-    pub fn carried_over(&self, now_us: u64, limit: &Limit) -> Self {
-        let mut old = self.clone();
-        old.account_mut().repair(i128::from(now_us));
-        let used = old.account().used(i128::from(now_us));
-        let mut new = Self::new(limit);
-        new.account_mut().hold(i128::from(now_us), used);
-        new
+    /// Millionths of a unit in use at that time.
+    pub fn used(&self, at: i128) -> i128 {
+        self.account().used(at)
+    }
+
+    /// Starts anew with so many millionths in use at that time.
+    pub fn hold(&mut self, at: i128, used: i128) {
+        self.account_mut().hold(at, used);
+    }
+
+    /// From when on the key is as good as unused.
+    pub fn idle_at(&self, now: i128) -> i128 {
+        now + self.account().reset(now)
+    }
+
+    /// Cuts what only a clock that ran back can have left behind.
+    pub fn repair(&mut self, now: i128) {
+        self.account_mut().repair(now);
+    }
+
+    /// True where what is used stays used until it is all forgotten, or a tick's worth of it.
+    pub fn is_steady(&self) -> bool {
+        matches!(self, Self::Ticks(_) | Self::Slices(_))
     }
 
     fn capacity(&self) -> u64 {
@@ -152,6 +175,15 @@ impl State {
             Self::Slots(account) => account,
         }
     }
+}
+
+/// Both without their common factors.
+pub(super) fn in_lowest_terms(a: i128, b: i128) -> (i128, i128) {
+    let (mut divisor, mut rest) = (a, b);
+    while rest != 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (a / divisor, b / divisor)
 }
 
 /// `a / b`, rounded up, for `b` above 0.

@@ -1,9 +1,11 @@
 //! Token bucket, leaky bucket and leaky queue: a bucket with a hole.
 //!
 //! A call pours its units in; what is in flows out at the rate. Exact, because the
-//! water is measured in ticks: a unit is `period` ticks, a microsecond drains `amount`.
+//! water is measured in ticks: a unit is `unit` ticks, a microsecond drains `drain`, in
+//! lowest terms times what the store has room for ([`Store::finer`]).
 
-use super::account::{Account, Grant, ceil, whole};
+use super::account::{Account, Grant, MILLION, ceil, in_lowest_terms, whole};
+use super::store::Store;
 use crate::{Denied, Mode};
 use tidegate::{Algorithm, Limit};
 
@@ -26,14 +28,15 @@ pub struct Bucket {
 
 impl Bucket {
     /// An empty bucket, from which `burst` units may start at once.
-    pub fn new(limit: &Limit) -> Self {
-        let (unit, drain) = (whole_us(limit.period()), i128::from(limit.amount()));
+    pub fn new(store: Store, limit: &Limit) -> Self {
+        let (unit, drain) = in_lowest_terms(whole_us(limit.period()), i128::from(limit.amount()));
         let wait = whole_us(limit.wait());
         let (burst, full, is_queue) = match *limit.algorithm() {
             Algorithm::LeakyQueue { queue } => (1, (1 + i128::from(queue)) * unit, true),
             _ => (i128::from(limit.capacity()), i128::from(limit.capacity()) * unit + wait * drain, false),
         };
-        Self { unit, drain, burst, full, is_queue, empty_at: 0 }
+        let k = store.finer(unit, drain, full);
+        Self { unit: unit * k, drain: drain * k, burst, full: full * k, is_queue, empty_at: 0 }
     }
 
     /// Ticks that are in it.
@@ -107,12 +110,12 @@ impl Account for Bucket {
         self.empty_at = now * self.drain + owed;
     }
 
-    fn used(&self, now: i128) -> i128 {
-        ceil(self.level(now), self.unit)
+    fn used(&self, at: i128) -> i128 {
+        ceil(self.level(at) * MILLION, self.unit)
     }
 
-    fn hold(&mut self, now: i128, units: i128) {
-        self.empty_at = now * self.drain + (units * self.unit).min(self.full);
+    fn hold(&mut self, at: i128, used: i128) {
+        self.empty_at = at * self.drain + ceil(used * self.unit, MILLION).min(self.full);
     }
 }
 

@@ -3,7 +3,7 @@
 //! A start is counted from its own slice to `span` slices later. A log is the same
 //! with slices of one microsecond, so that a start counts for exactly one period.
 
-use super::account::{Account, Grant, ceil, whole};
+use super::account::{Account, Grant, MILLION, ceil, whole};
 use super::bucket::whole_us;
 use crate::{Denied, Mode};
 use std::collections::BTreeMap;
@@ -48,6 +48,17 @@ impl Slices {
     /// The last slice that somebody starts in, if it is still counted.
     fn last(&self, now: i128) -> Option<i128> {
         self.starts.range(self.slice(now) - self.span..).map(|(slice, _)| *slice).next_back()
+    }
+
+    /// The same starts in at most 33 pieces: what is kept beside a key's main count.
+    /// Each start is taken to be in the last slice of its piece, so it counts for longer.
+    pub fn coarsen(&mut self) {
+        let piece = ceil(self.span + 1, 32);
+        let mut coarse = BTreeMap::new();
+        for (slice, units) in &self.starts {
+            *coarse.entry(slice.div_euclid(piece) * piece + piece - 1).or_default() += units;
+        }
+        self.starts = coarse;
     }
 
     /// The first slice, from now and from the last start on, where the units fit.
@@ -124,13 +135,12 @@ impl Account for Slices {
         }
     }
 
-    fn used(&self, now: i128) -> i128 {
-        self.counted(now)
+    fn used(&self, at: i128) -> i128 {
+        self.counted(at) * MILLION
     }
 
-    fn hold(&mut self, now: i128, units: i128) {
-        if units.min(self.amount) > 0 {
-            self.starts.insert(self.slice(now), units.min(self.amount));
-        }
+    fn hold(&mut self, at: i128, used: i128) {
+        let units = ceil(used, MILLION).min(self.amount);
+        self.starts = if units > 0 { BTreeMap::from([(self.slice(at), units)]) } else { BTreeMap::new() };
     }
 }

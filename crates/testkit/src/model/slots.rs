@@ -2,7 +2,7 @@
 //!
 //! Who waits, and in what order, is not modelled: that needs tasks, not traces.
 
-use super::account::{Account, Grant};
+use super::account::{Account, Grant, MILLION, ceil};
 use crate::{Denied, Mode};
 use tidegate::Limit;
 
@@ -44,7 +44,7 @@ impl Account for Slots {
     }
 
     fn remaining(&self, _now: i128) -> i128 {
-        self.amount - self.held
+        (self.amount - self.held).max(0)
     }
 
     fn reset(&self, _now: i128) -> i128 {
@@ -59,11 +59,11 @@ impl Account for Slots {
         self.held = (self.held + units).min(self.amount);
     }
 
-    fn used(&self, _now: i128) -> i128 {
-        self.held
+    fn used(&self, _at: i128) -> i128 {
+        self.held * MILLION
     }
 
-    fn hold(&mut self, _now: i128, units: i128) {
-        self.held = units.min(self.amount);
+    fn hold(&mut self, _at: i128, used: i128) {
+        self.held = ceil(used, MILLION);
     }
 }

@@ -1,7 +1,7 @@
 //! Ticked bucket and fixed window: `amount` tokens come at every multiple of the
 //! period, `cap` can be saved up. A fixed window is one that saves up one window.
 
-use super::account::{Account, Grant, ceil, whole};
+use super::account::{Account, Grant, MILLION, ceil, whole};
 use super::bucket::whole_us;
 use crate::{Denied, Mode};
 use tidegate::Limit;
@@ -122,11 +122,11 @@ impl Account for Ticks {
         self.taken = self.tick(now) * self.amount + owed;
     }
 
-    fn used(&self, now: i128) -> i128 {
-        self.level(now)
+    fn used(&self, at: i128) -> i128 {
+        self.level(at) * MILLION
     }
 
-    fn hold(&mut self, now: i128, units: i128) {
-        self.taken = self.tick(now) * self.amount + units.min(self.full());
+    fn hold(&mut self, at: i128, used: i128) {
+        self.taken = self.tick(at) * self.amount + ceil(used, MILLION).min(self.full());
     }
 }

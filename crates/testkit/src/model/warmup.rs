@@ -4,7 +4,7 @@
 //! that cost their plain time; above it, time climbs linearly to three times that.
 //! Each call pays its own wait, so the call after it never pays for this one.
 
-use super::account::{Account, Grant, ceil, whole};
+use super::account::{Account, Grant, MILLION, ceil, in_lowest_terms, whole};
 use super::bucket::whole_us;
 use crate::{Denied, Mode};
 use std::time::Duration;
@@ -133,20 +133,15 @@ impl Account for WarmUp {
         self.last = Some((owed.max(last), stored));
     }
 
-    fn used(&self, now: i128) -> i128 {
+    /// How far away the next start is.
+    fn used(&self, at: i128) -> i128 {
         let Some((last, stored)) = self.last else { return 0 };
-        ceil((last + self.time(stored, self.unit) - now * self.drain).max(0), self.unit)
+        ceil((last + self.time(stored, self.unit) - at * self.drain).max(0) * MILLION, self.unit)
     }
 
-    fn hold(&mut self, _now: i128, _units: i128) {
-        self.last = None;
+    /// The first unit is the last start's own, what is beyond it moves that start on.
+    fn hold(&mut self, at: i128, used: i128) {
+        let ahead = ceil((used - MILLION).max(0) * self.unit, MILLION).min(self.wait + self.cold);
+        self.last = (used > 0).then_some((at * self.drain + ahead, self.cold));
     }
-}
-
-fn in_lowest_terms(a: i128, b: i128) -> (i128, i128) {
-    let (mut divisor, mut rest) = (a, b);
-    while rest != 0 {
-        (divisor, rest) = (rest, divisor % rest);
-    }
-    (a / divisor, b / divisor)
 }

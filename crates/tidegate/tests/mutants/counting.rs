@@ -41,7 +41,8 @@ fn a_fraction_of_a_unit_that_is_lost_at_each_call_is_caught() {
             decides_wrong(text, |model, question| {
                 if let Some(State::Bucket(bucket)) = model.account(question.key) {
                     let now = i128::from(question.now_us);
-                    bucket.empty_at = now * bucket.drain + bucket.used(now) * bucket.unit;
+                    let units = (bucket.level(now) + bucket.unit - 1) / bucket.unit;
+                    bucket.empty_at = now * bucket.drain + units * bucket.unit;
                 }
                 question.ask(model)
             }),

@@ -67,7 +67,7 @@ fn a_fresh_burst_after_a_change_is_caught() {
         // Grants would lose their model: nothing is given back here.
         let traffic = Traffic { changes: changed_to(), ..Traffic::plain() };
         let fresh = |model: &mut Model, change: &Change<'_>| match change {
-            Change::Limit(limit) => *model = Model::new(limit),
+            Change::Limit(_, limit) => *model = Model::new(limit),
             other => other.apply(model),
         };
         assert!(is_caught_with(text, &traffic, |model, question| question.ask(model), fresh));
@@ -78,7 +78,7 @@ fn a_fresh_burst_after_a_change_is_caught() {
 fn a_change_that_is_not_heard_is_caught() {
     for text in LIMITS {
         assert!(changes_wrong(text, |model, change| match change {
-            Change::Limit(_) => {}
+            Change::Limit(..) => {}
             other => other.apply(model),
         }));
     }

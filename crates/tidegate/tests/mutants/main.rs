@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod answers;
+mod changing;
 mod counting;
 mod giving_back;
 mod together;
@@ -58,8 +59,14 @@ where
     fn reset(&mut self, _now_us: u64, key: &[u8]) {
         (self.change)(&mut self.model, &Change::Reset(key));
     }
-    fn change(&mut self, _now_us: u64, limit: &Limit) {
-        (self.change)(&mut self.model, &Change::Limit(limit));
+    fn change(&mut self, now_us: u64, limit: &Limit) {
+        (self.change)(&mut self.model, &Change::Limit(now_us, limit));
+    }
+    fn turn_to(&mut self, node: usize) {
+        self.model.turn_to(node);
+    }
+    fn restart(&mut self, now_us: u64, limit: &Limit) {
+        self.model.restart(now_us, limit);
     }
 }
 
@@ -67,7 +74,7 @@ enum Change<'a> {
     Refund(u64, usize, u64),
     Settle(u64, usize, u64),
     Reset(&'a [u8]),
-    Limit(&'a Limit),
+    Limit(u64, &'a Limit),
 }
 
 impl Change<'_> {
@@ -76,7 +83,7 @@ impl Change<'_> {
             Self::Refund(now_us, grant, units) => model.refund(now_us, grant, units),
             Self::Settle(now_us, grant, cost) => model.settle(now_us, grant, cost),
             Self::Reset(key) => model.reset(key),
-            Self::Limit(limit) => model.change(limit),
+            Self::Limit(now_us, limit) => model.change(now_us, limit),
         }
     }
 }
