@@ -72,7 +72,7 @@ fn a_wrong_text_says_what_and_where_and_shows_a_right_one() {
         ("1000/s 500/s", "`500` is a second amount", 8),
         ("5 per 10s sliding-log fixed-window", "`fixed-window` is a second algorithm", 23),
         ("5 per 10s sliding-log burst 3", "`burst` does not go with a sliding log", 23),
-        ("leaky 50/s", "a leaky bucket needs `capacity`", 1),
+        ("leaky 50/s", "a `leaky` bucket needs `capacity`", 1),
         ("leaky 50/s queue 5 capacity 5", "not both", 12),
         ("10 concurrent queue 50", "needs the longest `wait`", 15),
         ("10 concurrent wait 1s", "needs a bounded `queue`", 15),

@@ -84,7 +84,7 @@ pub(crate) struct Left {
 
 impl Meter {
     pub(crate) fn new(id: u32, name: &str, limit: Limit, home: Arc<Home>, refuses_strangers: bool) -> Self {
-        let plan = Plan::new(&limit);
+        let plan = Plan::new(&limit, home.clock.unix_us_at_zero());
         let hasher = KeyHasher::random();
         let version = Version { number: 1, limit, plan };
         Self {
@@ -176,7 +176,7 @@ impl Meter {
 
     /// One optimistic look at a smooth bucket's word: its numbers, what was seen, and how full
     /// it is. None if it is another kind of limit, or the word is not there, written right now,
-    /// or ahead of its time.
+    /// or ahead of its time, or if the clock has run out.
     #[inline(always)]
     fn glance(
         &self,
@@ -187,7 +187,8 @@ impl Meter {
         let smooth = self.numbers.smooth()?;
         let seen = read(Print::new(hash, smooth.version))?;
         let level = Bucket { scale: smooth.word, strict: false }.level(now_us, seen.word);
-        (level <= smooth.word.full).then_some((smooth, seen, level))
+        let is_timely = level <= smooth.word.full && now_us < Timestamp::MAX.as_micros();
+        is_timely.then_some((smooth, seen, level))
     }
 
     /// A glance for one unit: what nearly every check is. Kept so small that it is inlined
@@ -356,7 +357,7 @@ impl Meter {
 
     /// Another limit from now on. Keys are carried over when they are next touched.
     pub(crate) fn change(&self, limit: Limit) {
-        let plan = Plan::new(&limit);
+        let plan = Plan::new(&limit, self.home.clock.unix_us_at_zero());
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.version();
         if old.limit == limit {
@@ -367,7 +368,9 @@ impl Meter {
         self.remember(Past { number: old.number, plan: old.plan, until_us: until_us() });
         let move_on = || {
             if is_moving {
-                self.moving_until_us.fetch_max(until_us(), Ordering::AcqRel);
+                // A key that nobody touched since may be as a limit before the old one left it.
+                let past_us = self.past().iter().map(|past| past.until_us).max().unwrap_or(0);
+                self.moving_until_us.fetch_max(until_us().max(past_us), Ordering::AcqRel);
             }
         };
         move_on();

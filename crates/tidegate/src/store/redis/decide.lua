@@ -33,7 +33,7 @@ for n = 1, a[2] do
   if number == 1 then
     p.cell, p.drain, p.burst, p.full, p.strict, p.full_us = b, c, d, e, f, floor(e / c)
   elseif number == 2 then
-    p.amount, p.tick_us, p.cap, p.wait_us, p.full = b, c, d, e, d + b * ceil(e / c)
+    p.amount, p.tick_us, p.cap, p.wait_us, p.phase, p.full = b, c, d, e, f, d + b * ceil(e / c)
   elseif number == 3 then
     p.cell, p.drain, p.cold, p.wait, p.furthest = b, c, d * c, e * c, (d + e) * c
   elseif number == 4 then
@@ -79,7 +79,7 @@ local function the_rest()
   -- The text of a state is its numbers, and the numbers (in base 36) of the limit that
   -- wrote it, so that another limit can convert it:
   --   us[:fraction] b cell/full[/drain]          when a bucket will be empty
-  --   tick:level t amount/tick/full              units at that tick
+  --   tick:level t amount/tick/full[/phase]      units at that tick
   --   us:fraction:stored w cell/drain/warmup/wait   the last start, permits in store
   -- and a list of slices starts with `l slice/span/wait` and its total. Behind it may stand
   -- `+units@created~until`: what another limit had counted, this one cannot hold, and
@@ -114,9 +114,10 @@ local function the_rest()
       local level = min((n - now) * drain + fraction, (x + 1) * w)
       return min(max(ceil(level / w), 0), x), now + ceil(level / drain)
     elseif letter == 't' and y then
-      local tick = floor(now / x)
+      local phase = z or 0
+      local tick = floor((now + phase) / x)
       local level = min(fraction + (n - tick) * w, y)
-      return max(level, 0), (tick + ceil(level / w)) * x
+      return max(level, 0), (tick + ceil(level / w)) * x - phase
     elseif letter == 'w' and stored and z then
       local cold = y * x
       local base = min((n - now) * x + fraction, (y + z) * x)
@@ -273,7 +274,7 @@ local function the_rest()
     function kind.load(p, key)
       local head, used, err, excess = read(p, key)
       if err then return nil, err end
-      local s = { tick = floor(now / p.tick_us), level = 0, excess = not used and excess or nil }
+      local s = { tick = floor((now + p.phase) / p.tick_us), level = 0, excess = not used and excess or nil }
       if used then
         s.level, s.repaired, s.carried = min(used, p.full), true, true
         s.excess = excess_of(used, s.level, excess)
@@ -289,7 +290,7 @@ local function the_rest()
 
     local function empty_us(p, s, level)
       if level <= 0 then return 0 end
-      return (s.tick + ceil(level / p.amount)) * p.tick_us - now
+      return (s.tick + ceil(level / p.amount)) * p.tick_us - p.phase - now
     end
 
     function kind.fits(p, s, cost, mode)
@@ -333,7 +334,7 @@ local function the_rest()
       if now < start then
         if not is_last then return end
       else
-        back = min(back, cost - (s.tick - floor(start / p.tick_us)) * p.amount)
+        back = min(back, cost - (s.tick - floor((start + p.phase) / p.tick_us)) * p.amount)
         if back <= 0 then return end
       end
       s.level, s.dirty = max(s.level - back, 0), true
