@@ -29,20 +29,26 @@ pub const LEAKY: [&str; 5] = [
     "leaky 7/s queue 3",
     "leaky 999983/s queue 4",
 ];
-pub const TICKED: [&str; 6] = [
+pub const TICKED: [&str; 8] = [
     "20 every 1s cap 100",
     "5 every 1s cap 8 wait 1s",
     "5 every 1s cap 2 wait 2500ms",
     "3 every 7us cap 10 wait 3us",
     "1000000 every 1s cap 2000000",
     "1 every 1day cap 3 wait 50h",
+    "5 every 1s cap 8 offset 300ms wait 1s",
+    "2 every 1week cap 3 offset 30h wait 9day",
 ];
-pub const FIXED: [&str; 5] = [
+pub const FIXED: [&str; 9] = [
     "5 per 10s fixed-window",
     "5 per 10s fixed-window wait 25s",
     "1000000 per 1min fixed-window",
     "3 per 7us fixed-window wait 5us",
     "1 per 1us fixed-window",
+    "5/day fixed-window offset 8h",
+    "7/week fixed-window wait 8day",
+    "4 per 3weeks fixed-window offset 5day",
+    "3 per 7us fixed-window offset 5us wait 5us",
 ];
 pub const WINDOWS: [&str; 7] = [
     "5 per 10s sliding-window",
@@ -71,13 +77,15 @@ pub const WARM: [&str; 6] = [
 pub const HELD: [&str; 2] = ["3 concurrent", "10 concurrent queue 5 wait 2s"];
 
 /// Each can be changed to each.
-pub const CHANGES: [&str; 8] = [
+pub const CHANGES: [&str; 10] = [
     "7/s burst 3",
     "1000/s burst 1s wait 1s",
     "999983/s burst 5 wait 10us",
     "leaky 50/s queue 10",
     "20 every 1s cap 100",
     "5 per 1s fixed-window wait 2s",
+    "5 per 1s fixed-window offset 700ms wait 2s",
+    "9 every 1s cap 12 offset 250ms",
     "5 per 10s sliding-window slices 3",
     "50 per 1s sliding-log wait 1s",
 ];

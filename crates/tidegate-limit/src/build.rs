@@ -33,7 +33,7 @@ const QUEUE_MAX: u64 = 1_000_000_000;
 pub struct LimitBuilder {
     amount: u64,
     period: Span,
-    pub(crate) shape: Shape,
+    shape: Shape,
     burst: Option<Burst>,
     wait: Option<Span>,
     warmup: Option<Span>,
@@ -41,6 +41,10 @@ pub struct LimitBuilder {
     queue: Option<u64>,
     capacity: Option<u64>,
     slices: Option<u64>,
+    offset: Option<Span>,
+    /// The algorithm that was asked for by name, and the first other one beside it.
+    named: Option<Shape>,
+    clash: Option<(Shape, Shape)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +93,7 @@ pub(crate) enum Part {
     Queue,
     Capacity,
     Slices,
+    Offset,
 }
 
 type Checked<T> = Result<T, (Part, LimitError)>;
@@ -122,6 +127,9 @@ impl LimitBuilder {
             queue: None,
             capacity: None,
             slices: None,
+            offset: None,
+            named: (shape != Shape::TokenBucket).then_some(shape),
+            clash: None,
         }
     }
 
@@ -172,7 +180,8 @@ impl LimitBuilder {
         self
     }
 
-    /// One counter that starts anew at each multiple of the period.
+    /// One counter that starts anew at each multiple of the period since 1970-01-01 00:00
+    /// UTC; whole weeks start on Monday.
     pub fn fixed_window(self) -> Self {
         self.shape(Shape::FixedWindow)
     }
@@ -193,8 +202,36 @@ impl LimitBuilder {
         self.shape(Shape::SlidingLog)
     }
 
+    /// Windows and ticks begin this much later than at the multiples of their period:
+    /// less than the period, and only for fixed windows and ticked refill.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Limit;
+    ///
+    /// // Days that begin at 08:00 UTC.
+    /// let limit = Limit::per(100, Duration::from_secs(24 * 60 * 60))
+    ///     .fixed_window()
+    ///     .offset(Duration::from_secs(8 * 60 * 60))
+    ///     .build()?;
+    /// assert_eq!(limit.to_string(), "100/day fixed-window offset 8h");
+    /// # Ok::<(), tidegate::LimitError>(())
+    /// ```
+    pub fn offset(mut self, later: Duration) -> Self {
+        self.offset = Some(later.into());
+        self
+    }
+
+    /// What is a token bucket without saying so; a ticked one may be called so, too.
+    pub(crate) fn token_bucket_by_name(self) -> Self {
+        if self.named == Some(Shape::Ticked) { self } else { self.shape(Shape::TokenBucket) }
+    }
+
     fn shape(mut self, shape: Shape) -> Self {
-        self.shape = shape;
+        match self.named {
+            Some(named) if named != shape => _ = self.clash.get_or_insert((named, shape)),
+            _ => (self.shape, self.named) = (shape, Some(shape)),
+        }
         self
     }
 
@@ -207,6 +244,9 @@ impl LimitBuilder {
     }
 
     pub(crate) fn checked(self) -> Checked<Limit> {
+        if let Some((one, other)) = self.clash {
+            return Err((Part::Shape, one.clash(other)));
+        }
         self.parts_belong_to_the_shape()?;
         let amount = self.checked_amount()?;
         let wait_us = match self.wait {
@@ -215,7 +255,7 @@ impl LimitBuilder {
         };
         if self.shape == Shape::Concurrency {
             let algorithm = self.concurrency(wait_us)?;
-            return Ok(Limit { amount, period_us: 0, wait_us, algorithm });
+            return Ok(Limit { amount, period_us: 0, wait_us, offset_us: 0, algorithm });
         }
         let period_us = whole(Part::Period, "period", self.period, "5 per 10s")?;
         if period_us == 0 {
@@ -229,7 +269,8 @@ impl LimitBuilder {
             );
         }
         let algorithm = self.algorithm(amount, period_us)?;
-        let limit = Limit { amount, period_us, wait_us, algorithm };
+        let offset_us = self.checked_offset(period_us)?;
+        let limit = Limit { amount, period_us, wait_us, offset_us, algorithm };
         self.drains_in_time(&limit)?;
         Ok(limit)
     }
@@ -245,6 +286,24 @@ impl LimitBuilder {
                 wrong(Part::Amount, format!("{n} is more than 1,000,000,000,000 units"), "10000000/s")
             }
             n => Ok(n),
+        }
+    }
+
+    fn checked_offset(&self, period_us: u64) -> Checked<u64> {
+        let example = "100/day fixed-window offset 8h";
+        match self.offset {
+            None => Ok(0),
+            Some(span) => match whole(Part::Offset, "offset", span, example)? {
+                us if us < period_us => Ok(us),
+                us => {
+                    let what = format!(
+                        "an `offset` of {} is not less than the period of {}",
+                        show(us),
+                        show(period_us)
+                    );
+                    wrong(Part::Offset, what, example)
+                }
+            },
         }
     }
 
@@ -269,6 +328,13 @@ impl LimitBuilder {
                 "wait",
                 &[TokenBucket, Ticked, FixedWindow, SlidingWindow, SlidingLog, Concurrency],
                 "leaky 50/s queue 100",
+            ),
+            (
+                self.offset.is_some(),
+                Part::Offset,
+                "offset",
+                &[FixedWindow, Ticked],
+                "100/day fixed-window offset 8h",
             ),
         ];
         for (is_given, part, name, shapes, example) in given {
@@ -353,7 +419,7 @@ impl LimitBuilder {
             }
             (None, None) => wrong(
                 Part::Shape,
-                "a leaky bucket needs `capacity` (what is over is refused) or `queue` (what is over waits)",
+                "a `leaky` bucket needs `capacity` (what is over is refused) or `queue` (what is over waits)",
                 "leaky 50/s queue 100",
             ),
             (Some(_), Some(_)) => wrong(
@@ -380,7 +446,7 @@ impl LimitBuilder {
         let example = "10 concurrent queue 50 wait 2s";
         match (self.queue.unwrap_or(0), wait_us) {
             (0, 0) => Ok(Algorithm::Concurrency { queue: 0 }),
-            (0, _) => wrong(Part::Wait, "waiting for a place needs a bounded `queue`", example),
+            (0, _) => wrong(Part::Wait, "a `wait` for a place needs a bounded `queue`", example),
             (_, 0) => wrong(Part::Queue, "a `queue` needs the longest `wait` in it", example),
             (n, _) if n > QUEUE_MAX => {
                 wrong(Part::Queue, format!("a queue of {n} is longer than {QUEUE_MAX}"), example)
@@ -397,12 +463,12 @@ impl LimitBuilder {
         // Whole ticks, and in the word they have room for twice as long.
         let stepped = |units: u64| period * (u128::from(units).div_ceil(amount) + wait.div_ceil(period)) / 2;
         let smooth = |units: u64| u128::from(units) * period / amount + wait;
-        let (part, us) = match limit.algorithm {
-            Algorithm::TokenBucket { burst } => (Part::Burst, smooth(burst)),
-            Algorithm::LeakyBucket { capacity } => (Part::Capacity, smooth(capacity)),
-            Algorithm::LeakyQueue { queue } => (Part::Queue, smooth(queue + 1)),
-            Algorithm::Ticked { cap } => (Part::Cap, stepped(cap)),
-            Algorithm::FixedWindow => (Part::Period, stepped(limit.amount)),
+        let (part, units, us) = match limit.algorithm {
+            Algorithm::TokenBucket { burst } => (Part::Burst, burst, smooth(burst)),
+            Algorithm::LeakyBucket { capacity } => (Part::Capacity, capacity, smooth(capacity)),
+            Algorithm::LeakyQueue { queue } => (Part::Queue, queue + 1, smooth(queue + 1)),
+            Algorithm::Ticked { cap } => (Part::Cap, cap, stepped(cap)),
+            Algorithm::FixedWindow => (Part::Period, limit.amount, stepped(limit.amount)),
             Algorithm::SlidingLog => return ahead(limit, amount * wait.div_ceil(period)),
             Algorithm::SlidingWindow { slices } => {
                 return ahead(limit, wait.div_ceil(period.div_ceil(u128::from(slices))));
@@ -410,9 +476,13 @@ impl LimitBuilder {
             _ => return Ok(()),
         };
         if us > u128::from(LONGEST_US) {
+            // What lasts longer is what has to become less.
+            let (part, waited) = match us.saturating_sub(wait) {
+                drain if wait > drain => (Part::Wait, format!(" after a wait of {}", show(limit.wait_us))),
+                _ => (part, String::new()),
+            };
             let what = format!(
-                "a full key of {} in {} takes more than ten years to drain",
-                amount,
+                "a full key of {units}, of which {amount} drain in {}, takes more than ten years{waited}",
                 show(limit.period_us)
             );
             return wrong(part, what, "100/min burst 20");
@@ -433,6 +503,41 @@ fn ahead(limit: &Limit, entries: u128) -> Checked<()> {
 }
 
 impl Shape {
+    /// The word of the grammar.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "token-bucket",
+            Self::Ticked => "every",
+            Self::Leaky => "leaky",
+            Self::FixedWindow => "fixed-window",
+            Self::SlidingWindow => "sliding-window",
+            Self::SlidingLog => "sliding-log",
+            Self::Concurrency => "concurrent",
+        }
+    }
+
+    /// Why `other` cannot stand beside this one, and what to write instead.
+    pub(crate) fn clash(self, other: Self) -> LimitError {
+        let (word, beside) = (other.word(), self.word());
+        let (why, example) = match (self, other) {
+            (Self::Concurrency, _) | (_, Self::Concurrency) => {
+                ("what runs at once has no rate", "10 concurrent queue 50 wait 2s")
+            }
+            (Self::Ticked, window) | (window, Self::Ticked) => (
+                "`every` refills a bucket in ticks, other kinds have an amount `per` period",
+                match window {
+                    Self::Leaky => "leaky 20/s capacity 100",
+                    Self::FixedWindow => "20 per 1s fixed-window",
+                    Self::SlidingWindow => "20 per 1s sliding-window",
+                    Self::SlidingLog => "20 per 1s sliding-log",
+                    Self::TokenBucket | Self::Ticked | Self::Concurrency => "20 every 1s cap 100",
+                },
+            ),
+            _ => ("a limit has one algorithm", "5 per 10s sliding-log"),
+        };
+        LimitError::new(format!("`{word}` does not go with `{beside}`: {why}"), example)
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::TokenBucket => "a token bucket",

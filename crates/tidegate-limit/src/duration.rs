@@ -20,6 +20,19 @@ const UNITS: [(u64, &[&str]); 7] = [
     (1, &["us", "µs", "microsecond", "microseconds"]),
 ];
 
+/// What people write that has no fixed length, with the days to write instead.
+const CALENDAR: [(&str, u64, &[&str]); 3] = [
+    ("month", 30, &["month", "months", "mon", "mo"]),
+    ("quarter", 91, &["quarter", "quarters"]),
+    ("year", 365, &["year", "years", "yr", "yrs", "y"]),
+];
+
+/// What is wrong with a word that stands for a unit.
+fn not_a_unit(word: &str) -> Option<String> {
+    let (name, days, _) = CALENDAR.iter().find(|(.., names)| names.contains(&word))?;
+    Some(format!("`{word}`: a {name} has no fixed length, write its days, as in `{days}day`"))
+}
+
 /// A bare unit, as after the slash in `100/min`.
 pub(crate) fn unit_us(word: &str) -> Option<u64> {
     UNITS.iter().find(|(_, names)| names.contains(&word)).map(|(us, _)| *us)
@@ -46,13 +59,21 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         if number.is_empty() {
+            if let Some(hint) = not_a_unit(text) {
+                return Err(hint);
+            }
             return Err(format!("`{}` is not a duration", crate::error::shown(text)));
         }
         if unit.is_empty() {
             return Err(format!("`{number}` has no unit (us, ms, s, min, h, day, week)"));
         }
         let unit_us = unit_us(unit).ok_or_else(|| {
-            format!("`{}` is not a unit of time (us, ms, s, min, h, day, week)", crate::error::shown(unit))
+            not_a_unit(unit).unwrap_or_else(|| {
+                format!(
+                    "`{}` is not a unit of time (us, ms, s, min, h, day, week)",
+                    crate::error::shown(unit)
+                )
+            })
         })?;
         let part = scaled(number, unit_us)?;
         total = total

@@ -22,6 +22,8 @@ pub struct LimitError {
     example: &'static str,
     text: Option<String>,
     span: Option<Range<usize>>,
+    /// Characters before the span, and one: what an editor shows.
+    column: usize,
 }
 
 /// Longer texts are shown by their beginning: an error is read by people.
@@ -29,11 +31,12 @@ const SHOWN_MAX: usize = 120;
 
 impl LimitError {
     pub(crate) fn new(what: impl Into<String>, example: &'static str) -> Self {
-        Self { what: what.into(), example, text: None, span: None }
+        Self { what: what.into(), example, text: None, span: None, column: 1 }
     }
 
     pub(crate) fn at(mut self, text: &str, span: Range<usize>) -> Self {
         self.text = Some(shown(text));
+        self.column = text.char_indices().take_while(|(at, _)| *at < span.start).count() + 1;
         self.span = Some(span);
         self
     }
@@ -52,8 +55,8 @@ impl LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.what)?;
-        if let (Some(text), Some(span)) = (&self.text, &self.span) {
-            write!(f, " (at column {} of `{text}`)", span.start + 1)?;
+        if let Some(text) = &self.text {
+            write!(f, " (at column {} of `{text}`)", self.column)?;
         }
         write!(f, "; write for example `{}`", self.example)
     }

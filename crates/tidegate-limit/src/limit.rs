@@ -31,17 +31,23 @@ use std::time::Duration;
 /// | `leaky 50/s capacity 100` | leaky bucket as a meter: a full bucket refuses |
 /// | `leaky 50/s queue 100` | leaky bucket as a queue: constant outflow, 100 may wait |
 /// | `5 per 10s fixed-window` | at most 5 from one multiple of 10 s to the next |
+/// | `100/day fixed-window offset 8h` | at most 100 a day, from 08:00 to 08:00 UTC |
 /// | `5 per 10s sliding-window slices 20` | at most 5 in any 10 s, counted in slices |
 /// | `5 per 10s sliding-log` | at most 5 in any 10 s, exactly |
 /// | `10 concurrent queue 50 wait 2s` | 10 at once, 50 more wait up to 2 s |
 ///
 /// Durations are numbers with units: `us`, `ms`, `s`, `min` (or `m`), `h`, `day`
 /// (or `d`), `week` (or `w`); fractions and sums work (`1.5s`, `1h30min`).
+///
+/// Fixed windows and ticks begin at the multiples of their period since 1970-01-01 00:00
+/// UTC, on every store; periods of whole weeks begin on Monday, 00:00 UTC. `offset` moves
+/// them to a later time. Months have no fixed length: write their days, `5 per 30day`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Limit {
     pub(crate) amount: u64,
     pub(crate) period_us: u64,
     pub(crate) wait_us: u64,
+    pub(crate) offset_us: u64,
     pub(crate) algorithm: Algorithm,
 }
 
@@ -64,7 +70,8 @@ pub enum Algorithm {
         /// Time from cold to warm under steady calls.
         warmup: Duration,
     },
-    /// Token bucket refilled with the whole amount at each multiple of the period.
+    /// Token bucket refilled with the whole amount at each multiple of the period, in Unix
+    /// time (weeks on Monday, UTC), or [`offset`](Limit::offset) later.
     /// Worst case: `cap + amount·(⌊W/period⌋ + 1)`.
     Ticked {
         /// Units that can be saved up.
@@ -82,11 +89,13 @@ pub enum Algorithm {
         /// Units that may wait.
         queue: u64,
     },
-    /// One counter that starts anew at each multiple of the period.
+    /// One counter that starts anew at each multiple of the period, in Unix time (weeks on
+    /// Monday, UTC), or [`offset`](Limit::offset) later.
     /// Worst case: `amount·(⌈W/period⌉ + 1)`, so nearly twice the amount around a
     /// boundary: its known flaw.
     FixedWindow,
-    /// Counters by slice, the oldest counted whole.
+    /// Counters by slice, the oldest counted whole. Slices sit at multiples of their length
+    /// in Unix time.
     /// Worst case: `amount` in any period, `amount·⌈W/period⌉` in longer windows.
     SlidingWindow {
         /// Slices that the period is divided into.
@@ -137,6 +146,11 @@ impl Limit {
     /// The longest wait that a caller can be told.
     pub fn wait(&self) -> Duration {
         Duration::from_micros(self.wait_us)
+    }
+
+    /// How much later than the multiples of the period windows and ticks begin.
+    pub fn offset(&self) -> Duration {
+        Duration::from_micros(self.offset_us)
     }
 
     /// How it counts.
@@ -234,5 +248,10 @@ impl Limit {
     #[doc(hidden)]
     pub fn wait_us(&self) -> u64 {
         self.wait_us
+    }
+
+    #[doc(hidden)]
+    pub fn offset_us(&self) -> u64 {
+        self.offset_us
     }
 }

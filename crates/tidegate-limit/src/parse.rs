@@ -2,7 +2,7 @@
 //!
 //! The rules of what goes with what are the builder's; here is only the grammar.
 
-use crate::build::{LimitBuilder, Part};
+use crate::build::{LimitBuilder, Part, Shape};
 use crate::{Limit, LimitError, duration, error::shown};
 use std::ops::Range;
 use std::str::FromStr;
@@ -11,15 +11,20 @@ use std::time::Duration;
 /// No right limit is longer; a stranger's text is not worth more.
 const TEXT_MAX: usize = 256;
 
+/// Algorithms that have a word of their own; the others are named by what joins amount and period.
+const SHAPES: [Shape; 5] =
+    [Shape::TokenBucket, Shape::FixedWindow, Shape::SlidingWindow, Shape::SlidingLog, Shape::Leaky];
+
 impl FromStr for Limit {
     type Err = LimitError;
 
     fn from_str(text: &str) -> Result<Self, LimitError> {
         if text.len() > TEXT_MAX {
             let what = format!("a limit is at most {TEXT_MAX} bytes of text, this has {}", text.len());
-            return Err(LimitError::new(what, "1000/s burst 20").at(text, TEXT_MAX..text.len()));
+            let fits = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            return Err(LimitError::new(what, "1000/s burst 20").at(text, fits..text.len()));
         }
-        let mut parser = Parser { text, words: words(text), next: 0, seen: Vec::new() };
+        let mut parser = Parser { text, words: words(text), next: 0, seen: Vec::new(), shapes: Vec::new() };
         parser.limit()
     }
 }
@@ -63,6 +68,7 @@ struct Parser<'a> {
     words: Vec<Range<usize>>,
     next: usize,
     seen: Vec<(Part, Range<usize>)>,
+    shapes: Vec<Shape>,
 }
 
 type Word<'a> = (&'a str, Range<usize>);
@@ -119,11 +125,14 @@ impl<'a> Parser<'a> {
         };
         match join {
             "concurrent" => {
-                self.seen.push((Part::Shape, join_span));
+                self.note_shape(Shape::Concurrency, &join_span)?;
                 Ok(Limit::concurrent(amount))
             }
             "/" | "per" => Ok(Limit::per(amount, self.period(join, &join_span, "5 per 10s")?)),
-            "every" => Ok(Limit::every(amount, self.period(join, &join_span, "20 every 1s")?)),
+            "every" => {
+                self.note_shape(Shape::Ticked, &join_span)?;
+                Ok(Limit::every(amount, self.period(join, &join_span, "20 every 1s")?))
+            }
             other => Err(self.error(format!("{after}, not `{}`", shown(other)), "1000/s", join_span)),
         }
     }
@@ -147,33 +156,51 @@ impl<'a> Parser<'a> {
 
     /// Remembers where an option stands; true if a value follows it.
     fn note(&mut self, word: &str, span: &Range<usize>) -> Result<bool, LimitError> {
-        let (part, takes_value) = match word {
-            "token-bucket" | "fixed-window" | "sliding-window" | "sliding-log" | "leaky" => {
-                (Part::Shape, false)
-            }
-            "burst" => (Part::Burst, true),
-            "wait" => (Part::Wait, true),
-            "warmup" => (Part::Warmup, true),
-            "cap" => (Part::Cap, true),
-            "queue" => (Part::Queue, true),
-            "capacity" => (Part::Capacity, true),
-            "slices" => (Part::Slices, true),
+        if let Some(shape) = SHAPES.into_iter().find(|shape| shape.word() == word) {
+            self.note_shape(shape, span)?;
+            return Ok(false);
+        }
+        let part = match word {
+            "burst" => Part::Burst,
+            "wait" => Part::Wait,
+            "warmup" => Part::Warmup,
+            "cap" => Part::Cap,
+            "queue" => Part::Queue,
+            "capacity" => Part::Capacity,
+            "slices" => Part::Slices,
+            "offset" => Part::Offset,
             other => return Err(self.unknown(other, span.clone())),
         };
         if self.seen.iter().any(|(seen, _)| *seen == part) {
-            let what = match part {
-                Part::Shape => format!("`{word}` is a second algorithm"),
-                _ => format!("`{word}` stands there twice"),
-            };
+            let what = format!("`{word}` stands there twice");
             return Err(self.error(what, "1000/s burst 20 wait 1s", span.clone()));
         }
         self.seen.push((part, span.clone()));
-        Ok(takes_value)
+        Ok(true)
+    }
+
+    /// Remembers where an algorithm is named, if it goes with those that were before.
+    fn note_shape(&mut self, shape: Shape, span: &Range<usize>) -> Result<(), LimitError> {
+        // A ticked bucket is a token bucket, and may be called one.
+        let is_bucket = |shape: Shape| matches!(shape, Shape::TokenBucket | Shape::Ticked);
+        let others =
+            self.shapes.iter().filter(|other| **other == shape || !(is_bucket(**other) && is_bucket(shape)));
+        if let Some(other) = others.into_iter().next() {
+            let joined = |shape: Shape| matches!(shape, Shape::Ticked | Shape::Concurrency);
+            if joined(*other) || joined(shape) {
+                return Err(other.clash(shape).at(self.text, span.clone()));
+            }
+            let what = format!("`{}` is a second algorithm", shape.word());
+            return Err(self.error(what, "5 per 10s sliding-log", span.clone()));
+        }
+        self.shapes.push(shape);
+        self.seen.push((Part::Shape, span.clone()));
+        Ok(())
     }
 
     fn unknown(&self, word: &str, span: Range<usize>) -> LimitError {
         let what = format!(
-            "`{}` is not a word of a limit (burst, wait, warmup, cap, queue, capacity, slices, \
+            "`{}` is not a word of a limit (burst, wait, warmup, cap, queue, capacity, slices, offset, \
              token-bucket, leaky, fixed-window, sliding-window, sliding-log)",
             shown(word)
         );
@@ -188,7 +215,7 @@ impl<'a> Parser<'a> {
         value: Option<Word<'a>>,
     ) -> Result<LimitBuilder, LimitError> {
         match word {
-            "token-bucket" => return Ok(builder),
+            "token-bucket" => return Ok(builder.token_bucket_by_name()),
             "fixed-window" => return Ok(builder.fixed_window()),
             "sliding-window" => return Ok(builder.sliding_window()),
             "sliding-log" => return Ok(builder.sliding_log()),
@@ -202,11 +229,12 @@ impl<'a> Parser<'a> {
             "cap" => "20 every 1s cap 100",
             "queue" => "leaky 50/s queue 100",
             "capacity" => "leaky 50/s capacity 100",
+            "offset" => "100/day fixed-window offset 8h",
             _ => "5 per 10s sliding-window slices 20",
         };
         let kind = match word {
             "burst" => "a number of units or a duration",
-            "wait" | "warmup" => "a duration",
+            "wait" | "warmup" | "offset" => "a duration",
             _ => "a number",
         };
         let Some((value, at)) = value else {
@@ -217,7 +245,7 @@ impl<'a> Parser<'a> {
             || self.error(format!("`{word}` needs {kind}, not `{}`", shown(value)), example, at.clone());
         let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '_');
         let starts_right = value.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-        if !starts_right || (!is_number && !matches!(word, "burst" | "wait" | "warmup")) {
+        if !starts_right || (!is_number && !matches!(word, "burst" | "wait" | "warmup" | "offset")) {
             return Err(misfit());
         }
         if is_number && matches!(word, "burst" | "cap" | "queue" | "capacity" | "slices") {
@@ -235,6 +263,7 @@ impl<'a> Parser<'a> {
         Ok(match word {
             "burst" => builder.burst_for(length),
             "wait" => builder.wait(length),
+            "offset" => builder.offset(length),
             _ => builder.warmup(length),
         })
     }

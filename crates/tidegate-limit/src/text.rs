@@ -36,6 +36,9 @@ impl fmt::Display for Limit {
             Algorithm::Concurrency { queue } if queue > 0 => write!(f, " queue {queue}")?,
             _ => {}
         }
+        if self.offset_us > 0 {
+            write!(f, " offset {}", show(self.offset_us))?;
+        }
         if self.wait_us > 0 {
             write!(f, " wait {}", show(self.wait_us))?;
         }

@@ -22,8 +22,10 @@ use std::time::Duration;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// Thirteen years of microseconds. A clock that says more is taken to say this,
-    /// so that no state outgrows its word.
+    /// The end of a clock's range: thirteen years of microseconds, so that no state outgrows
+    /// its word. A clock that would say more stands still here, and a limiter in memory
+    /// answers [`Denial::Unavailable`](crate::Denial::Unavailable) from then on (places of
+    /// concurrency limits go on as before). A limiter is not built on a clock that is there.
     pub const MAX: Self = Self(0x1_8000_0000_0000);
 
     /// `us` microseconds after the clock's beginning, at most [`Timestamp::MAX`].
@@ -74,18 +76,43 @@ pub trait Clock: Send + Sync + 'static {
         self.now()
     }
 
+    /// The Unix time, in microseconds, at which this clock shows zero. Fixed windows, ticks
+    /// and slices sit on Unix time by it. Read when a limit is defined or changed, and must
+    /// always be the same. Default: 0, so the clock begins in 1970, as a [`ManualClock`]. A
+    /// clock that begins with the process says here when that was.
+    fn unix_us_at_zero(&self) -> u64 {
+        0
+    }
+
     /// What wakes those who wait on this clock.
     fn timer(&self) -> &Timer;
 }
 
+/// Why no limiter can be built on a clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the clock is at the end of its range, thirteen years after its zero (Timestamp::MAX): \
+     count from the process's start instead of from 1970, and return that start's Unix time \
+     from `Clock::unix_us_at_zero`"
+)]
+#[non_exhaustive]
+pub struct ClockError;
+
 /// The processor's counter, scaled: about 12 ns a reading, never steps back. The
 /// default.
+///
+/// The system's wall clock is read once, when the process makes its first one, and tells
+/// where Unix time is. Later steps of the wall clock are not followed. Windows and ticks
+/// move with the counter's drift: by 10 ppm, as of an ordinary crystal, the edge of a day
+/// is off by about a second after a day of uptime, and by five minutes after a year.
 #[derive(Clone, Debug)]
 pub struct MonotonicClock {
     counter: quanta::Clock,
     start: u64,
     /// Microseconds a count, times 2^64.
     us_per_count: u64,
+    /// The wall clock at `start`.
+    unix_us: u64,
 }
 
 impl MonotonicClock {
@@ -98,10 +125,17 @@ impl MonotonicClock {
             // so that a reading takes one multiplication.
             let ns = u128::from(counter.delta_as_nanos(0, 1 << 50));
             let us_per_count = u64::try_from((ns << 14) / 1_000).unwrap_or(u64::MAX);
-            MonotonicClock { counter, start, us_per_count }
+            MonotonicClock { counter, start, us_per_count, unix_us: wall_clock_us() }
         });
         SHARED.clone()
     }
+}
+
+/// The one reading of the wall clock; 0 if it is set to before 1970.
+#[expect(clippy::disallowed_methods, reason = "the anchor of the monotonic clock in Unix time")]
+fn wall_clock_us() -> u64 {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    u64::try_from(since_1970.unwrap_or_default().as_micros()).unwrap_or(0)
 }
 
 impl Default for MonotonicClock {
@@ -126,6 +160,10 @@ impl Clock for MonotonicClock {
         self.now()
     }
 
+    fn unix_us_at_zero(&self) -> u64 {
+        self.unix_us
+    }
+
     fn timer(&self) -> &Timer {
         Timer::of_the_process()
     }
@@ -133,7 +171,8 @@ impl Clock for MonotonicClock {
 
 /// A clock that stands still until told: for tests and simulation.
 ///
-/// Clones share the time. Moving it wakes those whose time has come.
+/// Its zero is 1970-01-01 00:00 UTC, a Thursday: where windows begin is the same in every
+/// run. It stands still for good at [`Timestamp::MAX`]. Clones share the time. Moving it wakes those whose time has come.
 ///
 /// ```
 /// use std::time::Duration;
@@ -226,6 +265,14 @@ impl StoreClock {
             (Self::Monotonic(_), Self::Monotonic(_)) => true,
             (Self::Other(one), Self::Other(other)) => Arc::ptr_eq(one, other),
             _ => false,
+        }
+    }
+
+    /// The Unix time at which it shows zero.
+    pub(crate) fn unix_us_at_zero(&self) -> u64 {
+        match self {
+            Self::Monotonic(clock) => clock.unix_us_at_zero(),
+            Self::Other(clock) => clock.unix_us_at_zero(),
         }
     }
 

@@ -24,18 +24,13 @@ pub(crate) enum Outcome {
 /// [`Denial`] in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    Later {
-        retry_us: u64,
-    },
+    Later { retry_us: u64 },
     Unknown,
     Never,
     NeedsPermit,
     Full,
     Unidentified,
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory always answers"))]
-    Unavailable {
-        retry_us: u64,
-    },
+    Unavailable { retry_us: u64 },
 }
 
 /// Why a check was denied.
@@ -59,7 +54,9 @@ pub enum Denial {
     /// Nobody was asked.
     Unidentified,
     /// The store did not answer, and the gate denies then: a fault of the service, not
-    /// of the caller (503, not 429). The store is tried again after this time.
+    /// of the caller (503, not 429). The store is tried again after this time. In memory:
+    /// the clock is at [`Timestamp::MAX`](crate::Timestamp::MAX), the end of its range,
+    /// and the process must be restarted.
     Unavailable(Duration),
 }
 

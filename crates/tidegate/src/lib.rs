@@ -78,7 +78,7 @@ pub mod guard;
 pub use acquire::Acquire;
 pub use asked::{DecisionFuture, ResetFuture, VerdictFuture};
 pub use caller::{Caller, CallerScope, Client, User};
-pub use clock::{Clock, ManualClock, MonotonicClock, Timestamp};
+pub use clock::{Clock, ClockError, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
 pub use key::Key;

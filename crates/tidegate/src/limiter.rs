@@ -4,7 +4,7 @@ use crate::acquire::Acquire;
 use crate::algorithm::Mode;
 use crate::ask::{OwnedAsk, Side, decide};
 use crate::asked::VerdictFuture;
-use crate::clock::{Clock, MonotonicClock, StoreClock};
+use crate::clock::{Clock, ClockError, MonotonicClock, StoreClock, Timestamp};
 use crate::gate::{Gate, GateError};
 use crate::store::memory::{Home, Meter, Pages};
 #[cfg(feature = "redis")]
@@ -184,7 +184,31 @@ impl LimiterBuilder {
     }
 
     /// The limiter.
+    ///
+    /// # Panics
+    /// Where [`try_build`](Self::try_build) returns an error. The default clock never makes
+    /// it panic.
     pub fn build(self) -> Limiter {
+        self.try_build().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The limiter, or what is wrong with the clock that it was given.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, ManualClock, Timestamp};
+    ///
+    /// // Unix microseconds are past the end of a clock's range.
+    /// let clock = ManualClock::at(Timestamp::from_micros(1_790_000_000_000_000));
+    /// let error = Limiter::builder().clock(clock).try_build().unwrap_err();
+    /// assert!(error.to_string().contains("count from the process's start"));
+    /// ```
+    ///
+    /// # Errors
+    /// If the clock stands at [`Timestamp::MAX`], as one that says Unix time does.
+    pub fn try_build(self) -> Result<Limiter, ClockError> {
+        if self.clock.as_ref().is_some_and(|clock| clock.now() >= Timestamp::MAX) {
+            return Err(ClockError);
+        }
         #[cfg(feature = "redis")]
         let redis = self.redis.map(|redis| Arc::new(redis::Store::new(redis, self.clock.clone())));
         let clock = self.clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
@@ -192,7 +216,7 @@ impl LimiterBuilder {
             Some(keys) => Home::new(clock, keys, Pages::Huge),
             None => Home::new(clock, MAX_KEYS, Pages::AsTouched),
         });
-        Limiter {
+        Ok(Limiter {
             shared: Arc::new(Shared {
                 home,
                 #[cfg(feature = "redis")]
@@ -200,7 +224,7 @@ impl LimiterBuilder {
                 gates: RwLock::default(),
                 defined: AtomicU32::new(0),
             }),
-        }
+        })
     }
 }
 

@@ -72,7 +72,7 @@ fn a_wrong_text_says_what_and_where_and_shows_a_right_one() {
         ("1000/s 500/s", "`500` is a second amount", 8),
         ("5 per 10s sliding-log fixed-window", "`fixed-window` is a second algorithm", 23),
         ("5 per 10s sliding-log burst 3", "`burst` does not go with a sliding log", 23),
-        ("leaky 50/s", "a leaky bucket needs `capacity`", 1),
+        ("leaky 50/s", "a `leaky` bucket needs `capacity`", 1),
         ("leaky 50/s queue 5 capacity 5", "not both", 12),
         ("10 concurrent queue 50", "needs the longest `wait`", 15),
         ("10 concurrent wait 1s", "needs a bounded `queue`", 15),
@@ -140,4 +140,107 @@ proptest! {
             let _ = (gate.check("k"), gate.reserve_cost("k", 3), gate.peek_cost("k", u64::MAX));
         }
     }
+}
+
+#[test]
+fn words_that_contradict_each_other_are_refused_with_what_to_write() {
+    for (text, what, column) in [
+        ("20 every 1s sliding-log", "`sliding-log` does not go with `every`", 13),
+        ("sliding-log 20 every 1s", "`every` does not go with `sliding-log`", 16),
+        ("20 every 1s leaky capacity 5", "`leaky` does not go with `every`", 13),
+        ("20 every 1s fixed-window", "`fixed-window` does not go with `every`", 13),
+        ("token-bucket 10 concurrent", "`concurrent` does not go with `token-bucket`", 17),
+        ("leaky 10 concurrent queue 5 wait 1s", "`concurrent` does not go with `leaky`", 10),
+        ("10 concurrent sliding-window", "`sliding-window` does not go with `concurrent`", 15),
+        ("5/month", "a month has no fixed length", 3),
+        ("5 per 2months", "a month has no fixed length", 7),
+        ("5 per 1y", "a year has no fixed length", 7),
+        ("5 per 30s wait 1quarter", "a quarter has no fixed length", 16),
+        ("1/day burst 1000000", "a full key of 1000000", 7),
+        ("leaky 1/day capacity 1000000", "a full key of 1000000", 13),
+        ("leaky 1/day queue 1000000", "a full key of 1000001", 13),
+        ("1 every 1day cap 16385", "a full key of 16385", 14),
+        ("1/day burst 2 wait 3652day", "a wait of", 15),
+    ] {
+        let error = error(text);
+        assert!(error.contains(what), "`{text}`: {error}");
+        assert!(error.contains(&format!("(at column {column} of ")), "`{text}`: {error}");
+    }
+}
+
+#[test]
+fn a_column_counts_characters_and_never_stands_inside_one() {
+    let message = error("1000/µs burst ∞∞ wait");
+    assert!(message.contains("(at column 15 of "), "{message}");
+    let error = "1000/s bürst 5 ".parse::<Limit>().unwrap_err();
+    assert_eq!(error.span(), Some(7..13));
+    for long in [format!("x{}", "é".repeat(200)), "界".repeat(200), "😀".repeat(100)] {
+        let error = long.parse::<Limit>().unwrap_err();
+        let span = error.span().expect("a span");
+        assert!(long.is_char_boundary(span.start) && long.is_char_boundary(span.end), "{span:?}");
+        let column = long[..span.start].chars().count() + 1;
+        assert!(error.to_string().contains(&format!("(at column {column} of ")), "{error}");
+    }
+}
+
+/// Every kind of limit with every two modifiers, in every order: each is accepted and
+/// comes back the same, or refused by a message that names one of the words.
+#[test]
+fn every_pair_of_words_is_accepted_or_refused_by_name() {
+    const AMOUNTS: [(&str, &str); 4] =
+        [("20/s", ""), ("20 per 10s", "per"), ("20 every 1s", "every"), ("10 concurrent", "concurrent")];
+    const WORDS: [&str; 14] = [
+        "token-bucket",
+        "leaky",
+        "fixed-window",
+        "sliding-window",
+        "sliding-log",
+        "burst 5",
+        "burst 2s",
+        "wait 500ms",
+        "warmup 30s",
+        "cap 50",
+        "queue 7",
+        "capacity 9",
+        "slices 4",
+        "offset 100ms",
+    ];
+    let mut accepted = 0;
+    for (amount, join) in AMOUNTS {
+        for one in WORDS {
+            for other in WORDS {
+                for text in [
+                    format!("{amount} {one} {other}"),
+                    format!("{one} {amount} {other}"),
+                    format!("{one} {other} {amount}"),
+                ] {
+                    match text.parse::<Limit>() {
+                        Ok(limit) => {
+                            accepted += 1;
+                            let shown = limit.to_string();
+                            assert_eq!(shown.parse::<Limit>(), Ok(limit), "`{text}` as `{shown}`");
+                            // Nothing that was written is dropped.
+                            for word in [one, other] {
+                                let is_shown = word == "token-bucket"
+                                    || shown.contains(word)
+                                    || (word == "burst 2s" && shown.contains("burst"))
+                                    || (word == "slices 4" && shown.contains("slices"));
+                                assert!(is_shown || shown.contains("burst 4"), "`{text}` as `{shown}`");
+                            }
+                        }
+                        Err(error) => {
+                            let error = error.to_string();
+                            let what = error.split(" (at column").next().unwrap_or_default();
+                            let words = [one, other, join].map(|w| w.split(' ').next().unwrap_or_default());
+                            let names = |word: &&str| !word.is_empty() && what.contains(&format!("`{word}`"));
+                            assert!(words.iter().any(names), "`{text}`: {error}");
+                            let example = error.rsplit_once("write for example `").expect("an example").1;
+                            limit(example.trim_end_matches('`'));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(accepted > 60, "{accepted}");
 }

@@ -1,6 +1,6 @@
 //! Sliding window and sliding log: the history of starts, by slice.
 //!
-//! A start is counted from its own slice to `span` slices later. A log is the same
+//! Slices sit at multiples of their length since 1970. A start is counted from its own slice to `span` slices later. A log is the same
 //! with slices of one microsecond, so that a start counts for exactly one period.
 
 use super::account::{Account, Grant, MILLION, ceil, whole};

@@ -1,5 +1,6 @@
 //! Ticked bucket and fixed window: `amount` tokens come at every multiple of the
-//! period, `cap` can be saved up. A fixed window is one that saves up one window.
+//! period since 1970 (weeks on Monday, and `offset` later), `cap` can be saved up. A
+//! fixed window is one that saves up one window.
 
 use super::account::{Account, Grant, MILLION, ceil, whole};
 use super::bucket::whole_us;
@@ -13,20 +14,28 @@ pub struct Ticks {
     pub amount: i128,
     /// Time from tick to tick.
     pub period: i128,
+    /// The first tick that comes after 1970-01-01 00:00 UTC, or at it.
+    pub first: i128,
     /// Tokens that can be saved up.
     pub cap: i128,
     /// The longest wait.
     pub wait: i128,
-    /// Tokens missing from a full bucket as of tick 0: those of tick k, and k ticks' worth.
+    /// Tokens missing from a full bucket as of tick 0, the one before `first`: those of tick
+    /// k, and k ticks' worth.
     pub taken: i128,
 }
 
 impl Ticks {
     /// A full bucket.
     pub fn new(limit: &Limit) -> Self {
+        let period = whole_us(limit.period());
+        let day = 86_400_000_000;
+        // 1970 began on a Thursday, so the first Monday came four days later.
+        let monday = if period % (7 * day) == 0 { 4 * day } else { 0 };
         Self {
             amount: i128::from(limit.amount()),
-            period: whole_us(limit.period()),
+            period,
+            first: (monday + whole_us(limit.offset())).rem_euclid(period),
             cap: i128::from(limit.capacity()),
             wait: whole_us(limit.wait()),
             taken: 0,
@@ -34,7 +43,12 @@ impl Ticks {
     }
 
     fn tick(&self, now: i128) -> i128 {
-        now.div_euclid(self.period)
+        (now - self.first).div_euclid(self.period) + 1
+    }
+
+    /// When a tick comes.
+    fn comes(&self, tick: i128) -> i128 {
+        self.first + (tick - 1) * self.period
     }
 
     /// Tokens that are missing now; more than `cap` where calls wait for coming ticks.
@@ -78,7 +92,7 @@ impl Account for Ticks {
         let missing = self.after(now, cost) - self.cap;
         let start = match ceil(missing.max(0), self.amount) {
             0 => now,
-            ticks => (self.tick(now) + ticks) * self.period,
+            ticks => self.comes(self.tick(now) + ticks),
         };
         if start - now <= longest { Ok(start) } else { Err(Denied::Later(whole(start - longest - now))) }
     }
@@ -98,7 +112,7 @@ impl Account for Ticks {
     fn reset(&self, now: i128) -> i128 {
         match ceil(self.level(now), self.amount) {
             0 => 0,
-            ticks => (self.tick(now) + ticks) * self.period - now,
+            ticks => self.comes(self.tick(now) + ticks) - now,
         }
     }
 

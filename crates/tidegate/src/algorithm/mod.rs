@@ -16,7 +16,7 @@ mod warmup;
 pub(crate) use bucket::Bucket;
 pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others};
 pub(crate) use plan::{Plan, State};
-pub(crate) use scale::{Scale, Stepped, Word, word_at};
+pub(crate) use scale::{Scale, Stepped, Word, phase_us, word_at};
 pub(crate) use slots::Waiter;
 #[cfg(feature = "redis")]
 pub(crate) use {
@@ -75,6 +75,13 @@ impl Answer {
 
     pub(crate) fn denied(refused: Refused, gauge: Gauge) -> Self {
         Self { outcome: Outcome::Deny(refused), gauge, step: Step::Keep }
+    }
+
+    /// The clock stands still at the end of its range: nothing flows back any more, so every
+    /// time that a caller could be told would be false.
+    pub(crate) fn clock_ran_out() -> Self {
+        let retry_us = 60_000_000;
+        Self::denied(Refused::Unavailable { retry_us }, Gauge::Plain { remaining: 0, reset_us: retry_us })
     }
 
     pub(crate) fn decision(&self, limit: u64) -> Decision {

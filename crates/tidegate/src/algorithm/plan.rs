@@ -1,11 +1,12 @@
 //! A limit's numbers made ready, and the state of one key under any of them.
 
 use super::bucket::Bucket;
-use super::scale::{MILLIONTHS, Scale, Stepped, Wide, Word};
+use super::scale::{MILLIONTHS, Scale, Stepped, Wide, Word, phase_us};
 use super::slices::{SliceState, Slices};
 use super::slots::{SlotState, Slots};
 use super::warmup::{WarmState, WarmUp};
 use super::{Answer, Gauge, Grant, Mode, Step};
+use crate::clock::Timestamp;
 use crate::decision::Refused;
 use crate::{Algorithm, Limit};
 
@@ -32,10 +33,20 @@ pub(crate) enum State {
 }
 
 impl Plan {
-    pub(crate) fn new(limit: &Limit) -> Self {
+    /// The numbers on a clock that shows zero at this Unix time.
+    pub(crate) fn new(limit: &Limit, unix_us_at_zero: u64) -> Self {
         let (amount, period) = (limit.amount(), limit.period_us());
         let wait_us = limit.wait_us();
         let (cell, drain) = limit.cell_and_drain();
+        let stepped = |cap: u64| {
+            let phase_us = phase_us(period, limit.offset_us(), unix_us_at_zero);
+            let scale = Stepped { amount, tick_us: period, cap, wait_us, phase_us };
+            Self::Stepped(Bucket { scale, strict: false })
+        };
+        let slices = |slice_us: u64, span: u64| {
+            let phase_us = unix_us_at_zero % slice_us;
+            Self::Slices(Slices { amount, slice_us, span, wait_us, phase_us })
+        };
         match *limit.algorithm() {
             Algorithm::TokenBucket { burst } => {
                 let burst = u128::from(burst) * u128::from(cell);
@@ -50,16 +61,14 @@ impl Plan {
                 let unit = u128::from(cell);
                 Self::smooth(cell, drain, unit, unit * (u128::from(queue) + 1), true)
             }
-            Algorithm::Ticked { cap } => Self::stepped(amount, period, cap, wait_us),
-            Algorithm::FixedWindow => Self::stepped(amount, period, amount, wait_us),
+            Algorithm::Ticked { cap } => stepped(cap),
+            Algorithm::FixedWindow => stepped(amount),
             Algorithm::WarmUp { warmup } => {
                 let warmup_us = u64::try_from(warmup.as_micros()).unwrap_or(u64::MAX);
                 Self::Warm(WarmUp { cell, drain, warmup_us, wait_us })
             }
-            Algorithm::SlidingWindow { slices } => {
-                Self::Slices(Slices { amount, slice_us: period.div_ceil(slices), span: slices, wait_us })
-            }
-            Algorithm::SlidingLog => Self::Slices(Slices { amount, slice_us: 1, span: period - 1, wait_us }),
+            Algorithm::SlidingWindow { slices: count } => slices(period.div_ceil(count), count),
+            Algorithm::SlidingLog => slices(1, period - 1),
             Algorithm::Concurrency { queue } => Self::Slots(Slots { amount, queue }),
         }
     }
@@ -69,10 +78,6 @@ impl Plan {
             Some(scale) => Self::Word(Bucket { scale, strict }),
             None => Self::Wide(Bucket { scale: Wide::new(cell, drain, burst, full, |_| true), strict }),
         }
-    }
-
-    fn stepped(amount: u64, tick_us: u64, cap: u64, wait_us: u64) -> Self {
-        Self::Stepped(Bucket { scale: Stepped { amount, tick_us, cap, wait_us }, strict: false })
     }
 
     /// True if the state is one word, and so lives in the flat table.
@@ -94,6 +99,9 @@ impl Plan {
     /// Decides. Touches the state only to forget what no longer counts, and to
     /// repair what a clock that has been ahead left behind.
     pub(crate) fn answer(&self, now_us: u64, state: &mut State, cost: u64, mode: Mode, limit: u64) -> Answer {
+        if now_us >= Timestamp::MAX.as_micros() && cost > 0 && !matches!(self, Self::Slots(_)) {
+            return Answer::clock_ran_out();
+        }
         self.repair(now_us, state);
         match (self, state) {
             (Self::Word(bucket), State::Word(word)) => {
@@ -264,7 +272,7 @@ impl Plan {
     pub(crate) fn longest_us(&self) -> u64 {
         match self {
             Self::Word(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
-            Self::Stepped(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
+            Self::Stepped(bucket) => bucket.scale.longest_us(),
             Self::Wide(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
             Self::Warm(warm) => warm.wait_us + 4 * warm.warmup_us + 3 * warm.cell.div_ceil(warm.drain),
             Self::Slices(slices) => slices.wait_us + (slices.span + 2) * slices.slice_us,

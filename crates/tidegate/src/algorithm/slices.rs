@@ -20,6 +20,8 @@ pub(crate) struct Slices {
     /// How many slices before a slice still count with it.
     pub(crate) span: u64,
     pub(crate) wait_us: u64,
+    /// How far the slice at the clock's zero has gone on by then: slices sit on Unix time.
+    pub(crate) phase_us: u64,
 }
 
 /// What one key has used: units by slice, oldest first, and their sum.
@@ -66,7 +68,7 @@ impl Slices {
             return Answer::denied(Refused::Never, self.gauge(now_us, state));
         }
         let slice = self.earliest(now_us, state, cost);
-        let wait_us = (slice * self.slice_us).saturating_sub(now_us);
+        let wait_us = (slice * self.slice_us).saturating_sub(now_us + self.phase_us);
         let longest_us = if mode == Mode::Reserve { self.wait_us } else { 0 };
         if wait_us > longest_us {
             let retry_us = wait_us - longest_us;
@@ -187,10 +189,10 @@ impl Slices {
 
     /// Microseconds until `slice` no longer counts.
     fn gone_us(&self, slice: u64, now_us: u64) -> u64 {
-        ((slice + self.span + 1) * self.slice_us).saturating_sub(now_us)
+        ((slice + self.span + 1) * self.slice_us).saturating_sub(now_us + self.phase_us)
     }
 
     fn slice(&self, now_us: u64) -> u64 {
-        now_us / self.slice_us
+        (now_us + self.phase_us) / self.slice_us
     }
 }

@@ -209,18 +209,26 @@ fn a_lease_admits_no_more_than_its_bound_and_its_books_balance() {
 #[test]
 fn a_windows_lease_dies_with_its_window() {
     let server = RedisServer::start();
+    for (limit, offset_us) in
+        [("100 per 300ms fixed-window", 0), ("100 per 300ms fixed-window offset 130ms", 130_000)]
+    {
+        lease_dies_with_its_window(&server, limit, offset_us);
+    }
+}
+
+fn lease_dies_with_its_window(server: &RedisServer, limit: &str, offset_us: u64) {
     let limiter = node(&server.url());
-    let limit: Limit = "100 per 300ms fixed-window".parse().unwrap();
     let lease = Options::new().lease(Duration::from_millis(250));
-    let gate = limiter.gate_with("window", limit, lease).unwrap();
+    let gate = limiter.gate_with(&format!("window-{offset_us}"), limit, lease).unwrap();
+    let window = || (server.micros() - offset_us) / 300_000;
     // Over four windows, never more in one than it has: leases of the last must be gone.
     let mut by_window = std::collections::BTreeMap::<u64, u64>::new();
     let began = server.micros();
     while server.micros() < began + 1_200_000 {
-        let before = server.micros() / 300_000;
+        let before = window();
         let decisions: Vec<bool> = (0..20).map(|_| gate.check("a").is_allowed()).collect();
         // Only what surely belongs to one window is counted.
-        if server.micros() / 300_000 == before {
+        if window() == before {
             *by_window.entry(before).or_default() +=
                 decisions.iter().filter(|allowed| **allowed).count() as u64;
         }

@@ -10,3 +10,4 @@ mod faults;
 mod layers;
 mod places;
 mod processes;
+mod time;

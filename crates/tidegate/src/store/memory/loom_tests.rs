@@ -150,7 +150,7 @@ fn a_key_that_comes_during_a_change_is_charged_once() {
 #[test]
 fn numbers_are_never_read_torn() {
     model(|| {
-        let plan = |text: &str| Plan::new(&text.parse().expect("a limit"));
+        let plan = |text: &str| Plan::new(&text.parse().expect("a limit"), 0);
         let (old, new) = (plan("1/s burst 5"), plan("7/s burst 3"));
         let numbers = Arc::new(Numbers::new(1, 5, &old));
         let writer = {
@@ -173,7 +173,9 @@ fn a_store_that_reads_and_writes_apart_is_caught() {
     model(|| {
         let word = Arc::new(AtomicU64::new(0));
         let check = |word: &AtomicU64| {
-            let Plan::Word(bucket) = Plan::new(&"1/s".parse().expect("a limit")) else { panic!("one word") };
+            let Plan::Word(bucket) = Plan::new(&"1/s".parse().expect("a limit"), 0) else {
+                panic!("one word")
+            };
             let seen = word.load(Ordering::SeqCst);
             let (outcome, next, _) = bucket.decide(NOW_US, seen, 1, Mode::Check);
             word.store(next, Ordering::SeqCst);

@@ -100,7 +100,7 @@ pub(crate) struct Left {
 
 impl Meter {
     pub(crate) fn new(id: u32, name: &str, limit: Limit, home: Arc<Home>, refuses_strangers: bool) -> Self {
-        let plan = Plan::new(&limit);
+        let plan = Plan::new(&limit, home.clock.unix_us_at_zero());
         let hasher = KeyHasher::random();
         let since_us = home.clock.now().as_micros();
         let version = Version { number: 1, limit, plan, since_us, before: SmallVec::new() };
@@ -193,7 +193,7 @@ impl Meter {
 
     /// One optimistic look at a smooth bucket's word: its numbers, what was seen, and how full
     /// it is. None if it is another kind of limit, or the word is not there, written right now,
-    /// or ahead of its time.
+    /// or ahead of its time, or if the clock has run out.
     #[inline(always)]
     fn glance(
         &self,
@@ -204,7 +204,8 @@ impl Meter {
         let smooth = self.numbers.smooth()?;
         let seen = read(Print::new(hash, smooth.version))?;
         let level = Bucket { scale: smooth.word, strict: false }.level(now_us, seen.word);
-        (level <= smooth.word.full).then_some((smooth, seen, level))
+        let is_timely = level <= smooth.word.full && now_us < Timestamp::MAX.as_micros();
+        is_timely.then_some((smooth, seen, level))
     }
 
     /// A glance for one unit: what nearly every check is. Kept so small that it is inlined
@@ -375,7 +376,7 @@ impl Meter {
 
     /// Another limit from now on. Keys are carried over when they are next touched.
     pub(crate) fn change(&self, limit: Limit) {
-        let plan = Plan::new(&limit);
+        let plan = Plan::new(&limit, self.home.clock.unix_us_at_zero());
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.version();
         if old.limit == limit {

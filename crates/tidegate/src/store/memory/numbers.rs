@@ -5,6 +5,7 @@
 //! change reads again. Nothing is ever freed, so nothing can be freed too early.
 
 use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, Stepped, Word};
+use crate::clock::Timestamp;
 use crate::decision::Outcome;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence};
 
@@ -50,6 +51,9 @@ impl FastPlan {
         cost: u64,
         limit: u64,
     ) -> Option<(Outcome, u64, Gauge)> {
+        if now_us >= Timestamp::MAX.as_micros() {
+            return None;
+        }
         match self {
             Self::Word(bucket) if !bucket.is_ahead(now_us, word) => {
                 let (outcome, next, level) = bucket.decide(now_us, word, cost, Mode::Check);
@@ -134,7 +138,7 @@ fn encode(version: u16, limit: u64, plan: &Plan) -> [u64; WORDS] {
             [head(KIND_WORD | strict), limit, w.cell, w.drain, w.unit, w.burst, w.full]
         }
         Plan::Stepped(Bucket { scale: s, .. }) => {
-            [head(KIND_STEPPED), limit, s.amount, s.tick_us, s.cap, s.wait_us, 0]
+            [head(KIND_STEPPED), limit, s.amount, s.tick_us, s.cap, s.wait_us, s.phase_us]
         }
         _ => [head(0), limit, 0, 0, 0, 0, 0],
     }
@@ -148,7 +152,7 @@ fn decode(words: [u64; WORDS]) -> Fast {
             FastPlan::Word(Bucket { scale, strict: head & STRICT != 0 })
         }
         KIND_STEPPED => {
-            let scale = Stepped { amount: a, tick_us: b, cap: c, wait_us: d };
+            let scale = Stepped { amount: a, tick_us: b, cap: c, wait_us: d, phase_us: e };
             FastPlan::Stepped(Bucket { scale, strict: false })
         }
         _ => FastPlan::None,

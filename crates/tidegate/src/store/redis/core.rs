@@ -150,6 +150,11 @@ async fn until_closed(core: &Core) {
 }
 
 impl Core {
+    /// The Unix time at which the clock that counts shows zero: the server's shows Unix time.
+    pub(crate) fn unix_us_at_zero(&self) -> u64 {
+        if self.foreign_time { self.clock.unix_us_at_zero() } else { 0 }
+    }
+
     /// The real time.
     pub(crate) fn now(&self) -> Timestamp {
         self.real.now()

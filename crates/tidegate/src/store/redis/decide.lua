@@ -537,7 +537,7 @@ local function the_rest()
       if now < start then
         if not is_last then return end
       else
-        back = min(back, cost - (s.tick - floor(start / p.tick_us)) * p.amount)
+        back = min(back, cost - (s.tick - floor((start + p.phase) / p.tick_us)) * p.amount)
         if back <= 0 then return end
       end
       s.level, s.dirty = max(s.level - back, 0), true

@@ -177,7 +177,8 @@ async fn take_ahead(meter: Arc<Meter>, version: Arc<Version>, key: Vec<u8>, hash
 fn life_of_window(version: &Version, now_us: u64) -> Duration {
     match (&version.plan, version.limit.algorithm()) {
         (Plan::Stepped(bucket), Algorithm::FixedWindow) => {
-            Duration::from_micros(bucket.scale.tick_us - now_us % bucket.scale.tick_us)
+            let scale = bucket.scale;
+            Duration::from_micros(scale.begins_us(scale.tick(now_us) + 1).saturating_sub(now_us))
         }
         _ => Duration::MAX,
     }

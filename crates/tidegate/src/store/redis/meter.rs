@@ -56,7 +56,9 @@ pub(crate) type Answered = Awaited<Result<Told, Fault>>;
 
 impl Meter {
     pub(crate) fn new(id: u32, name: &str, limit: Limit, store: Arc<Store>, options: &GateOptions) -> Self {
-        let version = Version::new(1, limit, options.place_lease, store.core.clock.now());
+        let core = &store.core;
+        let zero = core.unix_us_at_zero();
+        let version = Version::new(1, limit, options.place_lease, core.clock.now(), zero);
         Self {
             id,
             name: name.into(),
@@ -93,8 +95,9 @@ impl Meter {
         if old.limit == limit {
             return;
         }
-        let next = Arc::new(old.next(limit, self.lease, self.core().clock.now()));
-        *self.version.write().unwrap_or_else(PoisonError::into_inner) = next;
+        let core = self.core();
+        let next = old.next(limit, self.lease, core.clock.now(), core.unix_us_at_zero());
+        *self.version.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(next);
         if let Some(known) = &self.known {
             known.forget_all();
         }

@@ -6,7 +6,7 @@
 
 use crate::algorithm::{
     Answer, Bucket, Gauge, Mode, OTHERS_MAX, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped,
-    WarmState, WarmUp, Wide,
+    WarmState, WarmUp, Wide, phase_us,
 };
 use crate::clock::Timestamp;
 use crate::decision::Refused;
@@ -51,8 +51,15 @@ const EXACT: u128 = 1 << 52;
 const WAITER_ALIVE: Duration = Duration::from_secs(2);
 
 impl Version {
-    /// `lease` is how long a place is held without a sign of its holder.
-    pub(crate) fn new(number: u64, limit: Limit, lease: Duration, since: Timestamp) -> Self {
+    /// `lease` is how long a place is held without a sign of its holder. The clock that
+    /// counts shows zero at `unix_us_at_zero`: the server's at 0.
+    pub(crate) fn new(
+        number: u64,
+        limit: Limit,
+        lease: Duration,
+        since: Timestamp,
+        unix_us_at_zero: u64,
+    ) -> Self {
         let (amount, period, wait) = (limit.amount(), limit.period_us(), limit.wait_us());
         let (cell, drain) = limit.cell_and_drain();
         let wide = |burst: u128, full: u128, strict: bool| {
@@ -62,10 +69,9 @@ impl Version {
             Plan::Smooth(Bucket { scale: Wide::new(cell, drain, burst, full, fits), strict })
         };
         let stepped = |cap: u64| {
-            Plan::Stepped(Bucket {
-                scale: Stepped { amount, tick_us: period, cap, wait_us: wait },
-                strict: false,
-            })
+            let phase_us = phase_us(period, limit.offset_us(), unix_us_at_zero);
+            let scale = Stepped { amount, tick_us: period, cap, wait_us: wait, phase_us };
+            Plan::Stepped(Bucket { scale, strict: false })
         };
         let unit = u128::from(cell);
         let plan = match *limit.algorithm() {
@@ -88,9 +94,10 @@ impl Version {
                 slice_us: period.div_ceil(slices),
                 span: slices,
                 wait_us: wait,
+                phase_us: 0,
             }),
             Algorithm::SlidingLog => {
-                Plan::Slices(Slices { amount, slice_us: 1, span: period - 1, wait_us: wait })
+                Plan::Slices(Slices { amount, slice_us: 1, span: period - 1, wait_us: wait, phase_us: 0 })
             }
             Algorithm::Concurrency { queue } => Plan::Slots(Slots { amount, queue }),
         };
@@ -110,7 +117,11 @@ impl Version {
                 ([1, s.cell, s.drain, narrow(s.burst), narrow(s.full), u64::from(strict)], tag('b', numbers))
             }
             Plan::Stepped(Bucket { scale: s, .. }) => {
-                ([2, s.amount, s.tick_us, s.cap, s.wait_us, 0], tag('t', [s.amount, s.tick_us, s.full()]))
+                let phase = (s.phase_us != 0).then_some(s.phase_us);
+                (
+                    [2, s.amount, s.tick_us, s.cap, s.wait_us, s.phase_us],
+                    tag('t', [s.amount, s.tick_us, s.full()].into_iter().chain(phase)),
+                )
             }
             Plan::Warm(w) => (
                 [3, w.cell, w.drain, w.warmup_us, w.wait_us, 0],
@@ -126,13 +137,13 @@ impl Version {
     }
 
     /// The version that comes after this one.
-    pub(crate) fn next(&self, limit: Limit, lease: Duration, since: Timestamp) -> Self {
+    pub(crate) fn next(&self, limit: Limit, lease: Duration, since: Timestamp, unix_us_at_zero: u64) -> Self {
         let mut before = self.before.clone();
         if before.len() == OTHERS_MAX {
             before.remove(0);
         }
         before.push(self.numbers.clone());
-        Self { before, ..Self::new(self.number + 1, limit, lease, since) }
+        Self { before, ..Self::new(self.number + 1, limit, lease, since, unix_us_at_zero) }
     }
 
     pub(crate) fn is_place(&self) -> bool {

@@ -19,9 +19,10 @@ pub(crate) fn share(limit: &Limit, nodes: u32) -> Option<Limit> {
         Algorithm::LeakyBucket { capacity } => slower().leaky().capacity(part(*capacity)),
         Algorithm::LeakyQueue { queue } => slower().leaky().queue(part(*queue)),
         Algorithm::Ticked { cap } => {
-            Limit::every(part(limit.amount()), limit.period()).cap(part(*cap)).wait(wait)
+            let every = Limit::every(part(limit.amount()), limit.period()).cap(part(*cap));
+            every.offset(limit.offset()).wait(wait)
         }
-        Algorithm::FixedWindow => fewer().fixed_window().wait(wait),
+        Algorithm::FixedWindow => fewer().fixed_window().offset(limit.offset()).wait(wait),
         Algorithm::SlidingWindow { slices } => fewer().sliding_window().slices(*slices).wait(wait),
         Algorithm::SlidingLog => fewer().sliding_log().wait(wait),
         Algorithm::Concurrency { queue } => match part(*queue) {
@@ -45,6 +46,8 @@ mod tests {
         assert_eq!(share("1000/s burst 2", 3), None);
         assert_eq!(share("5 per 10s sliding-log", 2).unwrap(), "2 per 10s sliding-log");
         assert_eq!(share("5 per 10s fixed-window", 6), None);
+        assert_eq!(share("5/day fixed-window offset 8h", 2).unwrap(), "2/day fixed-window offset 8h");
+        assert_eq!(share("20 every 1h cap 30 offset 5min", 2).unwrap(), "10 every 1h cap 15 offset 5min");
         assert_eq!(share("10 concurrent queue 50 wait 2s", 4).unwrap(), "2 concurrent queue 12 wait 2s");
         assert_eq!(share("10 concurrent queue 3 wait 2s", 4).unwrap(), "2 concurrent");
         for text in
