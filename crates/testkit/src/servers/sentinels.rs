@@ -42,14 +42,14 @@ impl Sentinels {
         all
     }
 
-    /// A further sentinel that names this replica as the master, and never hears better: the
-    /// replica keeps it from the channel on which sentinels talk.
+    /// A further sentinel that names this server as the master, and never hears better: the
+    /// server keeps it from the channel on which sentinels talk.
     ///
     /// # Panics
     /// Where it does not start.
-    pub fn stale_sentinel(replica: &RedisServer) -> RedisServer {
-        replica.cmd(&["ACL", "SETUSER", "default", "resetchannels"]).accepted();
-        watching(replica, "60000")
+    pub fn stale_sentinel(server: &RedisServer) -> RedisServer {
+        server.cmd(&["ACL", "SETUSER", "default", "resetchannels"]).accepted();
+        watching(server, "60000")
     }
 
     /// Replaces the master, as an operator would before maintenance. The old one goes on as a

@@ -29,7 +29,8 @@ use tokio::time::{sleep, timeout};
 
 /// How often each sentinel is asked, beside its messages.
 const PERIOD: Duration = Duration::from_millis(500);
-/// How long a sentinel may take to answer.
+/// How long a sentinel may take to be connected, and to answer.
+const CONNECT: Duration = Duration::from_secs(1);
 const ANSWER: Duration = Duration::from_millis(500);
 /// Between two tries to reach a sentinel.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -253,11 +254,11 @@ async fn session(
 ) -> RedisResult<String> {
     const SILENT: &str = "the sentinels do not answer";
     let mut asks = sentinels.asks.subscribe();
-    let Ok(connected) = timeout(ANSWER, plain(core, url.clone())).await else { return Ok(SILENT.into()) };
+    let Ok(connected) = timeout(CONNECT, plain(core, url.clone())).await else { return Ok(SILENT.into()) };
     let mut connection = connected?;
     // Before it is asked, so that nothing is missed. Not everybody may listen: then it is
     // only asked.
-    let mut messages = timeout(ANSWER, listen(core, url)).await.ok().and_then(Result::ok);
+    let mut messages = timeout(CONNECT, listen(core, url)).await.ok().and_then(Result::ok);
     while !core.is_closed() {
         let Ok(answer) = timeout(ANSWER, ask(&mut connection, master)).await else {
             return Ok(SILENT.into());

@@ -1,4 +1,5 @@
-//! Sentinel fail-overs, planned and by kill, with clients from before and from after.
+//! Fail-overs, planned and by kill, with clients from before and from after: Sentinel and
+//! Cluster.
 //!
 //! All clients ask for starts and hold slots all the while. What they were given is counted
 //! here, beside the store: starts against the limit's bound, and who holds a slot without
@@ -10,7 +11,7 @@ use super::drive::{Driver, Record, now_us};
 use super::holds::{Hold, Holds, over_held};
 use super::trio::gate;
 use std::time::Duration;
-use testkit::servers::{Sentinels, pause, wait_until};
+use testkit::servers::{Cluster, Sentinels, pause, wait_until};
 use testkit::suite::cases;
 use tidegate::{Fallback, Limit, Limiter, Options, Redis};
 
@@ -21,7 +22,7 @@ const LEASE: Duration = Duration::from_millis(900);
 /// Two masters may be used beside each other for this long: the sentinels are asked every
 /// half a second and upon each of their messages, and the rest is for a busy machine.
 const OVERLAP: Duration = Duration::from_secs(1);
-const FAIL_OVER: Duration = Duration::from_secs(15);
+const FAIL_OVER: Duration = Duration::from_secs(25);
 
 /// One process: a store of its own.
 struct Client {
@@ -31,8 +32,7 @@ struct Client {
 }
 
 impl Client {
-    fn start(sentinels: &Sentinels) -> Self {
-        let redis = Redis::sentinel(sentinels.urls(), sentinels.name(), "redis://any").unwrap();
+    fn start(redis: Redis) -> Self {
         let limiter = Limiter::builder().redis(redis.deadline(Duration::from_millis(100))).build();
         let starts = Driver::start(&gate(&limiter, "starts", LIMIT, Fallback::Deny), &["all"], 1);
         let options = Options::new().hold_for(LEASE).fallback(Fallback::Deny);
@@ -77,8 +77,9 @@ impl Count {
         allowed().count() as i64 - bound as i64
     }
 
+    /// Two masters may be used beside each other for as long as `overlap`.
     #[track_caller]
-    fn check(&self, what: &str) {
+    fn check(&self, what: &str, overlap: Duration) {
         let limit: Limit = LIMIT.parse().unwrap();
         let over = over_held(&self.holds, SLOTS);
         let degraded = self.records.iter().filter(|record| record.is_degraded).count();
@@ -93,35 +94,40 @@ impl Count {
         );
         let bound = |window: Duration| {
             // What was not replicated, and what two masters let start beside each other.
-            let beside = limit.worst_case(OVERLAP.min(window), 1) - limit.worst_case(Duration::ZERO, 1);
+            let beside = limit.worst_case(overlap.min(window), 1) - limit.worst_case(Duration::ZERO, 1);
             limit.worst_case(window, 1) + limit.capacity() + beside
         };
         exceeded(&self.records, bound).unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert!(over.time <= OVERLAP, "{what}: {} of {SLOTS} slots held for {:?}", over.most, over.time);
+        assert!(over.time <= overlap, "{what}: {} of {SLOTS} slots held for {:?}", over.most, over.time);
     }
 }
 
-/// A fail-over with clients from before, one that comes while it goes on, and one after it.
-fn fail_over(sentinels: &Sentinels, what: &str, replace: impl FnOnce(&Sentinels)) -> Count {
-    let mut clients = vec![Client::start(sentinels), Client::start(sentinels)];
+/// A fail-over with clients from before, one that comes when it is over, and one later.
+fn fail_over(redis: &Redis, replace: impl FnOnce(), is_followed: impl Fn(&Client) -> bool) -> Count {
+    let start = || Client::start(redis.clone());
+    let mut clients = vec![start(), start()];
     clients.iter().for_each(|client| client.wait_served(0));
-    let before = sentinels.master().addr();
     pause(Duration::from_millis(500));
-    replace(sentinels);
-    let named = sentinels.master().addr();
-    assert_ne!(named, before, "{what}");
-    let named_us = now_us();
-    clients.push(Client::start(sentinels));
-    clients[2].wait_served(named_us);
+    replace();
+    let over_us = now_us();
+    clients.push(start());
+    wait_until("all have followed", FAIL_OVER, || clients.iter().all(&is_followed));
+    println!("followed within {:?}", Duration::from_micros(now_us() - over_us));
+    clients.iter().for_each(|client| client.wait_served(over_us));
     pause(Duration::from_secs(1));
-    clients.push(Client::start(sentinels));
+    clients.push(start());
     // Long enough that two masters beside each other would show.
     pause(Duration::from_secs(2));
-    let addresses: Vec<String> = clients.iter().map(Client::address).collect();
-    let count = Count::of(clients);
-    count.check(what);
-    assert!(addresses.iter().all(|address| *address == named), "{what}: {addresses:?}, not {named}");
-    count
+    Count::of(clients)
+}
+
+fn of_sentinels(sentinels: &Sentinels, what: &str, replace: impl FnOnce(&Sentinels)) {
+    let redis = Redis::sentinel(sentinels.urls(), sentinels.name(), "redis://any").unwrap();
+    let before = sentinels.master().addr();
+    let is_followed = |client: &Client| ![before.as_str(), sentinels.name()].contains(&&*client.address());
+    let count = fail_over(&redis, || replace(sentinels), is_followed);
+    assert_ne!(sentinels.master().addr(), before, "{what}");
+    count.check(what, OVERLAP);
 }
 
 fn kill_master(sentinels: &Sentinels) {
@@ -135,7 +141,7 @@ fn kill_master(sentinels: &Sentinels) {
 fn a_planned_fail_over_doubles_neither_rates_nor_slots() {
     for _ in 0..cases() {
         let sentinels = Sentinels::start();
-        fail_over(&sentinels, "planned", Sentinels::fail_over);
+        of_sentinels(&sentinels, "planned", Sentinels::fail_over);
     }
 }
 
@@ -143,17 +149,42 @@ fn a_planned_fail_over_doubles_neither_rates_nor_slots() {
 fn a_fail_over_by_kill_costs_at_most_a_burst_and_doubles_no_slots() {
     for _ in 0..cases() {
         let sentinels = Sentinels::start();
-        fail_over(&sentinels, "by kill", kill_master);
+        of_sentinels(&sentinels, "by kill", kill_master);
     }
 }
 
 #[test]
 fn an_old_master_without_its_replicas_takes_no_writes_where_it_was_told_so() {
-    for _ in 0..cases() {
+    for nth in 0..cases() {
+        // With all replicas wanted, the new master waits for the old one to follow it.
+        let wanted = if nth % 2 == 0 { "1" } else { "2" };
         let sentinels = Sentinels::with_replicas(2);
         for server in &sentinels.servers {
-            server.cmd(&["CONFIG", "SET", "min-replicas-to-write", "1"]).accepted();
+            server.cmd(&["CONFIG", "SET", "min-replicas-to-write", wanted]).accepted();
         }
-        fail_over(&sentinels, "planned, min-replicas-to-write 1", Sentinels::fail_over);
+        let what = format!("planned, min-replicas-to-write {wanted} of 2");
+        of_sentinels(&sentinels, &what, Sentinels::fail_over);
     }
+}
+
+#[test]
+fn a_planned_fail_over_of_every_master_of_a_cluster_doubles_neither_rates_nor_slots() {
+    let cluster = Cluster::start();
+    let redis = Redis::cluster(cluster.urls()).unwrap();
+    let before = cluster.masters();
+    let replace = || {
+        for master in &before {
+            let replica = cluster.replica_of(*master);
+            cluster.servers[replica].cmd(&["CLUSTER", "FAILOVER"]).accepted();
+            wait_until("it has taken over", FAIL_OVER, || cluster.masters().contains(&replica));
+        }
+    };
+    let old: Vec<String> = before.iter().map(|master| cluster.servers[*master].addr()).collect();
+    let is_followed = |client: &Client| {
+        let stats = client.limiter.redis_stats().unwrap();
+        stats.shards.iter().all(|shard| !old.contains(&shard.address))
+    };
+    let count = fail_over(&redis, replace, is_followed);
+    // The old master hands over before the new one begins: none are used beside each other.
+    count.check("planned, Cluster", Duration::ZERO);
 }

@@ -58,3 +58,35 @@ fn a_sentinel_that_does_not_know_the_name_is_passed_over() {
     let (_limiter, gate) = client(urls, sentinels.name());
     is_reached(&gate);
 }
+
+#[test]
+fn stale_sentinels_are_not_believed_while_their_master_still_takes_writes() {
+    let sentinels = Sentinels::start();
+    let old = &sentinels.servers[0];
+    sentinels.fail_over();
+    // More of them, and before the good one, which has the higher epoch.
+    let stale = [(), ()].map(|()| Sentinels::stale_sentinel(old));
+    let urls = stale.iter().map(RedisServer::url).chain(sentinels.urls().into_iter().take(1)).collect();
+    let (limiter, gate) = client(urls, sentinels.name());
+    is_reached(&gate);
+    assert_eq!(old.info("replication", "role").as_deref(), Some("master"), "else this shows nothing");
+    assert_eq!(limiter.redis_stats().unwrap().shards[0].address, sentinels.servers[1].addr());
+}
+
+#[test]
+fn a_sentinels_user_needs_only_the_documented_rights() {
+    let sentinels = Sentinels::start();
+    for rights in [
+        "+sentinel|get-master-addr-by-name",
+        "+sentinel|get-master-addr-by-name +sentinel|master +subscribe &*",
+    ] {
+        for sentinel in &sentinels.sentinels {
+            let mut command = vec!["ACL", "SETUSER", "limits", "reset", "on", ">secret"];
+            command.extend(rights.split(' '));
+            sentinel.cmd(&command).accepted();
+        }
+        let urls = sentinels.sentinels.iter().map(|sentinel| sentinel.url_as("limits", "secret")).collect();
+        let (_limiter, gate) = client(urls, sentinels.name());
+        is_reached(&gate);
+    }
+}
