@@ -981,7 +981,8 @@ local function the_rest()
   end
 
   -- A node is alive: its name, and for how long it is taken to be. Tells how many are, and
-  -- for how long they have been counted here: `#` holds since when, below zero.
+  -- for how long they have been counted here without a gap. Below zero, `#` holds since when,
+  -- and `@` when the last sign of life was given.
   ops[10] = function()
     key = key + 1
     local name, node, life = KEYS[key], a[at], a[at + 1]
@@ -992,12 +993,15 @@ local function the_rest()
     for _, other in ipairs(call('ZRANGEBYSCORE', name, format('(%d', latest), '+inf')) do
       pcall('ZADD', name, latest, other)
     end
-    local since = min(-(call('ZSCORE', name, '#') or -now), now)
-    local err = pcall('ZADD', name, latest, node, -since, '#')
+    local since, last = call('ZSCORE', name, '#'), call('ZSCORE', name, '@')
+    since = since and last and min(-since, now) or now
+    -- A server that was silent, or whose clock stepped forward, has to hear all of them anew.
+    if last and now + last > life / 2 then since = now end
+    local err = pcall('ZADD', name, latest, node, -since, '#', -now, '@')
     if type(err) == 'table' then return tell(err.err) end
     call('PEXPIRE', name, keep(life))
     tell(0)
-    tell(call('ZCARD', name) - 1)
+    tell(call('ZCARD', name) - 2)
     tell(now - since)
   end
 

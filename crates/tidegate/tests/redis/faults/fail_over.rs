@@ -52,13 +52,15 @@ impl Client {
 
 /// What all clients together were given in one fail-over.
 struct Count {
+    /// How long after the fail-over all clients from before had followed.
+    followed: Duration,
     records: Vec<Record>,
     holds: Vec<Hold>,
 }
 
 impl Count {
-    fn of(clients: Vec<Client>) -> Self {
-        let mut count = Self { records: Vec::new(), holds: Vec::new() };
+    fn of(clients: Vec<Client>, followed: Duration) -> Self {
+        let mut count = Self { followed, records: Vec::new(), holds: Vec::new() };
         for client in clients {
             odd(&client.limiter.redis_stats().unwrap()).unwrap();
             count.records.extend(client.starts.stop());
@@ -85,11 +87,12 @@ impl Count {
         let degraded = self.records.iter().filter(|record| record.is_degraded).count();
         println!(
             "{what}: {} starts, {} above the limit's own bound; {} of {SLOTS} slots held, {:?} over; \
-             {degraded} of {} answers degraded",
+             followed within {:?}; {degraded} of {} answers degraded",
             self.records.iter().filter(|record| record.is_allowed).count(),
             self.surplus(),
             over.most,
             over.time,
+            self.followed,
             self.records.len(),
         );
         let bound = |window: Duration| {
@@ -112,17 +115,21 @@ fn fail_over(redis: &Redis, replace: impl FnOnce(), is_followed: impl Fn(&Client
     let over_us = now_us();
     clients.push(start());
     wait_until("all have followed", FAIL_OVER, || clients.iter().all(&is_followed));
-    println!("followed within {:?}", Duration::from_micros(now_us() - over_us));
+    let followed = Duration::from_micros(now_us() - over_us);
     clients.iter().for_each(|client| client.wait_served(over_us));
     pause(Duration::from_secs(1));
     clients.push(start());
     // Long enough that two masters beside each other would show.
     pause(Duration::from_secs(2));
-    Count::of(clients)
+    Count::of(clients, followed)
 }
 
 fn of_sentinels(sentinels: &Sentinels, what: &str, replace: impl FnOnce(&Sentinels)) {
-    let redis = Redis::sentinel(sentinels.urls(), sentinels.name(), "redis://any").unwrap();
+    with_urls(sentinels, sentinels.urls(), what, replace);
+}
+
+fn with_urls(sentinels: &Sentinels, urls: Vec<String>, what: &str, replace: impl FnOnce(&Sentinels)) {
+    let redis = Redis::sentinel(urls, sentinels.name(), "redis://any").unwrap();
     let before = sentinels.master().addr();
     let is_followed = |client: &Client| ![before.as_str(), sentinels.name()].contains(&&*client.address());
     let count = fail_over(&redis, || replace(sentinels), is_followed);
@@ -142,6 +149,19 @@ fn a_planned_fail_over_doubles_neither_rates_nor_slots() {
     for _ in 0..cases() {
         let sentinels = Sentinels::start();
         of_sentinels(&sentinels, "planned", Sentinels::fail_over);
+    }
+}
+
+#[test]
+fn a_planned_fail_over_is_followed_without_the_sentinels_messages() {
+    for _ in 0..cases() {
+        let sentinels = Sentinels::start();
+        for sentinel in &sentinels.sentinels {
+            let rights = ["ACL", "SETUSER", "limits", "on", ">secret", "+sentinel"];
+            sentinel.cmd(&rights).accepted();
+        }
+        let urls = sentinels.sentinels.iter().map(|sentinel| sentinel.url_as("limits", "secret")).collect();
+        with_urls(&sentinels, urls, "planned, without messages", Sentinels::fail_over);
     }
 }
 
