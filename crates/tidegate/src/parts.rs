@@ -379,7 +379,7 @@ async fn one_place(place: &RedisAsk) -> Option<redis::Charge> {
     let core = place.meter.core().clone();
     let key = place.meter.key(&place.key, place.hash);
     let number = core.numbers(1);
-    let member = redis::member(&core.node, number, place.cost);
+    let member = redis::member(&place.meter, number, place.cost);
     let until = core.clock.now() + key.version.limit.wait();
     let mut in_queue = InQueue { key: key.clone(), member: Some(member.clone()) };
     let mut is_new = true;

@@ -1,4 +1,4 @@
-//! A master, its replica, and three sentinels that replace the one by the other.
+//! A master, its replicas, and three sentinels that replace the one by another.
 
 use super::redis::{PATIENCE, Recipe};
 use super::{RedisServer, Reply, wait_until};
@@ -14,7 +14,7 @@ const SILENCE_MS: [&str; COUNT] = ["500", "700", "1000"];
 /// the master's place.
 #[derive(Debug)]
 pub struct Sentinels {
-    /// The servers; the first begins as master, the second as its replica.
+    /// The servers; the first begins as master, the others as its replicas.
     pub servers: Vec<RedisServer>,
     /// Those who watch them.
     pub sentinels: Vec<RedisServer>,
@@ -26,12 +26,48 @@ impl Sentinels {
     /// # Panics
     /// Where they do not get ready.
     pub fn start() -> Self {
+        Self::with_replicas(1)
+    }
+
+    /// The same with several replicas.
+    ///
+    /// # Panics
+    /// Where they do not get ready.
+    pub fn with_replicas(replicas: usize) -> Self {
         let master = RedisServer::start();
-        let replica = RedisServer::replica_of(&master);
+        let replicas: Vec<RedisServer> = (0..replicas).map(|_| RedisServer::replica_of(&master)).collect();
         let sentinels = SILENCE_MS.iter().map(|silence_ms| watching(&master, silence_ms)).collect();
-        let all = Self { servers: vec![master, replica], sentinels };
+        let all = Self { servers: std::iter::once(master).chain(replicas).collect(), sentinels };
         all.wait_ready();
         all
+    }
+
+    /// A further sentinel that names this server as the master, and never hears better: the
+    /// server keeps it from the channel on which sentinels talk.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn stale_sentinel(server: &RedisServer) -> RedisServer {
+        server.cmd(&["ACL", "SETUSER", "default", "resetchannels"]).accepted();
+        watching(server, "60000")
+    }
+
+    /// Replaces the master, as an operator would before maintenance. The old one goes on as a
+    /// master until the sentinels demote it, after four times the period in which they talk
+    /// to each other: eight seconds and more, unless they were hurried.
+    ///
+    /// # Panics
+    /// Where they refuse, or take too long.
+    pub fn fail_over(&self) {
+        let before = self.master().addr();
+        for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.is_up()) {
+            for (period, ms) in CALM {
+                sentinel.cmd(&["SENTINEL", "DEBUG", period, ms]).accepted();
+            }
+        }
+        let sentinel = self.sentinels.iter().find(|sentinel| sentinel.is_up()).expect("no sentinel is up");
+        sentinel.cmd(&["SENTINEL", "FAILOVER", NAME]).accepted();
+        wait_until("another is named", PATIENCE, || self.master().addr() != before);
     }
 
     /// Where a client asks for the master.
@@ -103,6 +139,9 @@ fn hurry(sentinel: &RedisServer) {
         sentinel.cmd(&["SENTINEL", "DEBUG", period, ms]).accepted();
     }
 }
+
+/// The periods of a sentinel that nobody hurried.
+const CALM: [(&str, &str); 2] = [("publish-period", "2000"), ("info-period", "10000")];
 
 fn knows(sentinel: &RedisServer, others: usize) -> bool {
     let healthy = |what: &str| {

@@ -5,11 +5,15 @@
 //! store has to be exact again within [`check::RECOVERY`] once its server is.
 
 mod check;
+mod clocks;
 mod cluster;
 mod drive;
+mod fail_over;
+mod holds;
 mod login;
 mod memory;
 mod outage;
 mod replies;
+mod sentinels;
 mod start;
 mod trio;

@@ -1,6 +1,7 @@
 //! What a permit holds of a limit in Redis.
 
 use super::job::{Change, Key, What};
+use super::meter::Meter;
 use super::plan::Mark;
 use crate::clock::Timestamp;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,9 +30,11 @@ pub(crate) struct Holder {
     renewed_us: AtomicU64,
 }
 
-/// A member of the set of holders: whose it is, which, and how many units.
-pub(crate) fn member(node: &str, number: u64, units: u64) -> String {
-    format!("{node}.{number}:{units}")
+/// A member of the set of holders: whose it is, which, how long its lease is (in whole
+/// milliseconds, rounded up), and how many units.
+pub(crate) fn member(meter: &Meter, number: u64, units: u64) -> String {
+    let lease_ms = meter.lease.as_micros().div_ceil(1_000);
+    format!("{}.{number}~{lease_ms}:{units}", meter.core().node)
 }
 
 impl Charge {
@@ -130,7 +133,7 @@ impl Key {
 
 impl Holder {
     pub(crate) fn member(&self) -> String {
-        member(&self.key.meter.core().node, self.number, self.units.load(Ordering::Relaxed))
+        member(&self.key.meter, self.number, self.units.load(Ordering::Relaxed))
     }
 
     fn release(&self, units: u64) {
@@ -161,9 +164,9 @@ impl Holder {
         self.is_lost.load(Ordering::Relaxed) || self.since() >= self.key.meter.lease
     }
 
-    /// True if it is time for a sign of life.
-    pub(crate) fn is_due(&self) -> bool {
-        !self.is_lost.load(Ordering::Relaxed) && self.since() >= self.key.meter.lease / 3
+    /// True if it is time for a sign of life, or if `all` are to give one.
+    pub(crate) fn is_due(&self, all: bool) -> bool {
+        !self.is_lost.load(Ordering::Relaxed) && (all || self.since() >= self.key.meter.lease / 3)
     }
 
     fn since(&self) -> Duration {

@@ -2,6 +2,7 @@
 
 use super::config::{Way, moved};
 use super::core::Core;
+use super::role::{Role, role};
 use super::stats::count;
 use super::write::Call;
 use redis::aio::MultiplexedConnection;
@@ -28,22 +29,30 @@ impl Connection {
         let info = match &core.config.way {
             Way::Alone(info) => info.clone(),
             Way::Cluster(seeds) => at(&seeds[0], address)?,
-            Way::Sentinel { sentinels, master, login } => {
-                let (host, port) = ask_sentinels(core, sentinels, master).await?;
-                moved(login, &host, port)
+            Way::Sentinel { login, .. } => {
+                let Some(sentinels) = &core.sentinels else { return Err("there are no sentinels".into()) };
+                let (connection, address) = sentinels.connect(core, login).await?;
+                return Ok((Self::ready(connection).await?, address));
             }
         };
         let address = info.addr().to_string();
         let mut connection = plain(core, info).await.map_err(|error| explain(&error))?;
-        let role: RedisResult<Value> = redis::cmd("ROLE").query_async(&mut connection).await;
-        if let Ok(Value::Array(role)) = &role
-            && role.first().is_some_and(|role| is_text(role, "slave"))
-        {
+        // Not every proxy knows the command; a replica is found out by its refusals, then.
+        if let Ok(Role::Replica) = role(&mut connection).await {
             return Err("it is a replica, and takes no writes".into());
         }
-        warn_of_eviction(&mut connection, &address).await;
+        Ok((Self::ready(connection).await?, address))
+    }
+
+    /// Has the script loaded.
+    async fn ready(mut connection: MultiplexedConnection) -> Result<Self, String> {
         let digest = load(&mut connection).await.map_err(|error| explain(&error))?;
-        Ok((Self { connection, digest: Mutex::new(digest) }, address))
+        Ok(Self { connection, digest: Mutex::new(digest) })
+    }
+
+    /// For questions beside the script's calls.
+    pub(crate) fn beside(&self) -> MultiplexedConnection {
+        self.connection.clone()
     }
 
     /// Runs the script. A server that has forgotten it is told it again: then nothing
@@ -90,16 +99,20 @@ impl Connection {
 /// A connection without our own preparations.
 pub(crate) async fn plain(core: &Core, info: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
     // Questions are gathered here already: nothing is won by waiting for more.
-    let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let client = match &core.config.tls {
-        Some(tls) => Client::build_with_tls(info, tls.clone())?,
-        None => Client::open(info)?,
-    };
+    let client = client(core, info)?;
     // Our own deadlines count, by call.
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(1)))
         .set_response_timeout(None);
     client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+pub(crate) fn client(core: &Core, info: ConnectionInfo) -> RedisResult<Client> {
+    let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    match &core.config.tls {
+        Some(tls) => Client::build_with_tls(info, tls.clone()),
+        None => Client::open(info),
+    }
 }
 
 /// The login of `seed` at an address like `host:port`.
@@ -113,59 +126,8 @@ async fn load(connection: &mut MultiplexedConnection) -> RedisResult<String> {
     redis::cmd("SCRIPT").arg("LOAD").arg(SCRIPT).query_async(connection).await
 }
 
-async fn ask_sentinels(
-    core: &Core,
-    sentinels: &[ConnectionInfo],
-    master: &str,
-) -> Result<(String, u16), String> {
-    let mut why = String::new();
-    for sentinel in sentinels {
-        let asked = async {
-            let mut connection = plain(core, sentinel.clone()).await?;
-            let mut command = redis::cmd("SENTINEL");
-            command.arg("get-master-addr-by-name").arg(master);
-            command.query_async::<Option<(String, u16)>>(&mut connection).await
-        };
-        match tokio::time::timeout(Duration::from_millis(300), asked).await {
-            Ok(Ok(Some(address))) => return Ok(address),
-            Ok(Ok(None)) => why = format!("no sentinel knows a master named `{master}`"),
-            Ok(Err(error)) => why = explain(&error),
-            Err(_) => why = "the sentinels do not answer".into(),
-        }
-    }
-    Err(why)
-}
-
-/// Keys that are thrown out before their time are limits that start anew.
-async fn warn_of_eviction(connection: &mut MultiplexedConnection, address: &str) {
-    let mut command = redis::cmd("CONFIG");
-    command.arg("GET").arg("maxmemory*");
-    // Not everybody may ask; then nobody is warned.
-    let Ok(settings) = command.query_async::<std::collections::HashMap<String, String>>(connection).await
-    else {
-        return;
-    };
-    let is_bounded = settings.get("maxmemory").is_some_and(|bytes| bytes != "0");
-    let policy = settings.get("maxmemory-policy").map_or("", String::as_str);
-    if is_bounded && policy != "noeviction" {
-        tracing::warn!(
-            server = address,
-            policy,
-            "Redis may evict limits before their time, and an evicted key starts with a full burst"
-        );
-    }
-}
-
-fn is_text(value: &Value, text: &str) -> bool {
-    match value {
-        Value::BulkString(bytes) => bytes == text.as_bytes(),
-        Value::SimpleString(string) => string == text,
-        _ => false,
-    }
-}
-
 /// An error with what to do about it, where that is known.
-fn explain(error: &RedisError) -> String {
+pub(crate) fn explain(error: &RedisError) -> String {
     match error.kind() {
         ErrorKind::AuthenticationFailed => {
             format!("the login was refused ({error}): check user and password in the URL")

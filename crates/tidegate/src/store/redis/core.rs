@@ -7,6 +7,7 @@ use super::connection::{at, plain};
 use super::job::{Change, Fault, Job, What};
 use super::lane::Waiting;
 use super::promise::promise;
+use super::sentinel::{self, Sentinels};
 use super::serve;
 use super::shard::Shard;
 use super::stats::{Counters, RedisStats, ShardStats};
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     /// The one server, where there is only one.
     only: Option<Arc<Shard>>,
     map: RwLock<Map>,
+    /// What the sentinels say, where there are any.
+    pub(crate) sentinels: Option<Sentinels>,
     look: Notify,
     close: Notify,
     is_closed: AtomicBool,
@@ -60,6 +63,9 @@ pub(crate) struct Core {
     /// Servers ever known.
     servers: AtomicUsize,
     holders: Mutex<HashMap<u64, Weak<Holder>>>,
+    /// Set when all of them are to be renewed at once.
+    renews_all: AtomicBool,
+    renew: Notify,
 }
 
 /// Which server has which slots.
@@ -84,6 +90,7 @@ impl Store {
             Way::Cluster(seeds) => seeds.iter().map(|seed| seed.addr().to_string()).collect(),
         };
         let is_cluster = matches!(config.way, Way::Cluster(_));
+        let sentinels = if let Way::Sentinel { sentinels, .. } = &config.way { sentinels.len() } else { 0 };
         let foreign_time = clock.is_some();
         let clock = clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
         let began = clock.now();
@@ -103,6 +110,7 @@ impl Store {
                 slots: vec![0; if is_cluster { SLOTS } else { 0 }],
                 shards: shards.clone(),
             }),
+            sentinels: (sentinels > 0).then(|| Sentinels::new(sentinels)),
             look: Notify::new(),
             close: Notify::new(),
             is_closed: AtomicBool::new(false),
@@ -111,7 +119,12 @@ impl Store {
             servers: AtomicUsize::new(shards.len()),
             warn_at_us: AtomicU64::new(0),
             holders: Mutex::default(),
+            renews_all: AtomicBool::new(false),
+            renew: Notify::new(),
         });
+        for nth in 0..sentinels {
+            core.handle.spawn(sentinel::follow(core.clone(), nth));
+        }
         for shard in shards {
             core.handle.spawn(serve::run(core.clone(), shard));
         }
@@ -221,6 +234,19 @@ impl Core {
         self.look.notify_one();
     }
 
+    /// Something suggests that there is another master.
+    pub(crate) fn ask_sentinels(&self) {
+        if let Some(sentinels) = &self.sentinels {
+            sentinels.ask();
+        }
+    }
+
+    /// Asks at once whether every place that is held here still is.
+    pub(crate) fn ask_for_holders(&self) {
+        self.renews_all.store(true, Ordering::Relaxed);
+        self.renew.notify_one();
+    }
+
     /// Has something done, if the server is there; it says so itself if it is not.
     pub(crate) fn change(&self, change: Change) {
         let job = Job::Change(change);
@@ -281,25 +307,21 @@ fn random_word() -> u64 {
 /// Tells the others that this node is alive, and hears how many are.
 async fn beat(core: Arc<Core>) {
     let life_us = u64::try_from(ALIVE.as_micros()).unwrap_or(u64::MAX);
-    let mut fewer_since = None;
     while !core.is_closed() {
         let (promise, heard) = promise();
         let what = What::Beat { node: core.node.clone(), life_us };
         core.change(Change { key: None, what, since: core.now(), promise: Some(promise) });
         if let Ok(Some(Ok(told))) = tokio::time::timeout(BEAT, heard).await
-            && let Some(nodes) = told.first().and_then(|nodes| u32::try_from(*nodes).ok())
+            && let [nodes, counted_us] = told.as_slice()
+            && let (Ok(nodes), Ok(counted_us)) = (u32::try_from(*nodes), u64::try_from(*counted_us))
         {
-            // Fewer is believed only once it was heard for as long as a sign of life is: a
-            // server that comes back empty hears the nodes one after the other.
-            let (now, nodes) = (core.now(), nodes.max(1));
-            let since = *fewer_since.get_or_insert(now);
-            if nodes >= core.nodes.load(Ordering::Relaxed) || now.since(since) >= ALIVE {
-                core.nodes.store(nodes, Ordering::Relaxed);
-                fewer_since = None;
+            // Fewer is believed only of a server that has counted for as long as a sign of life
+            // is believed: one that comes back empty hears the nodes one after the other.
+            if nodes >= core.nodes.load(Ordering::Relaxed) || counted_us >= life_us {
+                core.nodes.store(nodes.max(1), Ordering::Relaxed);
             }
             tokio::time::sleep(BEAT.mul_f64(0.5 + core.random())).await;
         } else {
-            fewer_since = None;
             tokio::time::sleep(BEAT.mul_f64(0.05 + core.random() / 10.0)).await;
         }
     }
@@ -308,11 +330,12 @@ async fn beat(core: Arc<Core>) {
 /// Renews the places that are held here.
 async fn renew(core: Arc<Core>) {
     while !core.is_closed() {
-        tokio::time::sleep(RENEW).await;
+        let _ = tokio::time::timeout(RENEW, core.renew.notified()).await;
+        let all = core.renews_all.swap(false, Ordering::Relaxed);
         let due: Vec<Arc<Holder>> = {
             let mut holders = core.holders.lock().unwrap_or_else(PoisonError::into_inner);
             holders.retain(|_, holder| holder.strong_count() > 0);
-            holders.values().filter_map(Weak::upgrade).filter(|holder| holder.is_due()).collect()
+            holders.values().filter_map(Weak::upgrade).filter(|holder| holder.is_due(all)).collect()
         };
         let mut by_key: HashMap<(u32, u64), Vec<Arc<Holder>>> = HashMap::new();
         for holder in due {

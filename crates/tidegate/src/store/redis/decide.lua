@@ -943,9 +943,23 @@ local function the_rest()
   end
 
   -- 5: places. Three sorted sets: who holds (until when), who waits (in which order), and
-  -- until when they are taken to be alive. A member is `owner.number:units`; `#` holds the
-  -- sum, below zero, out of the way of times.
+  -- until when they are taken to be alive. A member is `owner.number~lease:units`, with the
+  -- lease of its owner in milliseconds. Below zero, out of the way of times, `#` holds the
+  -- sum, and `@` when the set was last written.
   local function units_of(member) return tonumber(match(member, ':(%d+)$')) or 0 end
+  local function lease_end(p, member)
+    local lease_ms = tonumber(match(member, '~(%d+):'))
+    return now + (lease_ms and lease_ms * 1000 or p.lease_us)
+  end
+
+  -- After the clock stepped back, no lease lasts longer than it would from now on.
+  local function shorten(p, key)
+    local ends = call('ZRANGEBYSCORE', key, format('(%d', now), '+inf', 'WITHSCORES')
+    for i = 1, #ends, 2 do
+      local latest = lease_end(p, ends[i])
+      if tonumber(ends[i + 1]) > latest then pcall('ZADD', key, latest, ends[i]) end
+    end
+  end
 
   makers[5] = function()
     local kind = {}
@@ -955,7 +969,7 @@ local function the_rest()
         local first = call('ZRANGE', s.queue, 0, 0)[1]
         local units = units_of(first)
         if s.held + units > p.amount then return end
-        if type(pcall('ZADD', s.key, now + p.lease_us, first)) == 'table' then return end
+        if type(pcall('ZADD', s.key, lease_end(p, first), first)) == 'table' then return end
         call('ZREM', s.queue, first)
         call('ZREM', s.alive, first)
         s.held, s.waiting, s.dirty = s.held + units, s.waiting - 1, true
@@ -969,13 +983,22 @@ local function the_rest()
       if type(sum) == 'table' then return nil, OTHER end
       s.held = sum and -sum or 0
       if s.held > 0 then
-        for _, member in ipairs(call('ZRANGEBYSCORE', key, 0, now)) do
+        local written = call('ZSCORE', key, '@')
+        if written and now < -written then
+          shorten(p, key)
+          s.dirty = true
+        end
+        for _, member in ipairs(call('ZRANGEBYSCORE', key, '(0', now)) do
           call('ZREM', key, member)
           s.held, s.dirty = max(s.held - units_of(member), 0), true
         end
       end
       s.waiting = call('ZCARD', queue)
       if s.waiting > 0 then
+        local latest = now + p.waiter_us
+        for _, member in ipairs(call('ZRANGEBYSCORE', alive, format('(%d', latest), '+inf')) do
+          pcall('ZADD', alive, latest, member)
+        end
         for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now)) do
           call('ZREM', queue, member)
           call('ZREM', alive, member)
@@ -1002,10 +1025,10 @@ local function the_rest()
       if s.held == 0 then call('DEL', key)
       else
         for _, member in ipairs(s.taken or {}) do
-          local err = pcall('ZADD', key, now + p.lease_us, member)
+          local err = pcall('ZADD', key, lease_end(p, member), member)
           if type(err) == 'table' and err.err then return err end
         end
-        local err = pcall('ZADD', key, -s.held, '#')
+        local err = pcall('ZADD', key, -s.held, '#', -now, '@')
         if type(err) == 'table' and err.err then return err end
         -- As long as the longest lease, which may be another node's.
         local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
@@ -1192,7 +1215,7 @@ local function the_rest()
     tell(0)
     for i = 1, n do
       local held = call('ZSCORE', s.key, a[at + 1 + i])
-      local renewed = held and pcall('ZADD', s.key, now + p.lease_us, a[at + 1 + i])
+      local renewed = held and pcall('ZADD', s.key, lease_end(p, a[at + 1 + i]), a[at + 1 + i])
       s.dirty = s.dirty or held
       -- 2: it is held, but the server takes no writes.
       tell(not held and 0 or type(renewed) == 'table' and 2 or 1)
@@ -1211,7 +1234,7 @@ local function the_rest()
     local units, state = units_of(member), 0
     if call('ZSCORE', s.key, member) then
       state = 1
-      pcall('ZADD', s.key, now + p.lease_us, member)
+      pcall('ZADD', s.key, lease_end(p, member), member)
     elseif call('ZSCORE', s.queue, member) then
       pcall('ZADD', s.alive, now + p.waiter_us, member)
     elseif is_new == 0 then
@@ -1249,17 +1272,29 @@ local function the_rest()
     end_of(p, s, s.key)
   end
 
-  -- A node is alive: its name, and for how long it is taken to be. Tells how many are.
+  -- A node is alive: its name, and for how long it is taken to be. Tells how many are, and
+  -- for how long they have been counted here without a gap. Below zero, `#` holds since when,
+  -- and `@` when the last sign of life was given.
   ops[10] = function()
     key = key + 1
-    local node, life = a[at], a[at + 1]
+    local name, node, life = KEYS[key], a[at], a[at + 1]
+    local latest = now + life
     at = at + 2
-    call('ZREMRANGEBYSCORE', KEYS[key], '-inf', now)
-    local err = pcall('ZADD', KEYS[key], now + life, node)
+    call('ZREMRANGEBYSCORE', name, '(0', now)
+    -- The clock stepped back: nobody is believed for longer than from now on.
+    for _, other in ipairs(call('ZRANGEBYSCORE', name, format('(%d', latest), '+inf')) do
+      pcall('ZADD', name, latest, other)
+    end
+    local since, last = call('ZSCORE', name, '#'), call('ZSCORE', name, '@')
+    since = since and last and min(-since, now) or now
+    -- A server that was silent, or whose clock stepped forward, has to hear all of them anew.
+    if last and now + last > life / 2 then since = now end
+    local err = pcall('ZADD', name, latest, node, -since, '#', -now, '@')
     if type(err) == 'table' then return tell(err.err) end
-    call('PEXPIRE', KEYS[key], keep(life))
+    call('PEXPIRE', name, keep(life))
     tell(0)
-    tell(call('ZCARD', KEYS[key]))
+    tell(call('ZCARD', name) - 2)
+    tell(now - since)
   end
 
   return ops

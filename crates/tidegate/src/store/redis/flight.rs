@@ -74,7 +74,7 @@ impl<'a> Flights<'a> {
         lost
     }
 
-    fn give_up(&self, why: &'static str, is_silent: bool) {
+    pub(super) fn give_up(&self, why: &'static str, is_silent: bool) {
         let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
         lost.get_or_insert(Lost { why, is_silent, has_answered: false }).is_silent |= is_silent;
         drop(lost);
@@ -268,7 +268,12 @@ impl<'a> Flights<'a> {
         if self.core.may_warn() {
             self.say_refused(error);
         }
+        // Its replicas are gone, perhaps to another master.
+        if errors.iter().any(|error| error.contains("NOREPLICAS")) {
+            self.core.ask_sentinels();
+        }
         if errors.iter().any(|error| error.contains("READONLY")) {
+            self.core.ask_sentinels();
             return Fate::Wrong("it is a replica that takes no writes");
         }
         Fate::Done
@@ -321,6 +326,7 @@ impl<'a> Flights<'a> {
             }
             ErrorKind::Server(ServerErrorKind::BusyLoading) => Fate::Wrong("it is loading its data"),
             ErrorKind::Server(ServerErrorKind::ReadOnly) => {
+                self.core.ask_sentinels();
                 Fate::Wrong("it is a replica that takes no writes")
             }
             ErrorKind::Server(ServerErrorKind::NoPerm) => {
@@ -334,6 +340,9 @@ impl<'a> Flights<'a> {
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 if self.core.may_warn() {
                     self.say_refused(&error.to_string());
+                }
+                if error.code() == Some("NOREPLICAS") {
+                    self.core.ask_sentinels();
                 }
                 // A script that failed may have done a part of what it was asked.
                 self.unknown(jobs);

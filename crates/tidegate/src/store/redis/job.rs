@@ -217,7 +217,7 @@ impl Group {
         for request in self.requests.iter().filter(holds) {
             let places = self.keys.iter().zip(&request.costs).filter(|(key, _)| key.version.is_place());
             for (at, (key, cost)) in places.enumerate() {
-                let member = member(&key.meter.core().node, request.number(at), *cost);
+                let member = member(&key.meter, request.number(at), *cost);
                 key.send(What::Release { member, left: String::new() });
             }
         }

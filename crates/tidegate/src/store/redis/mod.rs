@@ -23,6 +23,8 @@ mod pack;
 mod plan;
 mod promise;
 mod read;
+mod role;
+mod sentinel;
 mod serve;
 mod shard;
 mod share;

@@ -221,8 +221,8 @@ impl Change {
         }
         let mut told: SmallVec<[i64; 2]> = SmallVec::new();
         let expected = match &self.what {
-            What::GiveBack { .. } => 2,
-            What::Release { .. } | What::Queue { .. } | What::Beat { .. } => 1,
+            What::GiveBack { .. } | What::Beat { .. } => 2,
+            What::Release { .. } | What::Queue { .. } => 1,
             What::Renew { holders } => holders.len(),
             What::Owe { .. } | What::Reset | What::Leave { .. } => 0,
         };

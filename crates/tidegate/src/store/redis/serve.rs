@@ -3,8 +3,12 @@
 use super::connection::Connection;
 use super::core::Core;
 use super::flight::Flights;
+use super::role;
+use super::sentinel::{News, Sentinels};
 use super::shard::Shard;
 use super::stats::count;
+use futures_util::future::{Either, select};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -48,6 +52,7 @@ async fn sweep(core: &Core, shard: &Shard) {
 async fn serve(core: Arc<Core>, shard: Arc<Shard>) {
     let mut pauses = Pauses::default();
     let mut is_first = true;
+    let mut news = core.sentinels.as_ref().map(Sentinels::news);
     loop {
         if shard.is_retired.load(Ordering::Relaxed) || core.is_closed() {
             return;
@@ -59,7 +64,17 @@ async fn serve(core: Arc<Core>, shard: Arc<Shard>) {
                 shard.comes_up();
                 shard.is_served.store(true, Ordering::Relaxed);
                 let since = core.now();
-                let mut lost = Flights::new(&core, &shard, connection).serve().await;
+                // This server may not know what another one, or this one before, gave out.
+                core.ask_for_holders();
+                let watching = role::watch(&core, &shard, connection.beside());
+                let flights = Flights::new(&core, &shard, connection);
+                let mut lost = match select(pin!(flights.serve()), pin!(watching)).await {
+                    Either::Left((lost, _)) => lost,
+                    Either::Right((why, serving)) => {
+                        flights.give_up(why, false);
+                        serving.await
+                    }
+                };
                 // One that connects and does not answer is no better than one that does not.
                 if lost.has_answered {
                     pauses = Pauses::default();
@@ -74,7 +89,7 @@ async fn serve(core: Arc<Core>, shard: Arc<Shard>) {
                 if lost.is_silent {
                     let pause = pauses.next(&core);
                     shard.goes_down(&core, pause, lost.why);
-                    tokio::time::sleep(pause).await;
+                    rest(&mut news, pause).await;
                 }
             }
             Err(error) => {
@@ -82,9 +97,19 @@ async fn serve(core: Arc<Core>, shard: Arc<Shard>) {
                 let pause = pauses.next(&core);
                 shard.goes_down(&core, pause, &error);
                 core.look_around();
-                tokio::time::sleep(pause).await;
+                rest(&mut news, pause).await;
             }
         }
+    }
+}
+
+/// Waits for the next try, or until a sentinel says something new.
+async fn rest(news: &mut Option<News>, pause: Duration) {
+    match news {
+        Some(news) => {
+            let _ = timeout(pause, news.changed()).await;
+        }
+        None => tokio::time::sleep(pause).await,
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Shard {
     pub(crate) number: usize,
     pub(crate) since: Timestamp,
     pub(super) lead: Mutex<Lead>,
+    /// The server and its evicting policy, as last seen; empty if it evicts nothing.
+    policy: Mutex<(String, String)>,
 }
 
 impl Shard {
@@ -43,6 +45,7 @@ impl Shard {
             number,
             since,
             lead: Mutex::new(Lead::new(since)),
+            policy: Mutex::default(),
             address: Mutex::new(address),
             lanes: Default::default(),
             is_up: AtomicBool::new(true),
@@ -57,6 +60,15 @@ impl Shard {
 
     pub(super) fn is_at(&self, address: String) {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+    }
+
+    /// Takes note of an evicting policy; true if it was another one before.
+    pub(super) fn is_new_policy(&self, policy: &str) -> bool {
+        let found = (self.address(), policy.to_string());
+        let mut known = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *known != found;
+        *known = found;
+        is_new
     }
 
     pub(crate) fn is_up(&self) -> bool {

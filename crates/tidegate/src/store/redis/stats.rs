@@ -30,6 +30,8 @@ pub struct RedisStats {
     pub disagreements: u64,
     /// Connections that were made.
     pub connects: u64,
+    /// Times that the sentinels named another master than the one in use.
+    pub switches: u64,
     /// Nodes that share the limits, as last heard; none before Redis was reached.
     pub nodes: Option<u32>,
     /// Units that were leased, by what became of them.
@@ -95,6 +97,7 @@ pub(crate) struct Counters {
     pub(crate) script_reloads: AtomicU64,
     pub(crate) disagreements: AtomicU64,
     pub(crate) connects: AtomicU64,
+    pub(crate) switches: AtomicU64,
     pub(crate) lease_granted: AtomicU64,
     pub(crate) lease_spent: AtomicU64,
     pub(crate) lease_returned: AtomicU64,
@@ -129,6 +132,7 @@ impl Counters {
             script_reloads: read(&self.script_reloads),
             disagreements: read(&self.disagreements),
             connects: read(&self.connects),
+            switches: read(&self.switches),
             leases: LeaseStats { granted, spent, returned, expired, outstanding },
             answer_times: std::array::from_fn(|power| read(&self.answer_times[power])),
             ..RedisStats::default()

@@ -21,9 +21,9 @@ pub(crate) struct Call {
 
 /// Writes jobs down as one call.
 pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
-    let (prefix, node) = (core.config.prefix.as_str(), core.node.as_str());
+    let prefix = core.config.prefix.as_str();
     let now = core.clock.now();
-    let mut writer = Writer { prefix, node, keys: Vec::new(), plans: Vec::new(), groups: Packed::default() };
+    let mut writer = Writer { prefix, keys: Vec::new(), plans: Vec::new(), groups: Packed::default() };
     for job in jobs {
         match job {
             Job::Decide(group) if group.is_unit() => writer.unit(group),
@@ -92,7 +92,6 @@ struct Planned {
 
 struct Writer<'a> {
     prefix: &'a str,
-    node: &'a str,
     keys: Vec<Vec<u8>>,
     plans: Vec<Planned>,
     groups: Packed,
@@ -162,8 +161,8 @@ impl Writer<'_> {
             self.groups.number(request.how.number());
             request.costs.iter().for_each(|cost| self.groups.number(*cost));
             let places = group.keys.iter().zip(&request.costs).filter(|(key, _)| key.version.is_place());
-            for (at, (_, cost)) in places.enumerate() {
-                self.groups.text(&member(self.node, request.number(at), *cost));
+            for (at, (key, cost)) in places.enumerate() {
+                self.groups.text(&member(&key.meter, request.number(at), *cost));
             }
         }
     }

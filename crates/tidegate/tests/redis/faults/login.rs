@@ -174,10 +174,10 @@ fn a_user_without_rights_is_told_so() {
 }
 
 /// What the library says about its servers, for all tests of this process.
-struct Said(&'static Mutex<String>);
+pub(super) struct Said(&'static Mutex<String>);
 
 impl Said {
-    fn listen() -> Self {
+    pub(super) fn listen() -> Self {
         static LINES: LazyLock<Mutex<String>> = LazyLock::new(|| {
             tracing::subscriber::set_global_default(Listener).expect("nobody else listens");
             Mutex::default()
@@ -186,7 +186,7 @@ impl Said {
     }
 
     /// The lines in which this server is named.
-    fn about(&self, address: &str) -> String {
+    pub(super) fn about(&self, address: &str) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let named = lines.lines().filter(|line| line.contains(address));
         named.fold(String::new(), |all, line| all + line + "\n")
