@@ -44,7 +44,7 @@ fn watched(seed: u64) -> (Crowd, String) {
 fn changing_buckets_let_through_95_percent_of_the_strictest_and_no_more_than_the_loosest() {
     for seed in 0..40 * cases() {
         let (seen, what) = watched(seed);
-        let (units, least) = (seen.units(), seen.least_flow());
+        let (units, least) = (seen.flowed(), seen.least_flow());
         assert!(units * 100 >= least * 95, "{units} of {least}: {what}");
         assert_eq!(seen.worst_window(&WINDOWS_US), None, "window, units, bound: {what}");
         assert_eq!(seen.locked_out_us, 0, "beyond a full key of the limit in force: {what}");
