@@ -80,6 +80,11 @@ impl Crowd {
         self.starts.iter().map(|(_, units)| units).sum()
     }
 
+    /// Units that started after the first instant, which takes the bursts.
+    pub fn flowed(&self) -> u64 {
+        self.starts.iter().filter(|(at_us, _)| *at_us > 0).map(|(_, units)| units).sum()
+    }
+
     /// What the strictest of the limits lets flow in the time, without its burst: of a
     /// sliding window what fits with its oldest slice, of a warm-up what it lets start cold.
     pub fn least_flow(&self) -> u64 {

@@ -48,11 +48,20 @@ pub fn conforms(
     traces: u64,
     make: Make<'_>,
 ) -> Result<(), Box<Mismatch>> {
-    let limits = std::slice::from_ref(limit);
-    for nth in 0..traces * cases() {
-        compare(limits, traffic, seed.wrapping_add(nth), &|limits| make(&limits[0]))?;
-    }
-    Ok(())
+    (0..traces * cases()).try_for_each(|nth| conforms_once(limit, traffic, seed.wrapping_add(nth), make))
+}
+
+/// Replays one random trace and compares.
+///
+/// # Errors
+/// With the first difference, as short as it could be made.
+pub fn conforms_once(
+    limit: &Limit,
+    traffic: &Traffic,
+    seed: u64,
+    make: Make<'_>,
+) -> Result<(), Box<Mismatch>> {
+    compare(std::slice::from_ref(limit), traffic, seed, &|limits| make(&limits[0]))
 }
 
 /// Replays `traces` random traces on two to four nodes, each under one of the limits that

@@ -235,8 +235,8 @@ const WINDOWS_US: [u64; 9] = [0, 1, 1_000, 50_000, 100_000, 500_000, SECOND, 3 *
 
 /// Buckets keep all promises: what is broken of them, if something is.
 fn broken_by(seen: &Crowd) -> Option<String> {
-    if seen.units() * 100 < seen.least_flow() * 95 {
-        return Some(format!("{} of {} of the strictest", seen.units(), seen.least_flow()));
+    if seen.flowed() * 100 < seen.least_flow() * 95 {
+        return Some(format!("{} of {} of the strictest", seen.flowed(), seen.least_flow()));
     }
     if seen.locked_out_us > 0 {
         return Some(format!("locked out for {}us", seen.locked_out_us));

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::library::{Clocked, Gates, Library, Way};
 use testkit::limits::{CHANGES, FIXED, HELD, LEAKY, LOGS, SMOOTH, TICKED, TOGETHER, WARM, WINDOWS};
+use testkit::model::Store;
 use testkit::servers::{Cluster, RedisServer};
 use testkit::suite::conforms;
 use testkit::together;
@@ -87,7 +88,8 @@ macro_rules! every_algorithm {
         fn a_changed_limit_takes_over_as_the_model() {
             let changes: Vec<Limit> = CHANGES.iter().map(|text| text.parse().unwrap()).collect();
             for begins_us in [0, 123_456_789] {
-                let traffic = Traffic { changes: changes.clone(), begins_us, ..Traffic::plain() };
+                let traffic =
+                    Traffic { changes: changes.clone(), begins_us, store: Store::Redis, ..Traffic::plain() };
                 assert_conforms($place, &CHANGES, &traffic, Way::Key, 2);
             }
         }

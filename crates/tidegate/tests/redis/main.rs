@@ -3,6 +3,7 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
+mod changes;
 mod conformance;
 #[cfg(feature = "listen")]
 mod connections;
