@@ -169,6 +169,23 @@ fn words_that_contradict_each_other_are_refused_with_what_to_write() {
 }
 
 #[test]
+fn a_builder_is_refused_what_contradicts_it_as_a_text_is() {
+    let second = std::time::Duration::from_secs(1);
+    for (builder, what) in [
+        (Limit::every(20, second).sliding_log(), "`sliding-log` does not go with `every`"),
+        (Limit::concurrent(10).leaky().capacity(5), "`leaky` does not go with `concurrent`"),
+        (Limit::per_second(5).fixed_window().sliding_log(), "a limit has one algorithm"),
+        (Limit::per_second(5).offset(second / 2), "`offset` does not go with a token bucket"),
+        (Limit::per_second(5).fixed_window().offset(second), "is not less than the period"),
+    ] {
+        let error = builder.build().expect_err(what).to_string();
+        assert!(error.contains(what), "{error}");
+    }
+    let twice = Limit::per_second(5).sliding_log().sliding_log().build();
+    assert_eq!(twice, Ok(limit("5/s sliding-log")));
+}
+
+#[test]
 fn a_column_counts_characters_and_never_stands_inside_one() {
     let message = error("1000/µs burst ∞∞ wait");
     assert!(message.contains("(at column 15 of "), "{message}");

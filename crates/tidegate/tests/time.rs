@@ -129,6 +129,18 @@ fn an_offset_that_means_nothing_is_refused_with_what_to_write() {
     }
 }
 
+#[test]
+fn nobody_is_told_a_start_beyond_the_end_of_the_clock() {
+    for limit in ["1/s wait 10s", "1 per 1s fixed-window wait 10s", "1 per 1s sliding-log wait 10s"] {
+        let clock = ManualClock::at(Timestamp::from_micros(Timestamp::MAX.as_micros() - 2_500_000));
+        let gate = Limiter::builder().clock(clock.clone()).build().gate("gate", limit).unwrap();
+        let starts: Vec<_> = (0..9).filter_map(|_| gate.reserve("ann").into_permit().ok()).collect();
+        // Else all the others would wake at the end, at once.
+        assert!((3..=4).contains(&starts.len()), "{limit}: {}", starts.len());
+        assert!(starts.iter().all(|permit| permit.starts_at() < Timestamp::MAX), "{limit}");
+    }
+}
+
 /// A clock that began at some Unix time.
 struct Began {
     at: Duration,

@@ -7,7 +7,7 @@ use super::slots::{SlotState, Slots};
 use super::warmup::{WarmState, WarmUp};
 use super::{Answer, Gauge, Grant, Mode, Step};
 use crate::clock::Timestamp;
-use crate::decision::Refused;
+use crate::decision::{Outcome, Refused};
 use crate::{Algorithm, Limit};
 
 /// A limit's numbers, made ready once.
@@ -99,9 +99,27 @@ impl Plan {
     /// Decides. Touches the state only to forget what no longer counts, and to
     /// repair what a clock that has been ahead left behind.
     pub(crate) fn answer(&self, now_us: u64, state: &mut State, cost: u64, mode: Mode, limit: u64) -> Answer {
-        if now_us >= Timestamp::MAX.as_micros() && cost > 0 && !matches!(self, Self::Slots(_)) {
+        let answer = self.answer_within_range(now_us, state, cost, mode, limit);
+        let wait_us = match answer.outcome {
+            Outcome::Allow { wait_us } => wait_us,
+            Outcome::Deny(_) => 0,
+        };
+        // Also a start beyond the end never comes, or all of them would come at the end.
+        let has_ended = now_us.saturating_add(wait_us) >= Timestamp::MAX.as_micros();
+        if has_ended && cost > 0 && !matches!(self, Self::Slots(_)) {
             return Answer::clock_ran_out();
         }
+        answer
+    }
+
+    fn answer_within_range(
+        &self,
+        now_us: u64,
+        state: &mut State,
+        cost: u64,
+        mode: Mode,
+        limit: u64,
+    ) -> Answer {
         self.repair(now_us, state);
         match (self, state) {
             (Self::Word(bucket), State::Word(word)) => {

@@ -91,6 +91,14 @@ fn greater_instead_of_greater_or_equal_is_caught() {
 }
 
 #[test]
+fn windows_that_begin_elsewhere_are_caught() {
+    assert!(counts_as("5 per 1s fixed-window", "5 per 1s fixed-window offset 1us", 0));
+    assert!(counts_as("5 every 1s cap 8 offset 300ms", "5 every 1s cap 8", 0));
+    // Thursday instead of Monday.
+    assert!(counts_as("5/week fixed-window", "5/week fixed-window offset 3day", 0));
+}
+
+#[test]
 fn a_period_that_is_a_microsecond_off_is_caught() {
     for wrong in ["1000001us", "999999us"] {
         assert!(counts_as("5 per 1s sliding-log", &format!("5 per {wrong} sliding-log"), 0));

@@ -22,6 +22,17 @@ fn idle_keys_make_room_for_new_ones() {
 }
 
 #[test]
+fn a_key_is_not_forgotten_when_its_limit_changes_twice_before_it_comes_back() {
+    // The second limit forgets soon; the key is still where the first one left it.
+    let (clock, gate) = gate_at_zero("5 per 10s sliding-log");
+    assert!(gate.check_cost("ada", 5).is_allowed());
+    gate.change("999983/s burst 5").unwrap();
+    gate.change("1/s burst 5").unwrap();
+    clock.advance(seconds(1));
+    assert!(!gate.check("ada").is_allowed(), "five of five were used, and none has left the log");
+}
+
+#[test]
 fn a_key_is_not_forgotten_before_its_window_ends() {
     for limit in FIVE_A_SECOND {
         let (clock, gate) = gate_at_zero(limit);
