@@ -45,7 +45,8 @@ pub enum Denial {
     /// The same call fits after this time, if nobody else comes first.
     Later(Duration),
     /// It fits when others give back what they hold, or when others have warmed a cold
-    /// key up; nobody knows when.
+    /// key up; nobody knows when. Also of a check that was not asked
+    /// ([`Decision::is_asked`]).
     Unknown,
     /// It costs more than the limit can ever allow: coming back does not help.
     Never,
@@ -106,7 +107,9 @@ impl Decision {
         self.limit
     }
 
-    /// Units that could still start now.
+    /// Units that could still start now, in one call: what a check of this cost would take
+    /// at this instant. (Of a request that was denied as a whole, a check that was allowed
+    /// tells what would have been left.)
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.gauge.remaining(self.limit)
@@ -123,8 +126,11 @@ impl Decision {
         matches!(self.gauge, Gauge::Degraded { .. })
     }
 
-    /// False if the store was not asked about this check, because another one of the
-    /// same request was known to refuse: then nothing is known of it but its limit.
+    /// False if the store was not asked about this check, because another one of the same
+    /// request was known to refuse, and looking at this one was not possible or would have
+    /// cost too much (see `docs/redis.md`). Then it is not allowed ([`Denial::Unknown`]),
+    /// nothing is left ([`remaining`](Self::remaining)), and nothing is known of it but its
+    /// limit. Always true in memory.
     #[inline]
     pub fn is_asked(&self) -> bool {
         !matches!(self.gauge, Gauge::Unasked)
@@ -154,6 +160,8 @@ impl PartialEq for Decision {
             && self.limit == other.limit
             && self.remaining() == other.remaining()
             && self.reset_after() == other.reset_after()
+            && self.is_degraded() == other.is_degraded()
+            && self.is_asked() == other.is_asked()
     }
 }
 

@@ -8,5 +8,7 @@ mod conformance;
 mod connections;
 mod faults;
 mod layers;
+mod names;
 mod places;
 mod processes;
+mod unasked;
