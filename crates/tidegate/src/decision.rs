@@ -65,6 +65,12 @@ pub enum Denial {
 }
 
 impl Decision {
+    /// Of a check that the store was not asked about: another one is known to refuse.
+    #[cfg(feature = "redis")]
+    pub(crate) fn not_asked(limit: &crate::Limit) -> Self {
+        Self { outcome: Outcome::Deny(Refused::Unknown), limit: limit.capacity(), gauge: Gauge::Unasked }
+    }
+
     /// True if the call may go on, at once or after [`wait`](Self::wait).
     #[inline]
     pub fn is_allowed(&self) -> bool {
@@ -166,3 +172,26 @@ impl PartialEq for Decision {
 }
 
 impl Eq for Decision {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_that_differ_in_what_a_caller_can_see_are_not_equal() {
+        let of = |gauge| Decision { outcome: Outcome::Deny(Refused::Unknown), limit: 5, gauge };
+        let plain = of(Gauge::Plain { remaining: 0, reset_us: 0 });
+        let degraded = of(Gauge::Degraded { remaining: 0, reset_us: 0 });
+        let unasked = of(Gauge::Unasked);
+        assert!(plain != degraded && plain != unasked && degraded != unasked);
+        // The same numbers, kept in two ways.
+        assert_eq!(plain, of(Gauge::Word { level: 5 << 14, cell: 1, drain: 1 }).with_reset(0));
+    }
+
+    impl Decision {
+        /// The same with another reset, in the plain way.
+        fn with_reset(self, reset_us: u64) -> Self {
+            Self { gauge: Gauge::Plain { remaining: self.remaining(), reset_us }, ..self }
+        }
+    }
+}
