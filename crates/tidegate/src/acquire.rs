@@ -6,7 +6,7 @@
 
 use crate::algorithm::{Mode, Plan, State, Waiter};
 use crate::ask::{MemoryAsk, OwnedAsk, all_in_memory, in_memory};
-use crate::clock::Timestamp;
+use crate::clock::{MonotonicClock, StoreClock, Timestamp};
 use crate::decision::Denial;
 use crate::permit::{Charge, Permit};
 use crate::store::memory::{Write, home_of, with_state};
@@ -16,6 +16,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 /// Waits for its start and then is the [`Verdict`]. Dropped before, it gives back
 /// what it holds, as [`Permit::cancel`] does.
@@ -33,7 +34,8 @@ enum Inner {
 struct InMemory {
     asks: Vec<MemoryAsk>,
     phase: Phase,
-    alarm: Option<Alarm>,
+    /// The alarm that stands, and the clock that it stands on.
+    alarm: Option<(Alarm, StoreClock)>,
 }
 
 enum Phase {
@@ -44,6 +46,7 @@ enum Phase {
     Reserved {
         verdict: Verdict,
         until: Timestamp,
+        clock: StoreClock,
     },
     Done,
 }
@@ -51,8 +54,9 @@ enum Phase {
 struct Queued {
     waiter: Arc<Waiter>,
     until: Timestamp,
-    /// When the first queue was entered.
+    /// When the queue was entered, and how long others were waited in before.
     since: Timestamp,
+    waited: Duration,
     /// The ask that is queued for, and those still to come, last first.
     ask: MemoryAsk,
     to_come: Vec<MemoryAsk>,
@@ -102,15 +106,16 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 impl InMemory {
     fn start(&mut self, waker: &Waker) -> Phase {
         let verdict = in_memory(&mut self.asks, Mode::Reserve);
+        let clock = clock_of(&self.asks);
         if verdict.is_allowed() {
-            return reserved(verdict);
+            return reserved(verdict, clock);
         }
         match self.places_to_queue_for(&verdict) {
             Some(mut places) => {
                 places.sort_by_key(|ask| std::cmp::Reverse((ask.meter.id, ask.hash)));
-                queue(places, Vec::new(), None, verdict, waker)
+                queue(places, Vec::new(), Duration::ZERO, verdict, waker)
             }
-            None => done(verdict),
+            None => done(verdict, clock),
         }
     }
 
@@ -126,7 +131,7 @@ impl InMemory {
             }
             if is_place {
                 // Nothing was charged, so nobody has looked whether there is room for it.
-                ask.hash = home_of(&ask.meter, ask.hash)?;
+                ask.hash = home_of(&ask.meter, ask.hash, ask.cost)?;
                 match places.iter_mut().find(|p| p.is_same_key(ask)) {
                     Some(same) => same.cost = same.cost.saturating_add(ask.cost),
                     None => places.push(ask.clone()),
@@ -142,38 +147,47 @@ impl InMemory {
         let place =
             self.asks.iter().filter(|ask| ask.is_same_key(&queued.ask)).map(Charge::of_place).collect();
         let now = queued.ask.meter.home.clock.now();
-        queued.held.push(Permit::new(place, now, std::time::Duration::ZERO));
+        let waited = queued.waited + now.since(queued.since);
+        queued.held.push(Permit::new(place, now, Duration::ZERO));
         if !queued.to_come.is_empty() {
-            return queue(queued.to_come, queued.held, Some(queued.since), queued.denied, waker);
+            return queue(queued.to_come, queued.held, waited, queued.denied, waker);
         }
         let is_rate = |ask: &&MemoryAsk| !matches!(ask.meter.version().plan, Plan::Slots(_));
         let mut rates: Vec<MemoryAsk> = self.asks.iter().filter(is_rate).cloned().collect();
         let verdict = in_memory(&mut rates, Mode::Reserve);
-        reserved(verdict.spread(&self.asks, queued.held).after(now.since(queued.since)))
+        // Without rates it starts now, on the clock of the last place.
+        let clock = if rates.is_empty() { queued.ask.meter.home.clock.clone() } else { clock_of(&rates) };
+        reserved(verdict.spread(&self.asks, queued.held).after(waited), clock)
     }
 }
 
-fn done(verdict: Verdict) -> Phase {
-    Phase::Reserved { verdict, until: Timestamp::default() }
+/// The clock by which a verdict on these questions was made.
+fn clock_of(asks: &[MemoryAsk]) -> StoreClock {
+    asks.first()
+        .map_or_else(|| StoreClock::Monotonic(MonotonicClock::new()), |ask| ask.meter.home.clock.clone())
 }
 
-fn reserved(verdict: Verdict) -> Phase {
+fn done(verdict: Verdict, clock: StoreClock) -> Phase {
+    Phase::Reserved { verdict, until: Timestamp::default(), clock }
+}
+
+fn reserved(verdict: Verdict, clock: StoreClock) -> Phase {
     let until = verdict.starts_at();
-    Phase::Reserved { verdict, until }
+    Phase::Reserved { verdict, until, clock }
 }
 
 /// Queues for the last of `places`.
 ///
-/// The queue may be full: then the verdict is what it was. `since` is when the first queue
-/// was entered, if this is another one.
+/// The queue may be full: then the verdict is what it was. `waited` is how long others were
+/// waited in before, if this is another one.
 fn queue(
     mut places: Vec<MemoryAsk>,
     held: Vec<Permit>,
-    since: Option<Timestamp>,
+    waited: Duration,
     denied: Verdict,
     waker: &Waker,
 ) -> Phase {
-    let Some(ask) = places.pop() else { return done(denied) };
+    let Some(ask) = places.pop() else { return done(denied, clock_of(&[])) };
     let waiter = Waiter::new(ask.cost, waker.clone());
     let queued = with_state(&ask.meter, ask.hash, |version, now_us, state| match (&version.plan, state) {
         (Plan::Slots(slots), State::Slots(state)) => {
@@ -185,14 +199,15 @@ fn queue(
         }
         _ => (None, Write::Nothing),
     });
-    let Some((now, until, wakers)) = queued else { return done(denied) };
+    let Some((since, until, wakers)) = queued else { return done(denied, ask.meter.home.clock.clone()) };
     wakers.into_iter().for_each(Waker::wake);
-    let since = since.unwrap_or(now);
-    Phase::Queued(Queued { waiter, until, since, ask, to_come: places, held, denied })
+    Phase::Queued(Queued { waiter, until, since, waited, ask, to_come: places, held, denied })
 }
 
 /// Takes a waiter out of its queue, or hands on the place that it was just given.
 fn leave(ask: &MemoryAsk, waiter: &Waiter) {
+    // Its waker may own anything, and must not be dropped under the key's lock.
+    waiter.wake_nobody();
     let wakers = with_state(&ask.meter, ask.hash, |version, _, state| match (&version.plan, state) {
         (Plan::Slots(slots), State::Slots(state)) => (slots.leave(state, waiter), Write::Charged(0)),
         _ => (Vec::new(), Write::Nothing),
@@ -217,22 +232,18 @@ impl InMemory {
         let this = self;
         let waker = context.waker();
         loop {
-            let Some(clock) = this.asks.first().map(|ask| ask.meter.home.clock.clone()) else {
-                this.phase = Phase::Done;
-                return Poll::Ready(in_memory(&mut [], Mode::Reserve));
-            };
-            let until = match std::mem::replace(&mut this.phase, Phase::Done) {
+            let (until, clock) = match std::mem::replace(&mut this.phase, Phase::Done) {
                 Phase::Start => {
                     this.phase = this.start(waker);
                     continue;
                 }
-                Phase::Reserved { verdict, until } => {
+                Phase::Reserved { verdict, until, clock } => {
                     if clock.now() >= until {
                         this.disarm();
                         return Poll::Ready(verdict);
                     }
-                    this.phase = Phase::Reserved { verdict, until };
-                    until
+                    this.phase = Phase::Reserved { verdict, until, clock: clock.clone() };
+                    (until, clock)
                 }
                 Phase::Queued(queued) if queued.waiter.is_granted(waker) => {
                     this.disarm();
@@ -240,6 +251,7 @@ impl InMemory {
                     continue;
                 }
                 Phase::Queued(queued) => {
+                    let clock = queued.ask.meter.home.clock.clone();
                     if clock.now() >= queued.until {
                         this.disarm();
                         leave(&queued.ask, &queued.waiter);
@@ -247,14 +259,14 @@ impl InMemory {
                     }
                     let until = queued.until;
                     this.phase = Phase::Queued(queued);
-                    until
+                    (until, clock)
                 }
                 Phase::Done => panic!("`Acquire` was polled after it was ready"),
             };
             let timer = clock.timer();
-            let is_armed = this.alarm.is_some_and(|alarm| timer.rearm(alarm, waker));
+            let is_armed = this.alarm.as_ref().is_some_and(|(alarm, _)| timer.rearm(*alarm, waker));
             if !is_armed {
-                this.alarm = Some(timer.arm(until, waker.clone()));
+                this.alarm = Some((timer.arm(until, waker.clone()), clock.clone()));
                 // The clock may have passed it before the alarm stood.
                 if clock.now() >= until {
                     continue;
@@ -267,8 +279,8 @@ impl InMemory {
 
 impl InMemory {
     fn disarm(&mut self) {
-        if let (Some(alarm), Some(ask)) = (self.alarm.take(), self.asks.first()) {
-            ask.meter.home.clock.timer().disarm(alarm);
+        if let Some((alarm, clock)) = self.alarm.take() {
+            clock.timer().disarm(alarm);
         }
     }
 }

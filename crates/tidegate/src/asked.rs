@@ -64,13 +64,15 @@ impl fmt::Debug for DecisionFuture {
 }
 
 /// Becomes the [`Verdict`] of `reserve_async` and `check_async`, within the store's
-/// deadline for each place that it has to ask. Dropped before, everything goes back.
+/// deadline for each place that it has to ask. Nothing is asked before it is awaited, and
+/// what was charged goes back if it is dropped after that and before the verdict.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct VerdictFuture(Judging);
 
-#[cfg_attr(feature = "redis", expect(clippy::large_enum_variant, reason = "memory is not made to allocate"))]
 enum Judging {
-    Ready(Option<Verdict>),
+    /// To be decided in memory, at once, by whoever awaits it: what is decided before could
+    /// not always be taken back.
+    Memory(Option<(Vec<OwnedAsk>, Mode)>),
     #[cfg(feature = "redis")]
     Parts(Pin<Box<dyn Future<Output = Verdict> + Send>>),
 }
@@ -81,7 +83,7 @@ impl VerdictFuture {
         if asks.iter().any(|ask| matches!(ask, OwnedAsk::Redis(_))) {
             return Self(Judging::Parts(Box::pin(crate::parts::decide(asks, mode))));
         }
-        Self(Judging::Ready(Some(decide(asks, mode))))
+        Self(Judging::Memory(Some((asks, mode))))
     }
 }
 
@@ -92,8 +94,8 @@ impl Future for VerdictFuture {
         #[cfg(not(feature = "redis"))]
         let _ = context;
         match &mut self.0 {
-            Judging::Ready(verdict) => match verdict.take() {
-                Some(verdict) => Poll::Ready(verdict),
+            Judging::Memory(asks) => match asks.take() {
+                Some((asks, mode)) => Poll::Ready(decide(asks, mode)),
                 None => panic!("`VerdictFuture` was polled after it was ready"),
             },
             #[cfg(feature = "redis")]

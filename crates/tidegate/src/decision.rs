@@ -40,7 +40,8 @@ pub enum Denial {
     /// The same call fits after this time, if nobody else comes first.
     Later(Duration),
     /// It fits when others give back what they hold, or when others have warmed a cold
-    /// key up; nobody knows when.
+    /// key up; nobody knows when. Also of a check that was not asked
+    /// ([`Decision::is_asked`]).
     Unknown,
     /// It costs more than the limit can ever allow: coming back does not help.
     Never,
@@ -61,6 +62,12 @@ pub enum Denial {
 }
 
 impl Decision {
+    /// Of a check that the store was not asked about: another one is known to refuse.
+    #[cfg(feature = "redis")]
+    pub(crate) fn not_asked(limit: &crate::Limit) -> Self {
+        Self { outcome: Outcome::Deny(Refused::Unknown), limit: limit.capacity(), gauge: Gauge::Unasked }
+    }
+
     /// True if the call may go on, at once or after [`wait`](Self::wait).
     #[inline]
     pub fn is_allowed(&self) -> bool {
@@ -103,7 +110,9 @@ impl Decision {
         self.limit
     }
 
-    /// Units that could still start now.
+    /// Units that could still start now, in one call: what a check of this cost would take
+    /// at this instant. (Of a request that was denied as a whole, a check that was allowed
+    /// tells what would have been left.)
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.gauge.remaining(self.limit)
@@ -120,8 +129,11 @@ impl Decision {
         matches!(self.gauge, Gauge::Degraded { .. })
     }
 
-    /// False if the store was not asked about this check, because another one of the
-    /// same request was known to refuse: then nothing is known of it but its limit.
+    /// False if the store was not asked about this check, because another one of the same
+    /// request was known to refuse, and looking at this one was not possible or would have
+    /// cost too much (see `docs/redis.md`). Then it is not allowed ([`Denial::Unknown`]),
+    /// nothing is left ([`remaining`](Self::remaining)), and nothing is known of it but its
+    /// limit. Always true in memory.
     #[inline]
     pub fn is_asked(&self) -> bool {
         !matches!(self.gauge, Gauge::Unasked)
@@ -151,7 +163,32 @@ impl PartialEq for Decision {
             && self.limit == other.limit
             && self.remaining() == other.remaining()
             && self.reset_after() == other.reset_after()
+            && self.is_degraded() == other.is_degraded()
+            && self.is_asked() == other.is_asked()
     }
 }
 
 impl Eq for Decision {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decisions_that_differ_in_what_a_caller_can_see_are_not_equal() {
+        let of = |gauge| Decision { outcome: Outcome::Deny(Refused::Unknown), limit: 5, gauge };
+        let plain = of(Gauge::Plain { remaining: 0, reset_us: 0 });
+        let degraded = of(Gauge::Degraded { remaining: 0, reset_us: 0 });
+        let unasked = of(Gauge::Unasked);
+        assert!(plain != degraded && plain != unasked && degraded != unasked);
+        // The same numbers, kept in two ways.
+        assert_eq!(plain, of(Gauge::Word { level: 5 << 14, cell: 1, drain: 1 }).with_reset(0));
+    }
+
+    impl Decision {
+        /// The same with another reset, in the plain way.
+        fn with_reset(self, reset_us: u64) -> Self {
+            Self { gauge: Gauge::Plain { remaining: self.remaining(), reset_us }, ..self }
+        }
+    }
+}

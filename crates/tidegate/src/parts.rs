@@ -5,7 +5,6 @@
 //! one after the other, in the order of the checks, and what the earlier ones charged
 //! goes back if a later one refuses.
 
-use crate::Limit;
 use crate::algorithm::{Gauge, Mode};
 use crate::ask::{MemoryAsk, OwnedAsk, Side, decide_in_memory};
 use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
@@ -30,9 +29,9 @@ type Decisions = SmallVec<[Decision; 2]>;
 
 /// Decides all questions; an allowed verdict holds the permit.
 pub(crate) async fn decide(asks: Vec<OwnedAsk>, mode: Mode) -> Verdict {
-    let mut decisions: Decisions = asks.iter().map(|ask| not_asked(&side(ask).limit())).collect();
-    if let Some((at, denied)) = remembered(&asks, mode) {
-        decisions[at] = denied;
+    let mut decisions: Decisions = asks.iter().map(|ask| Decision::not_asked(&side(ask).limit())).collect();
+    if remembered(&asks, mode, &mut decisions) {
+        look(&asks, mode, &mut decisions).await;
         return verdict(&asks, decisions, SmallVec::new());
     }
     let mut held = Earlier::default();
@@ -47,6 +46,7 @@ pub(crate) async fn decide(asks: Vec<OwnedAsk>, mode: Mode) -> Verdict {
         if !is_allowed {
             // Whatever was charged goes back.
             drop(held);
+            look(&asks, mode, &mut decisions).await;
             return verdict(&asks, decisions, SmallVec::new());
         }
     }
@@ -70,14 +70,60 @@ fn verdict(asks: &[OwnedAsk], decisions: Decisions, charges: SmallVec<[Charge; 1
     Verdict::new(asks.iter().map(side).collect(), decisions, charges, now).of_key(key)
 }
 
-/// The first check that is known to be refused.
-fn remembered(asks: &[OwnedAsk], mode: Mode) -> Option<(usize, Decision)> {
-    asks.iter().enumerate().find_map(|(at, ask)| match ask {
-        OwnedAsk::Redis(ask) => {
-            ask.meter.remembered(ask.hash, &ask.meter.version(), ask.cost, mode).map(|denied| (at, denied))
+/// Tells every check that is known to be refused; true if there is one.
+fn remembered(asks: &[OwnedAsk], mode: Mode, decisions: &mut Decisions) -> bool {
+    let mut is_refused = false;
+    for (at, ask) in asks.iter().enumerate() {
+        let OwnedAsk::Redis(ask) = ask else { continue };
+        let cost = whole_cost(asks, ask);
+        if let Some(denied) = ask.meter.remembered(ask.hash, &ask.meter.version(), cost, mode) {
+            (decisions[at], is_refused) = (denied, true);
         }
-        OwnedAsk::Memory(_) => None,
-    })
+    }
+    is_refused
+}
+
+/// What a request asks of the key of one of its checks.
+fn whole_cost(asks: &[OwnedAsk], of: &RedisAsk) -> u64 {
+    let same = |ask: &&OwnedAsk| matches!(ask, OwnedAsk::Redis(ask) if counts_with(ask, of));
+    let cost = |ask: &OwnedAsk| if let OwnedAsk::Redis(ask) = ask { ask.cost } else { 0 };
+    asks.iter().filter(same).fold(0, |sum, ask| sum.saturating_add(cost(ask)))
+}
+
+/// Looks at the checks that were not asked, because another one refuses: when the request
+/// would fit depends on them as well. Nothing is charged, and what is not known here or seen
+/// in time stays unasked.
+async fn look(asks: &[OwnedAsk], mode: Mode, decisions: &mut Decisions) {
+    let mut looks: SmallVec<[(usize, Asking); 2]> = SmallVec::new();
+    let mut may_look = None;
+    for (at, ask) in asks.iter().enumerate() {
+        if decisions[at].is_asked() {
+            continue;
+        }
+        let ask = match ask {
+            OwnedAsk::Memory(ask) => {
+                decisions[at] = ask.meter.look(ask.hash, ask.cost, mode);
+                continue;
+            }
+            OwnedAsk::Redis(ask) => ask,
+        };
+        let (version, cost) = (ask.meter.version(), whole_cost(asks, ask));
+        if let Some(shown) = ask.meter.shown(ask.hash, &version, cost, mode) {
+            decisions[at] = shown;
+        } else if !version.is_place() && *may_look.get_or_insert_with(|| ask.meter.core().may_look()) {
+            // Of places nobody knows when they come back: there is no time to be told.
+            let how = How::Look(mode);
+            if let Ok(asked) = ask.meter.ask(&version, &ask.key, ask.hash, cost, how, false) {
+                looks.push((at, Asking(asked)));
+            }
+        }
+    }
+    // All are on their way: however many they are, they take as long as one.
+    for (at, asking) in looks {
+        if let Ok(told) = asking.await {
+            decisions[at] = told.decisions[0];
+        }
+    }
 }
 
 /// Checks that are decided at one instant.
@@ -98,12 +144,22 @@ fn parts(asks: &[OwnedAsk]) -> SmallVec<[Part; 2]> {
                 Some((core.clone(), slot))
             }
         };
-        let is_same = |part: &&mut Part| match (&part.place, &place) {
-            (None, None) => true,
-            (Some((core, slot)), Some((other, at))) => Arc::ptr_eq(core, other) && slot == at,
+        // A key that another gate of the same name counts by another limit is asked about on
+        // its own: the script would count each on what it found before the other.
+        let differs = |other: &usize| match (&asks[*other], ask) {
+            (OwnedAsk::Redis(other), OwnedAsk::Redis(ask)) => {
+                is_same(other, ask) && !other.meter.version().counts_like(&ask.meter.version())
+            }
             _ => false,
         };
-        match parts.iter_mut().find(is_same) {
+        let joins = |part: &&mut Part| match (&part.place, &place) {
+            (None, None) => true,
+            (Some((core, slot)), Some((other, at))) => {
+                Arc::ptr_eq(core, other) && slot == at && !part.positions.iter().any(differs)
+            }
+            _ => false,
+        };
+        match parts.iter_mut().find(joins) {
             Some(part) => part.positions.push(at),
             // Memory is asked first: it costs nothing.
             None if place.is_none() => parts.insert(0, Part { positions: SmallVec::from_elem(at, 1), place }),
@@ -144,7 +200,16 @@ impl Part {
     }
 }
 
-/// One question for each key: a key asked about twice pays the sum.
+/// True if both are about one key in Redis. Names count there: after a gate was removed and
+/// its name defined anew, two gates own the same keys.
+fn is_same(one: &RedisAsk, other: &RedisAsk) -> bool {
+    let is_same_gate = Arc::ptr_eq(&one.meter, &other.meter)
+        || (one.meter.name == other.meter.name && Arc::ptr_eq(one.meter.core(), other.meter.core()));
+    is_same_gate && one.key == other.key
+}
+
+/// One question for each key: a key asked about twice pays the sum. Those of one key count
+/// alike, also if their gates are two.
 struct Merged {
     keys: SmallVec<[Key; 1]>,
     costs: SmallVec<[u64; 1]>,
@@ -155,9 +220,9 @@ struct Merged {
 impl Merged {
     fn new(asks: &[RedisAsk]) -> Self {
         let mut merged = Self { keys: SmallVec::new(), costs: SmallVec::new(), of: SmallVec::new() };
-        for ask in asks {
-            let is_same = |key: &Key| Arc::ptr_eq(&key.meter, &ask.meter) && key.bytes == ask.key;
-            let at = merged.keys.iter().position(is_same).unwrap_or_else(|| {
+        for (nth, ask) in asks.iter().enumerate() {
+            let same = asks[..nth].iter().position(|other| is_same(other, ask));
+            let at = same.map(|other| merged.of[other]).unwrap_or_else(|| {
                 let (meter, version) = (ask.meter.clone(), ask.meter.version());
                 merged.keys.push(Key { meter, version, bytes: ask.key.clone(), hash: ask.hash });
                 merged.costs.push(0);
@@ -182,6 +247,9 @@ impl Merged {
 }
 
 fn ask(core: &Arc<Core>, slot: u16, merged: &Merged, how: How) -> Result<Asking, Fault> {
+    if core.is_inherited() {
+        return Err(Fault::default());
+    }
     let Some(shard) = core.shard_of(|| slot) else { return Err(Fault::default()) };
     if !shard.is_up() {
         return Err(shard.fault(core));
@@ -232,7 +300,8 @@ impl Drop for Asking {
 /// Decides without Redis: all by their shares in memory, or none.
 fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTold {
     let mut shares: Vec<MemoryAsk> = Vec::new();
-    let mut decisions: Decisions = asks.iter().map(|ask| not_asked(&ask.meter.version().limit)).collect();
+    let not_asked = |ask: &RedisAsk| Decision::not_asked(&ask.meter.version().limit);
+    let mut decisions: Decisions = asks.iter().map(not_asked).collect();
     let mut is_denied = false;
     for (at, ask) in asks.iter().enumerate() {
         match ask.meter.question(&merged.keys[merged.of[at]].version, &ask.key, ask.cost, fault) {
@@ -241,6 +310,13 @@ fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTo
         }
     }
     if is_denied {
+        // The others hear how their shares stand.
+        let open = (0..asks.len()).filter(|at| !decisions[*at].is_asked()).collect::<SmallVec<[usize; 2]>>();
+        for (at, share) in open.into_iter().zip(&shares) {
+            let decision = share.meter.look(share.hash, share.cost, mode);
+            let limit = &merged.keys[merged.of[at]].version.limit;
+            decisions[at] = asks[at].meter.local.shown(decision, limit, fault.retry_us);
+        }
         return PartTold { decisions, charges: SmallVec::new(), decided: Timestamp::default() };
     }
     let told = decide_in_memory(&shares, mode);
@@ -315,14 +391,14 @@ fn places_to_queue_for(asks: &[OwnedAsk], denied: &Verdict) -> Option<Vec<RedisA
         let place = remote(ask).filter(|ask| ask.meter.version().is_place());
         match (decision.denial(), place) {
             (Some(Denial::Unknown) | None, Some(place)) => {
-                let same =
-                    |held: &&mut RedisAsk| Arc::ptr_eq(&held.meter, &place.meter) && held.key == place.key;
-                match places.iter_mut().find(same) {
+                match places.iter_mut().find(|held| counts_with(held, &place)) {
                     Some(held) => held.cost = held.cost.saturating_add(place.cost),
                     None => places.push(place),
                 }
             }
             (None, None) => {}
+            // Whether it fits will be seen once the places are there.
+            (Some(Denial::Unknown), None) if !decision.is_asked() => {}
             (Some(_), _) => return None,
         }
     }
@@ -330,6 +406,11 @@ fn places_to_queue_for(asks: &[OwnedAsk], denied: &Verdict) -> Option<Vec<RedisA
     // that the other needs.
     places.sort_by(|a, b| (&a.meter.name, &a.key).cmp(&(&b.meter.name, &b.key)));
     Some(places).filter(|places| !places.is_empty())
+}
+
+/// True if both are about one key, and count alike: then they are asked as one.
+fn counts_with(one: &RedisAsk, other: &RedisAsk) -> bool {
+    is_same(one, other) && one.meter.version().counts_like(&other.meter.version())
 }
 
 /// Queues for one place after the other, and then asks for everything else.
@@ -341,10 +422,7 @@ async fn queue(asks: Vec<OwnedAsk>, places: Vec<RedisAsk>, denied: Verdict) -> V
         match one_place(&place).await {
             Some(charge) => {
                 let mut whole = charge;
-                let same = asks
-                    .iter()
-                    .filter_map(remote)
-                    .filter(|ask| Arc::ptr_eq(&ask.meter, &place.meter) && ask.key == place.key);
+                let same = asks.iter().filter_map(remote).filter(|ask| counts_with(ask, &place));
                 for ask in same {
                     held.charges.push(Charge::Redis { index: ask.index, charge: whole.part(ask.cost) });
                 }
@@ -452,9 +530,4 @@ fn clock(ask: &OwnedAsk) -> StoreClock {
         OwnedAsk::Memory(ask) => ask.meter.home.clock.clone(),
         OwnedAsk::Redis(ask) => ask.meter.core().clock.clone(),
     }
-}
-
-fn not_asked(limit: &Limit) -> Decision {
-    let outcome = Outcome::Allow { wait_us: 0 };
-    Decision { outcome, limit: limit.capacity(), gauge: Gauge::Unasked }
 }

@@ -59,17 +59,18 @@ pub(crate) struct MemoryCharge {
     index: usize,
     /// The version of the limit that granted it: another one counts other units.
     version: u16,
+    /// When it was charged, on the clock of its own store.
+    decided: Timestamp,
     /// What is still charged: shrinks as units come back.
     grant: Grant,
 }
 
 impl Permit {
     pub(crate) fn new(mut charges: SmallVec<[Charge; 1]>, decided: Timestamp, wait: Duration) -> Self {
-        // All start together, after the longest wait.
-        let start_us = (decided + wait).as_micros();
+        // All start together, after the longest wait; each knows that on its own clock.
         for charge in &mut charges {
             if let Charge::Memory(charge) = charge {
-                charge.grant.start_us = start_us;
+                charge.grant.start_us = (charge.decided + wait).as_micros();
             }
         }
         Self { charges, decided, wait }
@@ -80,7 +81,8 @@ impl Permit {
         self.wait
     }
 
-    /// When the call may start, on the store's clock.
+    /// When the call may start, on the store's clock: of a request that mixes limiters, the
+    /// one of its first check that is not for a place.
     pub fn starts_at(&self) -> Timestamp {
         self.decided + self.wait
     }
@@ -167,12 +169,13 @@ impl Permit {
         std::mem::take(&mut self.charges)
     }
 
-    /// Adds what another permit holds; both start at the later of the two.
-    pub(crate) fn join(mut self, mut other: Self) -> Self {
-        let charges = std::mem::take(&mut self.charges).into_iter().chain(std::mem::take(&mut other.charges));
-        let latest = if self.starts_at() > other.starts_at() { &self } else { &other };
-        let (decided, wait) = (latest.decided, latest.wait);
-        Self::new(charges.collect(), decided, wait)
+    /// Adds places that another permit holds. It starts when this one does, or at once if
+    /// there is nothing in this one.
+    pub(crate) fn join(mut self, mut places: Self) -> Self {
+        let starts = if self.charges.is_empty() { &places } else { &self };
+        let (decided, wait) = (starts.decided, starts.wait);
+        let charges = std::mem::take(&mut self.charges).into_iter();
+        Self { charges: charges.chain(std::mem::take(&mut places.charges)).collect(), decided, wait }
     }
 }
 
@@ -199,7 +202,7 @@ impl fmt::Debug for Permit {
 impl Charge {
     pub(crate) fn new(ask: &MemoryAsk, told: &Told) -> Self {
         let of = MemoryCharge::of(ask, told.mark, told.version);
-        Self::Memory(MemoryCharge { hash: told.hash, ..of })
+        Self::Memory(MemoryCharge { hash: told.hash, decided: told.now, ..of })
     }
 
     /// A place that was handed over by the queue.
@@ -243,7 +246,8 @@ impl Charge {
 impl MemoryCharge {
     fn of(ask: &MemoryAsk, mark: Step, version: u16) -> Self {
         let grant = Grant { cost: ask.cost, start_us: 0, mark };
-        Self { meter: ask.meter.clone(), hash: ask.hash, index: ask.index, version, grant }
+        let (meter, decided) = (ask.meter.clone(), Timestamp::default());
+        Self { meter, hash: ask.hash, index: ask.index, version, decided, grant }
     }
 
     fn give_back(&mut self, units: u64) {

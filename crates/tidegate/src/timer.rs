@@ -6,6 +6,7 @@
 
 use crate::clock::{Clock, MonotonicClock, Timestamp};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -15,6 +16,8 @@ use std::task::Waker;
 pub struct Timer {
     sleepers: Mutex<Sleepers>,
     earlier: Condvar,
+    /// The process whose thread fires it; zero if none does.
+    process: AtomicU32,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +66,7 @@ impl Timer {
     }
 
     pub(crate) fn arm(&self, at: Timestamp, waker: Waker) -> Alarm {
+        self.stays_alive();
         let mut sleepers = self.lock();
         sleepers.armed += 1;
         let alarm = Alarm { at, number: sleepers.armed };
@@ -94,13 +98,29 @@ impl Timer {
     pub(crate) fn of_the_process() -> &'static Timer {
         static TIMER: LazyLock<&'static Timer> = LazyLock::new(|| {
             let timer: &'static Timer = Box::leak(Box::default());
-            std::thread::Builder::new()
-                .name("tidegate-timer".into())
-                .spawn(move || timer.run(&MonotonicClock::new()))
-                .expect("the process can start one thread for its timer");
+            timer.process.store(std::process::id(), Ordering::Relaxed);
+            timer.start();
             timer
         });
         &TIMER
+    }
+
+    fn start(&'static self) {
+        std::thread::Builder::new()
+            .name("tidegate-timer".into())
+            .spawn(move || self.run(&MonotonicClock::new()))
+            .expect("the process can start one thread for its timer");
+    }
+
+    /// A process that has the timer by `fork` has not got its thread: it starts one.
+    fn stays_alive(&self) {
+        let (held, own) = (self.process.load(Ordering::Relaxed), std::process::id());
+        let is_inherited = held != 0 && held != own;
+        if is_inherited
+            && self.process.compare_exchange(held, own, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            Self::of_the_process().start();
+        }
     }
 
     fn run(&self, clock: &MonotonicClock) -> ! {

@@ -108,7 +108,9 @@ impl Verdict {
         self.queued + self.wait()
     }
 
-    /// The time after which a denied request would fit, where that is known.
+    /// The time after which a denied request would fit, where that is known: the longest of
+    /// its checks' times. Where a check was not asked ([`Decision::is_asked`]) it can take
+    /// longer.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decisions.get(self.binding).and_then(Decision::retry_after)
     }
@@ -162,6 +164,8 @@ impl Verdict {
 pub(crate) fn weight(decision: &Decision) -> (u8, Duration, u64) {
     let (rank, time) = match decision.denial() {
         None => (0, decision.wait()),
+        // Nobody has asked: it binds nobody.
+        Some(Denial::Unknown) if !decision.is_asked() => (0, Duration::ZERO),
         // A time that is known beats one that nobody knows: before it, coming back is in vain.
         Some(Denial::Unknown | Denial::Full) => (1, Duration::ZERO),
         Some(Denial::Later(after)) => (2, after),

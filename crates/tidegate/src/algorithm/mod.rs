@@ -131,7 +131,7 @@ impl Gauge {
     pub(crate) fn remaining(&self, limit: u64) -> u64 {
         match self {
             Self::Plain { remaining, .. } | Self::Degraded { remaining, .. } => *remaining,
-            Self::Unasked => limit,
+            Self::Unasked => 0,
             Self::Word { level, cell, drain } => {
                 limit.saturating_sub(scale::units_rounded_up(*level, *cell, *drain))
             }

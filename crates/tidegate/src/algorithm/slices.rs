@@ -74,8 +74,9 @@ impl Slices {
             let retry_us = wait_us - longest_us;
             return Answer::denied(Refused::Later { retry_us }, self.gauge(now_us, state));
         }
+        let is_now = slice <= self.slice(now_us);
         let gauge = Gauge::Plain {
-            remaining: self.amount.saturating_sub(state.total + cost),
+            remaining: if is_now { self.amount.saturating_sub(state.total + cost) } else { 0 },
             reset_us: self.gone_us(slice, now_us),
         };
         Answer { outcome: Outcome::Allow { wait_us }, gauge, step: Step::Slice { slice, units: cost } }
@@ -183,7 +184,9 @@ impl Slices {
     }
 
     fn gauge(&self, now_us: u64, state: &SliceState) -> Gauge {
-        let remaining = self.amount.saturating_sub(state.total);
+        // Nobody starts before the last who reserved, whatever others have given back.
+        let is_after = state.counted.back().is_some_and(|last| last.slice > self.slice(now_us));
+        let remaining = if is_after { 0 } else { self.amount.saturating_sub(state.total) };
         Gauge::Plain { remaining, reset_us: self.empty_us(now_us, state) }
     }
 

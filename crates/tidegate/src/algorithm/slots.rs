@@ -47,14 +47,29 @@ impl Waiter {
 
     /// True once the place is held; otherwise `waker` is woken when it is.
     pub(crate) fn is_granted(&self, waker: &Waker) -> bool {
-        match &mut *self.lock() {
-            Turn::Granted => true,
-            Turn::Waiting(held) => {
-                held.clone_from(waker);
-                false
-            }
-            Turn::Gone => false,
+        match &*self.lock() {
+            Turn::Granted => return true,
+            Turn::Waiting(held) if held.will_wake(waker) => return false,
+            Turn::Waiting(_) | Turn::Gone => {}
         }
+        self.exchange(waker.clone());
+        // It may have been granted between the two looks, with the waker from before.
+        matches!(*self.lock(), Turn::Granted)
+    }
+
+    /// Wakes nobody from now on, who is about to leave.
+    pub(crate) fn wake_nobody(&self) {
+        self.exchange(Waker::noop().clone());
+    }
+
+    /// Puts another waker in the place of the one that is held. That one is dropped without
+    /// a lock: it may own anything, even a place that others wait for.
+    fn exchange(&self, waker: Waker) {
+        let replaced = match &mut *self.lock() {
+            Turn::Waiting(held) => std::mem::replace(held, waker),
+            Turn::Granted | Turn::Gone => waker,
+        };
+        drop(replaced);
     }
 
     fn lock(&self) -> MutexGuard<'_, Turn> {
@@ -65,17 +80,17 @@ impl Waiter {
 impl Slots {
     pub(crate) fn answer(&self, state: &SlotState, cost: u64, mode: Mode) -> Answer {
         if cost > self.amount {
-            return Answer::denied(Refused::Never, self.gauge(state.held));
+            return Answer::denied(Refused::Never, self.gauge(state, 0));
         }
         if mode == Mode::Check && cost > 0 {
-            return Answer::denied(Refused::NeedsPermit, self.gauge(state.held));
+            return Answer::denied(Refused::NeedsPermit, self.gauge(state, 0));
         }
         let fits = cost == 0 || (state.waiting == 0 && state.held + cost <= self.amount);
         if !fits {
-            return Answer::denied(Refused::Unknown, self.gauge(state.held));
+            return Answer::denied(Refused::Unknown, self.gauge(state, 0));
         }
         let step = if cost == 0 { Step::Keep } else { Step::Hold { units: cost } };
-        Answer { outcome: Outcome::Allow { wait_us: 0 }, gauge: self.gauge(state.held + cost), step }
+        Answer { outcome: Outcome::Allow { wait_us: 0 }, gauge: self.gauge(state, cost), step }
     }
 
     pub(crate) fn apply(state: &mut SlotState, units: u64) {
@@ -138,8 +153,11 @@ impl Slots {
         wakers
     }
 
-    fn gauge(&self, held: u64) -> Gauge {
-        Gauge::Plain { remaining: self.amount.saturating_sub(held), reset_us: 0 }
+    /// What is left once `taken` more are held. Nobody overtakes who waits, so a place that
+    /// is free for the first in the queue is free for nobody else.
+    fn gauge(&self, state: &SlotState, taken: u64) -> Gauge {
+        let free = self.amount.saturating_sub(state.held + taken);
+        Gauge::Plain { remaining: if state.waiting > 0 { 0 } else { free }, reset_us: 0 }
     }
 }
 

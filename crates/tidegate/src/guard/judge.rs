@@ -170,7 +170,10 @@ impl<'a> Judge<'a> {
                 (true, false) => Outcome::Waited,
                 // Who watches does not queue, so all that is known is that there is no place now.
                 (false, _)
-                    if policy.is_place && policy.waits && decision.denial() == Some(Denial::Unknown) =>
+                    if policy.is_place
+                        && policy.waits
+                        && decision.is_asked()
+                        && decision.denial() == Some(Denial::Unknown) =>
                 {
                     Outcome::Queued
                 }

@@ -410,15 +410,17 @@ fn across_slots_an_earlier_charge_goes_back_on_a_later_denial() {
 }
 
 #[test]
-fn a_check_that_was_not_asked_says_so() {
+fn a_check_beside_a_remembered_denial_is_looked_at_and_not_charged() {
     let server = RedisServer::start();
     let limiter = node(&server.url());
     let user = limiter.gate("user", "5 per 1h").unwrap();
     let goods = limiter.gate_with("goods", "1 per 1h", Options::new().nothing_comes_back()).unwrap();
     assert!(goods.check("7").is_allowed() && !goods.check("7").is_allowed());
     let verdict = limiter.check(&[Check::new(&user, "ann"), Check::new(&goods, "7")]);
-    assert!(!verdict.is_allowed());
-    assert_eq!(verdict.decisions().iter().map(Decision::is_asked).collect::<Vec<_>>(), [false, true]);
+    assert_eq!((verdict.is_allowed(), verdict.bound_by()), (false, "goods"));
+    let [own, shared] = verdict.decisions() else { panic!("{verdict:?}") };
+    assert!(own.is_asked() && own.is_allowed() && own.remaining() == 5, "{own:?}");
+    assert!(shared.is_asked() && !shared.is_allowed(), "{shared:?}");
     assert_eq!(user.peek("ann").remaining(), 5);
 }
 

@@ -9,6 +9,8 @@ mod conformance;
 mod connections;
 mod faults;
 mod layers;
+mod names;
 mod places;
 mod processes;
 mod time;
+mod unasked;

@@ -6,9 +6,13 @@
 
 mod clock;
 mod counting;
+mod full;
+mod left;
 mod memory;
+mod mixed;
 mod together;
 mod waiting;
+mod wakers;
 
 use std::time::Duration;
 use tidegate::{Gate, Limiter, ManualClock};

@@ -316,15 +316,23 @@ impl Meter {
 
     /// What [`check`](Self::check) would say, with the state as it is.
     pub(crate) fn peek(&self, hash: u64, cost: u64) -> Decision {
-        let home = home_of(self, hash);
-        with_state(self, home.unwrap_or(hash), |version, now_us, state| {
+        // Of places one can only ask whether one could be held.
+        let is_place = matches!(self.version().plan, Plan::Slots(_));
+        self.look(hash, cost, if is_place { Mode::Reserve } else { Mode::Check })
+    }
+
+    /// What a call in this mode would be told, with the state as it is.
+    pub(crate) fn look(&self, hash: u64, cost: u64, mode: Mode) -> Decision {
+        let Some(home) = home_of(self, hash, cost) else {
+            let gauge = Gauge::Plain { remaining: 0, reset_us: 0 };
+            let limit = self.version().limit.capacity();
+            return Decision { outcome: Outcome::Deny(Refused::Full), limit, gauge };
+        };
+        with_state(self, home, |version, now_us, state| {
             let limit = version.limit.capacity();
-            // Of places one can only ask whether one could be held.
-            let mode = if matches!(version.plan, Plan::Slots(_)) { Mode::Reserve } else { Mode::Check };
             let asked = version.plan.answer(now_us, state, cost, mode, limit);
             let as_is = version.plan.answer(now_us, state, 0, mode, limit);
-            let outcome = if home.is_some() { asked.outcome } else { Outcome::Deny(Refused::Full) };
-            (Decision { outcome, limit, gauge: as_is.gauge }, Write::Nothing)
+            (Decision { outcome: asked.outcome, limit, gauge: as_is.gauge }, Write::Nothing)
         })
     }
 

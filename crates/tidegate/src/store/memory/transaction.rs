@@ -9,9 +9,9 @@ use super::Home;
 use super::flat::{LockedGroup, Print};
 use super::meter::{Meter, Version};
 use super::shards::Shard;
-use crate::algorithm::{Answer, Count, Mode, OTHERS_MAX, Others, Plan, State, Step, word_at};
+use crate::algorithm::{Answer, Count, Gauge, Mode, OTHERS_MAX, Others, Plan, State, Step, word_at};
 use crate::clock::Timestamp;
-use crate::decision::Decision;
+use crate::decision::{Decision, Refused};
 use crate::sync::Backoff;
 use smallvec::SmallVec;
 use std::sync::{Arc, MutexGuard};
@@ -30,6 +30,8 @@ pub(crate) struct Told {
     pub(crate) decision: Decision,
     pub(crate) mark: Step,
     pub(crate) version: u16,
+    /// When it was decided, on the clock of its own store.
+    pub(crate) now: Timestamp,
     /// The hash that was charged: the strangers' one if there was no room.
     pub(crate) hash: u64,
 }
@@ -43,22 +45,24 @@ pub(crate) fn decide_all(asks: &[Ask<'_>], mode: Mode) -> (Tolds, Timestamp) {
         let merged = merge(&asks);
         let mut locked = Locked::new(&merged);
         let now = locked.places.first().map_or(Timestamp::default(), |place| place.now);
-        if let Some(homeless) = locked.homeless() {
-            drop(locked);
-            if homeless.meter.refuses_strangers {
-                return (refused(&asks), now);
+        let answers = match locked.homeless() {
+            None => locked.decide(mode),
+            // Under these locks: whoever looked again could find room, and say that a request
+            // is allowed of which nothing was charged.
+            Some(homeless) if homeless.meter.refuses_strangers => locked.refuse(mode),
+            Some(homeless) => {
+                drop(locked);
+                for other in asks.iter_mut().filter(|other| is_same(other, &homeless)) {
+                    other.hash = homeless.meter.strangers;
+                }
+                continue;
             }
-            for other in asks.iter_mut().filter(|other| is_same(other, &homeless)) {
-                other.hash = homeless.meter.strangers;
-            }
-            continue;
-        }
-        let answers = locked.decide(mode);
+        };
         let told = |ask: &Ask<'_>| {
             let index = merged.iter().position(|m| is_same(m, ask)).unwrap_or(0);
-            let (version, answer) = (&locked.places[index].version, &answers[index]);
+            let (Place { version, now, .. }, answer) = (&locked.places[index], &answers[index]);
             let decision = answer.decision(version.limit.capacity());
-            Told { decision, mark: answer.step, version: version.number, hash: ask.hash }
+            Told { decision, mark: answer.step, version: version.number, now: *now, hash: ask.hash }
         };
         return (asks.iter().map(told).collect(), now);
     }
@@ -80,19 +84,10 @@ fn merge<'a>(asks: &[Ask<'a>]) -> SmallVec<[Ask<'a>; 2]> {
     merged
 }
 
-/// Nothing was charged: one of them has no room, and peeking says so.
-fn refused(asks: &[Ask<'_>]) -> Tolds {
-    let told = |ask: &Ask<'_>| {
-        let decision = ask.meter.peek(ask.hash, ask.cost);
-        Told { decision, mark: Step::Keep, version: 0, hash: ask.hash }
-    };
-    asks.iter().map(told).collect()
-}
-
-/// The hash that a key is counted under now: its own, the strangers' one if it is new
-/// and there is no room, or none if strangers are refused.
-pub(crate) fn home_of(meter: &Meter, hash: u64) -> Option<u64> {
-    match Locked::new(&[Ask { meter, hash, cost: 1 }]).homeless() {
+/// The hash that a call of this cost is counted under now: its key's own, the strangers' one
+/// if the key is new and there is no room, or none if strangers are refused.
+pub(crate) fn home_of(meter: &Meter, hash: u64, cost: u64) -> Option<u64> {
+    match Locked::new(&[Ask { meter, hash, cost }]).homeless() {
         None => Some(hash),
         Some(_) if meter.refuses_strangers => None,
         Some(_) => Some(meter.strangers),
@@ -301,6 +296,27 @@ impl<'a> Locked<'a> {
         answers
     }
 
+    /// What to tell if nothing may be charged, because one of the keys has no room: that
+    /// one is [`Refused::Full`], and the others hear how they stand.
+    fn refuse(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
+        let mut answers = SmallVec::new();
+        for index in 0..self.places.len() {
+            if !self.has_room(index) {
+                let nothing = Gauge::Plain { remaining: 0, reset_us: 0 };
+                answers.push(Answer::denied(Refused::Full, nothing));
+                continue;
+            }
+            let (mut state, found) = self.load(index);
+            let Place { ask, version, now, .. } = &self.places[index];
+            let (limit, now_us) = (version.limit.capacity(), now.as_micros());
+            let asked = version.plan.answer(now_us, &mut state, ask.cost, mode, limit);
+            let as_is = version.plan.answer(now_us, &mut state, 0, mode, limit);
+            self.save(index, found, state);
+            answers.push(Answer { gauge: as_is.gauge, step: Step::Keep, ..asked });
+        }
+        answers
+    }
+
     /// A new key for which there is no room.
     fn homeless(&mut self) -> Option<Ask<'a>> {
         (0..self.places.len()).find(|index| !self.has_room(*index)).map(|index| self.places[index].ask)
@@ -451,16 +467,17 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// True unless the key is new and there is no place for it. Strangers' keys have one.
+    /// True unless the key is new and there is no place for it. Strangers' keys have one,
+    /// and a call that costs nothing needs none.
     fn has_room(&mut self, index: usize) -> bool {
         let place = &self.places[index];
         let (meter, hash, now_us) = (place.ask.meter, place.ask.hash, place.now.as_micros());
         let group = place.group.map(|at| &self.groups[at]);
+        let needs_none = place.ask.cost == 0 || hash == meter.strangers;
         // A slot of another version may have to move into the shards.
         let version = place.version.number;
         let in_slot = group.and_then(|group| group.find(hash));
-        let is_known =
-            hash == meter.strangers || in_slot.is_some_and(|(_, print)| print.version() == version);
+        let is_known = needs_none || in_slot.is_some_and(|(_, print)| print.version() == version);
         let in_group = in_slot.is_none()
             && place.version.plan.is_one_word()
             && group.is_some_and(|group| group.free_slot(word_at(now_us)).is_some());

@@ -12,6 +12,7 @@ use super::serve;
 use super::shard::Shard;
 use super::stats::{Counters, RedisStats, ShardStats};
 use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
+use crate::sampler::Sampler;
 use redis::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -28,6 +29,8 @@ const RENEW: Duration = Duration::from_millis(100);
 /// The Cluster is looked at this often at most.
 const LOOK: Duration = Duration::from_millis(100);
 const SLOTS: usize = 16_384;
+/// Requests that are refused from memory, and look at the other limits all the same.
+const LOOKS_EACH_SECOND: u32 = 1_000;
 
 /// Ends its thread when the last gate is gone.
 pub(crate) struct Store {
@@ -60,6 +63,10 @@ pub(crate) struct Core {
     nodes: AtomicU32,
     numbers: AtomicU64,
     warn_at_us: AtomicU64,
+    /// Looks at what is told beside a refusal.
+    looks: Sampler,
+    /// The process that has the thread which talks to Redis.
+    process: u32,
     /// Servers ever known.
     servers: AtomicUsize,
     holders: Mutex<HashMap<u64, Weak<Holder>>>,
@@ -118,6 +125,8 @@ impl Store {
             numbers: AtomicU64::new(1),
             servers: AtomicUsize::new(shards.len()),
             warn_at_us: AtomicU64::new(0),
+            looks: Sampler::default(),
+            process: std::process::id(),
             holders: Mutex::default(),
             renews_all: AtomicBool::new(false),
             renew: Notify::new(),
@@ -175,6 +184,18 @@ impl Core {
 
     pub(crate) fn is_cluster(&self) -> bool {
         self.only.is_none()
+    }
+
+    /// True in a process that has it by `fork`: the thread that talks to Redis did not come
+    /// along, and whoever waited for it would wait for ever. Looked at before every wait.
+    pub(crate) fn is_inherited(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// True a bounded number of times a second: what another limit would say beside a refusal
+    /// may be looked at, but a flood of refusals stays cheap.
+    pub(crate) fn may_look(&self) -> bool {
+        self.looks.admit(self.now(), LOOKS_EACH_SECOND).is_some()
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -250,6 +271,9 @@ impl Core {
     /// Has something done, if the server is there; it says so itself if it is not.
     pub(crate) fn change(&self, change: Change) {
         let job = Job::Change(change);
+        if self.is_inherited() {
+            return job.fail(Fault::default());
+        }
         match self.shard_of(|| job.slot()) {
             Some(shard) => shard.put(Waiting::new(job, false)),
             None => job.fail(Fault::default()),

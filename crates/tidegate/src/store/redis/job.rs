@@ -34,6 +34,8 @@ impl Key {
 pub(crate) enum How {
     Take(Mode),
     Peek,
+    /// As `Take` would, without taking anything: what is said beside a refusal.
+    Look(Mode),
 }
 
 impl How {
@@ -41,14 +43,18 @@ impl How {
         match self {
             Self::Take(Mode::Check) => 0,
             Self::Take(Mode::Reserve) => 1,
-            Self::Peek => 2,
+            Self::Peek | Self::Look(_) => 2,
             Self::Take(Mode::Hold) => 3,
         }
     }
 
+    pub(super) fn takes(self) -> bool {
+        matches!(self, Self::Take(_))
+    }
+
     pub(super) fn mode(self, version: &Version) -> Mode {
         match self {
-            Self::Take(mode) => mode,
+            Self::Take(mode) | Self::Look(mode) => mode,
             // A look at places is a look at whether one is free.
             Self::Peek if version.is_place() => Mode::Reserve,
             Self::Peek => Mode::Check,

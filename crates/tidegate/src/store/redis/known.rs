@@ -61,6 +61,40 @@ impl Known {
         cost: u64,
         mode: Mode,
     ) -> Option<Decision> {
+        let (_, now_us, mut found) = self.found(now, hash, version, cost)?;
+        let capacity = version.limit.capacity();
+        let answer = version.plan.answer(now_us, &mut found, cost, mode, capacity);
+        match answer.outcome {
+            Outcome::Deny(Refused::Later { .. }) => Some(answer.decision(capacity)),
+            _ => None,
+        }
+    }
+
+    /// How a call would stand without taking anything, if it is known to be denied, or was
+    /// seen a moment ago: to be told beside a refusal, never instead of asking.
+    pub(crate) fn shows(
+        &self,
+        now: Timestamp,
+        hash: u64,
+        version: &Version,
+        cost: u64,
+        mode: Mode,
+    ) -> Option<Decision> {
+        let (sent, now_us, mut found) = self.found(now, hash, version, cost)?;
+        let capacity = version.limit.capacity();
+        let mut answer = version.plan.answer(now_us, &mut found, cost, mode, capacity);
+        answer.gauge = version.plan.answer(now_us, &mut found, 0, mode, capacity).gauge;
+        (!answer.is_allowed() || now < sent + BELIEVED).then(|| answer.decision(capacity))
+    }
+
+    /// What was found of a key, when, and the server's time now at the latest.
+    fn found(
+        &self,
+        now: Timestamp,
+        hash: u64,
+        version: &Version,
+        cost: u64,
+    ) -> Option<(Timestamp, u64, Found)> {
         let part = self.read(hash);
         let denied = part.get(&hash)?;
         if denied.version != version.number || now >= denied.until || now < denied.sent {
@@ -70,15 +104,7 @@ impl Known {
             return None;
         }
         let since = u64::try_from(now.since(denied.sent).as_micros()).unwrap_or(u64::MAX);
-        let capacity = version.limit.capacity();
-        let mut found = denied.found.clone();
-        drop(part);
-        let answer =
-            version.plan.answer(found.at_us().saturating_add(since), &mut found, cost, mode, capacity);
-        match answer.outcome {
-            Outcome::Deny(Refused::Later { .. }) => Some(answer.decision(capacity)),
-            _ => None,
-        }
+        Some((denied.sent, denied.found.at_us().saturating_add(since), denied.found.clone()))
     }
 
     pub(crate) fn remember(

@@ -8,7 +8,11 @@ const LATELY: Duration = Duration::from_secs(1);
 
 /// How far the server's clock is ahead of ours, at most: the least that any answer has
 /// shown, lately. An answer's time lies after the moment of asking by what the way took,
-/// so the quickest way shows it best.
+/// so each answer shows too much, and the quickest way shows it best.
+///
+/// If the server's clock is set forward, the bound is too low for as long as older answers
+/// count, one or two seconds: what is reckoned then lies too late by the step, and a denial is
+/// remembered for that much too long. It never lets anyone through.
 #[derive(Clone, Copy)]
 pub(crate) struct Lead {
     least_us: i64,
@@ -22,8 +26,9 @@ impl Lead {
         Self { least_us: i64::MAX, before_us: i64::MAX, since }
     }
 
-    /// The latest moment on our clock at which the server's can have shown `now_us`, in
-    /// answer to what was asked at `sent`. Not before that.
+    /// The earliest moment on our clock at which the server's can have shown `now_us`, in
+    /// answer to what was asked at `sent`: as the lead is a bound from above, the true moment
+    /// is this one or later. Not before it was asked.
     pub(super) fn reckon(&mut self, sent: Timestamp, now_us: u64) -> Timestamp {
         let signed = |us: u64| i64::try_from(us).unwrap_or(i64::MAX);
         let (now_us, sent_us) = (signed(now_us), signed(sent.as_micros()));

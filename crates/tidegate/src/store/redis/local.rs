@@ -7,7 +7,7 @@ use crate::algorithm::Gauge;
 use crate::ask::{KeyBytes, MemoryAsk};
 use crate::clock::{StoreClock, Timestamp};
 use crate::decision::{Decision, Outcome, Refused};
-use crate::store::memory::{self, Home, Pages, Write, with_state};
+use crate::store::memory::{self, Home, Pages, Write, home_of, with_state};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Keys that a gate holds while it is on its own.
@@ -61,8 +61,10 @@ impl Local {
         };
         let Some(share) = share else { return denied() };
         let meter = self.meter(limit, &share, nodes.unwrap_or(1));
+        // Looked for before anything is written: what starts empty takes room, too.
         let hash = meter.hash(key);
-        if is_empty {
+        let hash = home_of(&meter, hash, cost).unwrap_or(hash);
+        if is_empty && cost > 0 {
             start_empty(&meter, hash, since);
         }
         Alone::Share(MemoryAsk { meter, hash, key: KeyBytes::new(), cost, index: 0 })
@@ -124,4 +126,28 @@ fn degraded(decision: Decision) -> Decision {
         reset_us: u64::try_from(decision.reset_after().as_micros()).unwrap_or(u64::MAX),
     };
     Decision { gauge, ..decision }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn a_flood_of_keys_while_redis_is_away_stays_under_the_cap() {
+        let clock = StoreClock::Other(Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000))));
+        let limit: Limit = "1000/day".parse().unwrap();
+        let local = Local::new(1, "flooded", Fallback::Local, clock);
+        let mut meter = None;
+        for key in 0u32..400_000 {
+            let since = Timestamp::from_micros(999_000);
+            match local.question(&limit, Some(1), since, &key.to_le_bytes(), 1, 0) {
+                Alone::Share(share) => meter = Some(share.meter),
+                Alone::Denied(decision) => panic!("{decision:?}"),
+            }
+        }
+        let home = meter.unwrap().home.clone();
+        assert!(home.shard_entries() <= home.shard_entries_max(), "{} keys", home.shard_entries());
+    }
 }

@@ -16,7 +16,7 @@ use crate::Limit;
 use crate::algorithm::Mode;
 use crate::ask::decide_in_memory;
 use crate::clock::Timestamp;
-use crate::decision::Decision;
+use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
 use smallvec::SmallVec;
 use std::future::Future;
@@ -115,10 +115,22 @@ impl Meter {
         Some(decision)
     }
 
-    /// What Redis said of a key, in answer to what was asked at `sent`.
-    pub(crate) fn learn(&self, key: &Key, found: &Found, is_denied: bool, sent: Timestamp) {
+    /// What to tell of a call beside the refusal of another one, as far as it is known here:
+    /// that it can never fit, or how its key was found a moment ago.
+    pub(crate) fn shown(&self, hash: u64, version: &Version, cost: u64, mode: Mode) -> Option<Decision> {
+        let unused = version.plan.answer_unused(cost, mode, version.limit.capacity());
+        if let Outcome::Deny(Refused::Never | Refused::NeedsPermit) = unused.outcome {
+            return Some(Decision { outcome: unused.outcome, ..Decision::not_asked(&version.limit) });
+        }
+        self.known.as_ref()?.shows(self.core().clock.now(), hash, version, cost, mode)
+    }
+
+    /// What Redis said of a key, at `sent` or later. Kept if somebody may want to hear it
+    /// again, or has heard something older.
+    pub(crate) fn learn(&self, key: &Key, found: &Found, is_wanted: bool, sent: Timestamp) {
         if let Some(known) = &self.known
-            && (is_denied || known.knows(key.hash))
+            && !key.version.is_place()
+            && (is_wanted || known.knows(key.hash))
         {
             known.remember(key.hash, &key.version, found.clone(), sent, sent + self.believed);
         }
@@ -158,6 +170,9 @@ impl Meter {
         wants_charges: bool,
     ) -> Result<Answered, Fault> {
         let core = self.core();
+        if core.is_inherited() {
+            return Err(Fault::default());
+        }
         let Some(shard) = core.shard_of(|| name::slot(&name::subject(bytes))) else {
             return Err(Fault::default());
         };
@@ -235,7 +250,7 @@ impl Meter {
             Alone::Denied(decision) => decision,
             Alone::Share(ask) => {
                 let decision = match how {
-                    How::Peek => ask.meter.peek(ask.hash, cost),
+                    How::Peek | How::Look(_) => ask.meter.peek(ask.hash, cost),
                     How::Take(mode) => decide_in_memory(&[ask], mode).decisions[0],
                 };
                 self.local.shown(decision, &version.limit, fault.retry_us)

@@ -146,6 +146,11 @@ impl Version {
         Self { before, ..Self::new(self.number + 1, limit, lease, since, unix_us_at_zero) }
     }
 
+    /// True if both count alike, so that a call of one can be counted with a call of the other.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        self.numbers == other.numbers
+    }
+
     pub(crate) fn is_place(&self) -> bool {
         matches!(self.plan, Plan::Slots(_))
     }
@@ -244,6 +249,18 @@ impl Plan {
             (Self::Slots(slots), State::Slots(state)) => slots.answer(state, cost, mode),
             _ => Answer::denied(Refused::Unknown, Gauge::Plain { remaining: 0, reset_us: 0 }),
         }
+    }
+
+    /// What an unused key would be told: which of its answers do not depend on the state.
+    pub(crate) fn answer_unused(&self, cost: u64, mode: Mode, limit: u64) -> Answer {
+        let state = match self {
+            Self::Smooth(_) => State::Level(0),
+            Self::Stepped(_) => State::Units(0),
+            Self::Warm(warm) => State::Warm(warm.fresh()),
+            Self::Slices(_) => State::Slices { state: SliceState::default(), known: 0 },
+            Self::Slots(_) => State::Slots(SlotState::default()),
+        };
+        self.answer(0, &mut Found { at_us: 0, state }, cost, mode, limit)
     }
 
     /// Takes what an answer at `found`'s own time granted, and tells where it stands.

@@ -64,7 +64,10 @@ impl<T> Awaited<T> {
         if let State::Taken = *state {
             return None;
         }
-        match std::mem::replace(&mut *state, State::Gone) {
+        let left = std::mem::replace(&mut *state, State::Gone);
+        // A waker may own anything: it is dropped without the lock.
+        drop(state);
+        match left {
             State::Kept(answer) => Some(answer),
             State::Waiting(_) | State::Taken | State::Gone | State::Broken => None,
         }
@@ -97,15 +100,18 @@ impl<T> Future for Awaited<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        // Cloned and dropped without the lock: a waker may own anything.
+        let mut waker = Some(context.waker().clone());
         let mut state = self.0.lock();
+        if let State::Waiting(held) = &mut *state {
+            std::mem::swap(held, &mut waker);
+            drop(state);
+            return Poll::Pending;
+        }
         match std::mem::replace(&mut *state, State::Taken) {
             State::Kept(answer) => Poll::Ready(Some(answer)),
             State::Broken => Poll::Ready(None),
-            State::Waiting(_) => {
-                *state = State::Waiting(Some(context.waker().clone()));
-                Poll::Pending
-            }
-            State::Taken | State::Gone => panic!("an answer was awaited twice"),
+            State::Waiting(_) | State::Taken | State::Gone => panic!("an answer was awaited twice"),
         }
     }
 }

@@ -18,8 +18,11 @@ use std::sync::PoisonError;
 pub(crate) struct Reply<'a> {
     pub(crate) core: &'a Core,
     pub(crate) shard: &'a Shard,
-    /// When it was sent, and when it was done at the latest, on the local clock.
+    /// When it was sent, on the local clock.
     pub(crate) sent: Timestamp,
+    /// When the server did it at the earliest, as far as that can be reckoned (see
+    /// [`Lead`](super::lead::Lead)). What is remembered counts from here: since then at most
+    /// that much time has passed on the server, so nobody is denied whom it would let in.
     pub(crate) done: Timestamp,
 }
 
@@ -58,6 +61,21 @@ impl Reply<'_> {
         // In one go: those who are woken find each other's answers there, too.
         self.keep(answers);
         errors
+    }
+
+    /// The script and the replay here say different things: a defect of ours, or a script
+    /// that somebody has changed. Nobody is let through by it.
+    fn disagrees(&self, keys: &[Key], was_taken: bool) {
+        count(&self.core.counters.disagreements, 1);
+        if self.core.may_warn() {
+            let gates: Vec<&str> = keys.iter().map(|key| &*key.meter.name).collect();
+            tracing::error!(
+                server = self.shard.address(),
+                gates = gates.join(", "),
+                was_taken,
+                "the script's decision differs from the one computed here: the call is denied"
+            );
+        }
     }
 
     fn keep(&self, answers: Vec<Answer>) {
@@ -153,6 +171,7 @@ impl Group {
     ) {
         let Self { keys, requests } = self;
         let mut denied: SmallVec<[bool; 1]> = SmallVec::from_elem(false, keys.len());
+        let mut is_looked_at = false;
         for (request, was_taken) in requests.into_iter().zip(takens) {
             let mut decisions: SmallVec<[Decision; 1]> = SmallVec::new();
             let mut steps: SmallVec<[_; 1]> = SmallVec::new();
@@ -162,21 +181,22 @@ impl Group {
                 let (cost, mode) = (request.costs[at], request.how.mode(&key.version));
                 let plan = &key.version.plan;
                 let mut answer = plan.answer(now_us, &mut founds[at], cost, mode, capacity);
-                if request.how == How::Peek {
+                if !request.how.takes() {
                     // Nothing was taken, and that is what it shows.
                     answer.gauge = plan.answer(now_us, &mut founds[at], 0, mode, capacity).gauge;
                 }
                 if let Outcome::Deny(Refused::Later { .. }) = answer.outcome {
-                    denied[at] = request.how != How::Peek || denied[at];
+                    denied[at] |= request.how != How::Peek;
                 }
                 is_allowed &= answer.is_allowed();
                 decisions.push(answer.decision(capacity));
                 steps.push(answer.step);
             }
             let mut charges = SmallVec::new();
-            if request.how != How::Peek {
+            is_looked_at |= matches!(request.how, How::Look(_));
+            if request.how.takes() {
                 if is_allowed != *was_taken {
-                    count(&keys[0].meter.core().counters.disagreements, 1);
+                    reply.disagrees(&keys, *was_taken);
                     is_allowed = false;
                     for decision in &mut decisions {
                         decision.outcome = Outcome::Deny(Refused::Unknown);
@@ -201,8 +221,10 @@ impl Group {
         }
         // Before anyone hears of it: whoever gives something back upon a denial must find
         // it forgotten, not remembered afterwards.
+        // What was found beside a denial is told beside it when that is remembered.
+        is_looked_at |= denied.contains(&true);
         for (at, key) in keys.iter().enumerate() {
-            key.meter.learn(key, &founds[at], denied[at], reply.done);
+            key.meter.learn(key, &founds[at], denied[at] || is_looked_at, reply.done);
             key.meter.answered(reply.shard);
         }
     }
@@ -243,5 +265,60 @@ impl Change {
         if let Some(promise) = self.promise {
             promise.keep(Ok(told));
         }
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/support/logged.rs"]
+mod logged;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+mod tests {
+    use super::super::config::{GateOptions, Redis};
+    use super::super::core::Store;
+    use super::super::job::Request;
+    use super::super::meter::Meter;
+    use super::super::promise::promise;
+    use super::*;
+    use crate::algorithm::Mode;
+    use crate::clock::{ManualClock, StoreClock};
+    use std::sync::Arc;
+
+    /// A reply that says that a unit was taken of a bucket that it says is full.
+    fn disagree(store: &Arc<Store>, meter: &Arc<Meter>) -> Option<Result<Told, Fault>> {
+        let core = &store.core;
+        let (promise, awaited) = promise();
+        let request = Request {
+            how: How::Take(Mode::Check),
+            costs: SmallVec::from_elem(1, 1),
+            wants_charges: false,
+            places_from: 0,
+            since: core.now(),
+            promise,
+        };
+        let group = Group { keys: SmallVec::from_elem(meter.key(b"a", 7), 1), requests: vec![request] };
+        let shard = core.shard_of(|| 0).unwrap();
+        let reply = Reply { core, shard: &shard, sent: core.clock.now(), done: core.clock.now() };
+        let full = i64::try_from(meter.version().numbers[3]).unwrap();
+        reply.read(vec![Job::Decide(group)], &[Value::Int(1_000), Value::Int(full)]);
+        awaited.leave()
+    }
+
+    #[test]
+    fn a_script_that_disagrees_is_logged_and_lets_nobody_in() {
+        let clock = StoreClock::Other(Arc::new(ManualClock::new()));
+        let store = Arc::new(Store::new(Redis::at("redis://127.0.0.1:1").unwrap(), Some(clock)));
+        let limit = "1/s burst 1".parse().unwrap();
+        let meter = Arc::new(Meter::new(1, "odd", limit, store.clone(), &GateOptions::default()));
+        let lines = logged::logged("tidegate::store::redis::read", tracing::Level::ERROR, || {
+            for _ in 0..10 {
+                let told = disagree(&store, &meter).unwrap().unwrap();
+                assert!(!told.decisions[0].is_allowed());
+            }
+        });
+        assert_eq!(store.core.stats().disagreements, 10);
+        assert_eq!(lines.len(), 1, "once a second: {lines:?}");
+        assert!(lines[0].contains("odd") && lines[0].contains("differs"), "{lines:?}");
     }
 }

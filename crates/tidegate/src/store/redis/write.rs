@@ -45,24 +45,25 @@ pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
         packed.number(now.as_micros().saturating_sub(numbers.since.as_micros()));
         before.iter().for_each(|number| packed.number(*number));
     }
-    packed.number(u64::from(is_each_once(jobs)));
+    packed.number(u64::from(is_each_once(jobs, &writer.keys)));
     packed.number(jobs.len() as u64);
     packed.append(&writer.groups);
     Call { keys: writer.keys, packed: packed.finish() }
 }
 
 /// True if all are about single units, and no key comes twice: then the script can read all
-/// keys at once, as nothing is written to any before it is read.
-fn is_each_once(jobs: &[Job]) -> bool {
-    let id = |job: &Job| match job {
-        Job::Decide(group) if group.is_unit() => Some((group.keys[0].meter.id, group.keys[0].hash)),
-        _ => None,
-    };
-    let ids: Option<SmallVec<[(u32, u64); 64]>> = jobs.iter().map(id).collect();
-    ids.is_some_and(|mut ids| {
-        ids.sort_unstable();
-        ids.windows(2).all(|pair| pair[0] != pair[1])
-    })
+/// keys at once, as nothing is written to any before it is read. Keys are told apart by their
+/// names: two gates can have the same one. (Two names with one hash only cost that reading.)
+fn is_each_once(jobs: &[Job], names: &[Vec<u8>]) -> bool {
+    let is_unit = |job: &Job| matches!(job, Job::Decide(group) if group.is_unit());
+    let [Job::Decide(first), ..] = jobs else { return false };
+    if !jobs.iter().all(is_unit) {
+        return false;
+    }
+    let meter = &first.keys[0].meter;
+    let mut ids: SmallVec<[u64; 64]> = names.iter().map(|name| meter.hash(name)).collect();
+    ids.sort_unstable();
+    ids.windows(2).all(|pair| pair[0] != pair[1])
 }
 
 /// Equal questions, one after the other, about one key.
