@@ -188,7 +188,13 @@ impl LimiterBuilder {
         #[cfg(feature = "redis")]
         let redis = self.redis.map(|redis| Arc::new(redis::Store::new(redis, self.clock.clone())));
         let clock = self.clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
-        let home = Arc::new(match self.max_keys {
+        // Over Redis only its clock is used: keys are held there, and gates that fall back
+        // have tables of their own.
+        #[cfg(feature = "redis")]
+        let max_keys = if redis.is_some() { Some(0) } else { self.max_keys };
+        #[cfg(not(feature = "redis"))]
+        let max_keys = self.max_keys;
+        let home = Arc::new(match max_keys {
             Some(keys) => Home::new(clock, keys, Pages::Huge),
             None => Home::new(clock, MAX_KEYS, Pages::AsTouched),
         });
