@@ -8,5 +8,6 @@ mod conformance;
 mod connections;
 mod faults;
 mod layers;
+mod long_lists;
 mod places;
 mod processes;

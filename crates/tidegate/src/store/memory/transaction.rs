@@ -8,8 +8,8 @@
 use super::Home;
 use super::flat::{LockedGroup, Print};
 use super::meter::{Meter, Version};
-use super::shards::Shard;
-use crate::algorithm::{Answer, Mode, State, Step, word_at};
+use super::shards::{Shard, Use};
+use crate::algorithm::{Answer, Mode, Plan, State, Step, word_at};
 use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::sync::Backoff;
@@ -115,6 +115,12 @@ enum Found {
     Slot(usize),
     Entry,
     Nowhere,
+}
+
+/// What an entry is for: a new key is in the shards only because its group was full, one
+/// that comes out of the table needs room for more than a word.
+fn use_of(plan: &Plan, found: Found) -> Use {
+    if found == Found::Nowhere && plan.is_one_word() { Use::Spilled } else { Use::Own }
 }
 
 struct Place<'a> {
@@ -327,7 +333,10 @@ impl<'a> Locked<'a> {
             Found::Nowhere if idle_at_us <= now_us => return,
             // There can be one already, of a version before the slot's.
             _ if shard.get(meter.id, hash).is_some() => shard.get(meter.id, hash),
-            _ => Some(shard.insert(now_us, meter.id, hash, version.number, State::Word(0))),
+            _ => {
+                let made_for = use_of(&version.plan, found);
+                Some(shard.insert(now_us, meter.id, hash, version.number, made_for, State::Word(0)))
+            }
         };
         if let Some(entry) = entry {
             entry.version = version.number;
@@ -358,7 +367,8 @@ impl<'a> Locked<'a> {
             || in_group
             || place.shard.is_some_and(|at| {
                 let shard = &mut self.shards[at];
-                shard.get(meter.id, hash).is_some() || shard.has_room(now_us)
+                let made_for = use_of(&place.version.plan, Found::Nowhere);
+                shard.get(meter.id, hash).is_some() || shard.has_room(now_us, made_for)
             })
     }
 }

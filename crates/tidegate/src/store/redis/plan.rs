@@ -4,6 +4,7 @@
 //! The script only moves the state. What a caller is told is computed here, from the
 //! state that the script found, by the same functions as in memory.
 
+use super::accept::entries;
 use crate::algorithm::{
     Answer, Bucket, Gauge, Mode, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped, WarmState,
     WarmUp, Wide,
@@ -24,6 +25,8 @@ pub(crate) struct Version {
     pub(crate) tag: String,
     /// When it came into force here, on the local clock.
     pub(crate) since: Timestamp,
+    /// The longest list that a call about one key may have to read.
+    pub(crate) entries: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +105,8 @@ impl Version {
             }
             Plan::Slots(s) => ([5, s.amount, s.queue, us(lease), us(WAITER_ALIVE), 0], String::new()),
         };
-        Self { number, limit, plan, numbers, tag, since }
+        let entries = entries(&limit);
+        Self { number, limit, plan, numbers, tag, since, entries }
     }
 
     pub(crate) fn is_place(&self) -> bool {
