@@ -245,7 +245,8 @@ impl Gate {
     ///
     /// # Errors
     /// If the text is not a limit, or if a concurrency limit would become a rate (or
-    /// the other way round): places that are held cannot be counted as a rate.
+    /// the other way round): places that are held cannot be counted as a rate. In Redis
+    /// also if the limit is not exact there, or its list of entries too long.
     pub fn change<L: TryInto<Limit, Error: Into<LimitError>>>(&self, limit: L) -> Result<(), GateError> {
         let limit = limit.try_into().map_err(Into::into)?;
         let now = self.limit();
@@ -257,10 +258,7 @@ impl Gate {
             Side::Memory(meter) => meter.change(limit),
             #[cfg(feature = "redis")]
             Side::Redis(meter) => {
-                limit.exact_in_doubles()?;
-                if meter.leases.is_some() && !crate::store::redis::can_lease(&limit) {
-                    return Err(GateError::Lease { name: self.name().into(), limit });
-                }
+                crate::store::redis::accept(self.name(), &limit, meter.leases.is_some())?;
                 meter.change(limit);
             }
         }
@@ -454,6 +452,23 @@ pub enum GateError {
         name: String,
         /// The limit that was asked for.
         limit: Limit,
+    },
+    /// Redis would have to read too long a list in one call.
+    #[error(
+        "gate `{name}` cannot be kept in Redis: `{limit}` has up to {entries} entries a key, at most {most} \
+         are read there in time; write {instead}"
+    )]
+    Long {
+        /// The name.
+        name: String,
+        /// The limit that was asked for.
+        limit: Limit,
+        /// Entries that a key can have under it.
+        entries: u64,
+        /// Entries that a key may have.
+        most: u64,
+        /// What to write instead.
+        instead: String,
     },
     /// The text is not a limit.
     #[error(transparent)]

@@ -135,7 +135,8 @@ impl Options {
     }
 
     /// Tables of its own for this many keys, so that a flood of keys at this gate
-    /// takes no room from the others.
+    /// takes no room from the others; as [`LimiterBuilder::max_keys`]. A gate in Redis has
+    /// no use for it.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = Some(keys);
         self
@@ -175,9 +176,14 @@ impl LimiterBuilder {
         self
     }
 
-    /// Live keys that all gates together hold at least; a million unless said. About
-    /// 36 bytes each are set aside, and taken from the system as they are touched: in
-    /// huge pages if a number is said here and the system has them.
+    /// Live keys that all gates together hold at least. Default: a million; more than 2³⁰ are
+    /// taken to be that many. What a key beyond them meets is the gate's [`Overflow`].
+    ///
+    /// The table takes 33 bytes for each, from the system as they are touched: in huge pages
+    /// if a number is given here, the table is 8 MB to 16 GB and the system has them. Full
+    /// of keys of one word (most limits: see the docs) it holds about twice as many in at
+    /// most 100 bytes for each key of `max_keys`; other states take up to 400, and a window or
+    /// log its entries. A limiter over Redis has no table: its keys are there.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = Some(keys);
         self
@@ -212,7 +218,13 @@ impl LimiterBuilder {
         #[cfg(feature = "redis")]
         let redis = self.redis.map(|redis| Arc::new(redis::Store::new(redis, self.clock.clone())));
         let clock = self.clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
-        let home = Arc::new(match self.max_keys {
+        // Over Redis only its clock is used: keys are held there, and gates that fall back
+        // have tables of their own.
+        #[cfg(feature = "redis")]
+        let max_keys = if redis.is_some() { Some(0) } else { self.max_keys };
+        #[cfg(not(feature = "redis"))]
+        let max_keys = self.max_keys;
+        let home = Arc::new(match max_keys {
             Some(keys) => Home::new(clock, keys, Pages::Huge),
             None => Home::new(clock, MAX_KEYS, Pages::AsTouched),
         });
@@ -306,10 +318,7 @@ impl Limiter {
     fn side(&self, id: u32, name: &str, limit: Limit, options: &Options) -> Result<Side, GateError> {
         #[cfg(feature = "redis")]
         if let Some(store) = &self.shared.redis {
-            limit.exact_in_doubles()?;
-            if options.redis.lease.is_some() && !redis::can_lease(&limit) {
-                return Err(GateError::Lease { name: name.into(), limit });
-            }
+            redis::accept(name, &limit, options.redis.lease.is_some())?;
             return Ok(Side::Redis(Arc::new(redis::Meter::new(
                 id,
                 name,
@@ -413,8 +422,8 @@ impl Limiter {
     }
 
     /// Keys that are held outside the flat table, and the most that may be: states
-    /// longer than a word, and the few keys whose place in the table was taken. Gates
-    /// with tables of their own are not counted.
+    /// longer than a word, and the few keys whose place in the table was taken (an eighth of
+    /// the most at most). Gates with tables of their own are not counted.
     pub fn long_keys(&self) -> (usize, usize) {
         (self.shared.home.shard_entries(), self.shared.home.shard_entries_max())
     }

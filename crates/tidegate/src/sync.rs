@@ -36,14 +36,3 @@ impl Backoff {
         self.0 += 1;
     }
 }
-
-/// Zeroed atomics that take no memory until touched.
-#[cfg(not(tidegate_loom))]
-pub(crate) fn zeroed(length: usize) -> Box<[AtomicU64]> {
-    bytemuck::allocation::zeroed_slice_box(length)
-}
-
-#[cfg(tidegate_loom)]
-pub(crate) fn zeroed(length: usize) -> Box<[AtomicU64]> {
-    (0..length).map(|_| AtomicU64::new(0)).collect()
-}

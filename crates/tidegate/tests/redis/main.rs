@@ -9,6 +9,7 @@ mod conformance;
 mod connections;
 mod faults;
 mod layers;
+mod long_lists;
 mod names;
 mod places;
 mod processes;

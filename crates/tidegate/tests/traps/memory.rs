@@ -75,3 +75,30 @@ fn a_denied_stranger_takes_no_memory() {
     }
     assert_eq!(limiter.long_keys().0, 0);
 }
+
+#[test]
+fn a_flood_of_one_word_keys_leaves_room_for_longer_states() {
+    let limiter = Limiter::builder().clock(ManualClock::new()).max_keys(10_000).build();
+    let refuse = || Options::new().overflow(Overflow::Refuse);
+    let words = limiter.gate_with("words", "1/h", refuse()).unwrap();
+    let logs = limiter.gate_with("logs", "1 per 1h sliding-log", refuse()).unwrap();
+    let full = (0..50_000u64).filter(|key| !words.check(&key.to_le_bytes()).is_allowed()).count();
+    assert!(full > 25_000, "the flood was too small");
+    let held = (0..8_000u64).filter(|key| logs.check(&key.to_le_bytes()).is_allowed()).count();
+    assert_eq!(held, 8_000, "the flood of one-word keys took the logs' room");
+}
+
+#[test]
+fn absurd_numbers_of_keys_mean_the_most_there_can_be() {
+    for keys in [0, 1, 1 << 31, 1 << 40, usize::MAX / 100, usize::MAX / 16, usize::MAX - 1, usize::MAX] {
+        let limiter = Limiter::builder().clock(ManualClock::new()).max_keys(keys).build();
+        let own = Options::new().max_keys(keys);
+        for gate in [limiter.gate("shared", "2/h"), limiter.gate_with("own", "2/h", own)] {
+            let gate = gate.unwrap();
+            assert!(gate.check("ada").is_allowed() && gate.check("ada").is_allowed());
+            assert!(!gate.check("ada").is_allowed(), "max_keys({keys})");
+        }
+        assert!(limiter.gate("log", "1 per 1h sliding-log").unwrap().check("ada").is_allowed());
+        assert!(limiter.long_keys().1 <= 1 << 31, "{:?}", limiter.long_keys());
+    }
+}

@@ -16,8 +16,8 @@
 //! is simply taken over: there is no sweeper. The table never grows and never moves;
 //! a key that finds its group full of live ones spills into the [`Shards`](super::shards).
 
-use super::pages::{Pages, advise};
-use crate::sync::{AtomicU64, Backoff, Ordering, fence, zeroed};
+use super::pages::{Pages, Words};
+use crate::sync::{AtomicU64, Backoff, Ordering, fence};
 
 const GROUP_WORDS: usize = 16;
 pub(super) const SLOTS: usize = 7;
@@ -33,7 +33,7 @@ const PRINT: u64 = !0xffff;
 const LOAD_PERCENT: usize = 55;
 
 pub(crate) struct Flat {
-    words: Box<[AtomicU64]>,
+    words: Words,
     first: usize,
     groups: usize,
 }
@@ -82,10 +82,9 @@ impl Flat {
     pub(crate) fn new(max_keys: usize, pages: Pages) -> Self {
         let groups = (max_keys.saturating_mul(100) / LOAD_PERCENT).div_ceil(SLOTS).max(1);
         let line_words = 2 * GROUP_WORDS;
-        let words = zeroed(groups * GROUP_WORDS + line_words);
-        advise(&words, pages);
-        // Allocated as plain words, because only those come zeroed without being
-        // touched; the first group starts at the first pair of lines within.
+        let words = Words::zeroed(groups * GROUP_WORDS + line_words, pages);
+        // The allocator aligns words only; the first group starts at the first pair of
+        // lines within.
         let past = (words.as_ptr() as usize / size_of::<AtomicU64>()) % GROUP_WORDS;
         let first = if cfg!(tidegate_loom) { 0 } else { (GROUP_WORDS - past) % GROUP_WORDS };
         Self { words, first, groups }

@@ -24,6 +24,12 @@ use crate::clock::StoreClock;
 use flat::Flat;
 use shards::Shards;
 
+/// The most keys that tables are made for: more would be address space that nobody touches.
+#[cfg(target_pointer_width = "64")]
+const KEYS_MAX: usize = 1 << 30;
+#[cfg(not(target_pointer_width = "64"))]
+const KEYS_MAX: usize = 1 << 24;
+
 /// The tables that gates share.
 pub(crate) struct Home {
     pub(crate) clock: StoreClock,
@@ -33,6 +39,7 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(clock: StoreClock, max_keys: usize, pages: Pages) -> Self {
+        let max_keys = max_keys.min(KEYS_MAX);
         Self { clock, flat: Flat::new(max_keys, pages), shards: Shards::new(max_keys) }
     }
 

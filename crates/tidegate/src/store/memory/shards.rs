@@ -3,6 +3,10 @@
 //! Maps behind locks, chosen by the hash. Each entry says from when on it is as good
 //! as unused; every new entry pays for a look at a few old ones, so idle entries go
 //! in small steps and nothing ever sweeps.
+//!
+//! Words that spill may take an eighth of the room: four times what spills of a table that
+//! holds as many keys as it is for. Beyond that, a flood of keys of one word would fill the
+//! shards, at several times the memory of the table, and leave no room for other states.
 
 use crate::algorithm::{Others, State};
 use hashbrown::HashTable;
@@ -13,6 +17,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const STEPS: usize = 4;
 /// The same when there is no room.
 const STEPS_FULL: usize = 32;
+/// The part of the entries that words may take whose group was full.
+const SPILLED_PART: usize = 8;
+
+/// What a new entry is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A state that only the shards can hold.
+    Own,
+    /// A new key of one word whose group was full.
+    Spilled,
+}
 
 pub(crate) struct Shards {
     shards: Box<[Mutex<Shard>]>,
@@ -25,12 +40,16 @@ pub(crate) struct Shard {
     /// Hashes of all entries, in the order in which they are looked at.
     order: VecDeque<u64>,
     max_entries: usize,
+    /// Entries that were made for spilled words, and the most there may be.
+    spilled: usize,
+    max_spilled: usize,
 }
 
 pub(crate) struct Entry {
     hash: u64,
     pub(crate) gate: u32,
     pub(crate) version: u16,
+    made_for: Use,
     pub(crate) idle_at_us: u64,
     pub(crate) state: State,
     /// The key's counts by other limits than the one that wrote the state.
@@ -42,8 +61,11 @@ impl Shards {
         let shards = (max_keys / 256).next_power_of_two().clamp(1, 256);
         // Hashes do not fall evenly: six standard deviations above the mean.
         let mean = max_keys.div_ceil(shards);
-        let max_entries = mean + 6 * mean.isqrt() + 1;
-        let shard = || Mutex::new(Shard { max_entries, ..Shard::default() });
+        let above = |mean: usize| mean + 6 * mean.isqrt() + 1;
+        let max_entries = above(mean);
+        // A handful at least: in a table of few groups one in fifty says little.
+        let max_spilled = above(mean / SPILLED_PART).max(8).min(max_entries);
+        let shard = || Mutex::new(Shard { max_entries, max_spilled, ..Shard::default() });
         Self { shards: (0..shards).map(|_| shard()).collect(), max_entries }
     }
 
@@ -80,11 +102,16 @@ impl Shard {
     }
 
     /// Makes room for one more if it can; true if there is some.
-    pub(crate) fn has_room(&mut self, now_us: u64) -> bool {
-        if self.entries.len() >= self.max_entries {
+    pub(crate) fn has_room(&mut self, now_us: u64, made_for: Use) -> bool {
+        if self.is_full(made_for) {
             self.reclaim(now_us, STEPS_FULL);
         }
-        self.entries.len() < self.max_entries
+        !self.is_full(made_for)
+    }
+
+    fn is_full(&self, made_for: Use) -> bool {
+        let is_spilled_full = made_for == Use::Spilled && self.spilled >= self.max_spilled;
+        is_spilled_full || self.entries.len() >= self.max_entries
     }
 
     /// Adds an entry, beyond the cap too: the caller has asked for room, or may not
@@ -95,11 +122,13 @@ impl Shard {
         gate: u32,
         hash: u64,
         version: u16,
+        made_for: Use,
         state: State,
     ) -> &mut Entry {
         self.reclaim(now_us, STEPS);
         self.order.push_back(hash);
-        let entry = Entry { hash, gate, version, idle_at_us: now_us, state, others: None };
+        self.spilled += usize::from(made_for == Use::Spilled);
+        let entry = Entry { hash, gate, version, made_for, idle_at_us: now_us, state, others: None };
         self.entries.insert_unique(hash, entry, |entry| entry.hash).into_mut()
     }
 
@@ -107,7 +136,10 @@ impl Shard {
         for _ in 0..steps.min(self.order.len()) {
             let Some(hash) = self.order.pop_front() else { return };
             match self.entries.find_entry(hash, |entry| entry.hash == hash) {
-                Ok(found) if found.get().idle_at_us <= now_us => drop(found.remove()),
+                Ok(found) if found.get().idle_at_us <= now_us => {
+                    let (entry, _) = found.remove();
+                    self.spilled -= usize::from(entry.made_for == Use::Spilled);
+                }
                 Ok(_) => self.order.push_back(hash),
                 Err(_) => {}
             }

@@ -8,7 +8,7 @@
 use super::Home;
 use super::flat::{LockedGroup, Print};
 use super::meter::{Meter, Version};
-use super::shards::Shard;
+use super::shards::{Shard, Use};
 use crate::algorithm::{Answer, Count, Gauge, Mode, OTHERS_MAX, Others, Plan, State, Step, word_at};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Refused};
@@ -149,6 +149,12 @@ struct Past {
     state: State,
     /// Counts of limits that were in force in between.
     between: SmallVec<[Count; OTHERS_MAX]>,
+}
+
+/// What an entry is for: a new key is in the shards only because its group was full, one
+/// that comes out of the table needs room for more than a word.
+fn use_of(plan: &Plan, found: Found) -> Use {
+    if found == Found::Nowhere && plan.is_one_word() { Use::Spilled } else { Use::Own }
 }
 
 struct Place<'a> {
@@ -446,7 +452,10 @@ impl<'a> Locked<'a> {
             Found::Nowhere if idle_at_us <= now_us => return,
             // There can be one already, of a version before the slot's.
             _ if shard.get(meter.id, hash).is_some() => shard.get(meter.id, hash),
-            _ => Some(shard.insert(now_us, meter.id, hash, version.number, State::Word(0))),
+            _ => {
+                let made_for = use_of(&version.plan, found);
+                Some(shard.insert(now_us, meter.id, hash, version.number, made_for, State::Word(0)))
+            }
         };
         if let Some(entry) = entry {
             entry.version = version.number;
@@ -485,7 +494,9 @@ impl<'a> Locked<'a> {
             || in_group
             || place.shard.is_some_and(|at| {
                 let shard = &mut self.shards[at];
-                shard.get(meter.id, hash).is_some() || shard.has_room(now_us)
+                let found = in_slot.map_or(Found::Nowhere, |(slot, _)| Found::Slot(slot));
+                let made_for = use_of(&place.version.plan, found);
+                shard.get(meter.id, hash).is_some() || shard.has_room(now_us, made_for)
             })
     }
 }

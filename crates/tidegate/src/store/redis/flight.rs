@@ -1,5 +1,6 @@
 //! Flights of calls to one server, over one connection.
 
+use super::accept::ENTRIES_MAX;
 use super::connection::Connection;
 use super::core::Core;
 use super::job::{Change, Group, How, Job, Told, What};
@@ -19,6 +20,9 @@ use tokio::time::timeout;
 
 /// Groups that share a call: some hundred microseconds of the server's time.
 const GROUPS_IN_CALL: usize = 64;
+/// Entries of windows and logs that the groups of a call may have to read together, at half a
+/// microsecond each: below the deadline at its worst.
+const ENTRIES_IN_CALL: u64 = 2 * ENTRIES_MAX;
 /// Answers that may be missed in a row before the server counts as away.
 const MISSES: u32 = 3;
 /// A slot that is being moved is tried again after this time.
@@ -135,7 +139,8 @@ impl<'a> Flights<'a> {
     /// Puts jobs into calls: all together on one server, by slot in a Cluster.
     fn calls(&self, waiting: Vec<Waiting>) -> Vec<(Vec<Job>, bool)> {
         let mut calls: Vec<(Vec<Job>, bool)> = Vec::new();
-        let mut by_slot: HashMap<u16, usize> = HashMap::new();
+        // The call that is being filled, and the entries that it may have to read.
+        let mut by_slot: HashMap<u16, (usize, u64)> = HashMap::new();
         let mut marks: HashSet<usize> = HashSet::new();
         let now = self.core.now();
         for mut one in waiting {
@@ -161,10 +166,16 @@ impl<'a> Flights<'a> {
                 continue;
             }
             let slot = if self.core.is_cluster() { one.job.slot() } else { 0 };
-            match by_slot.get(&slot) {
-                Some(at) if calls[*at].0.len() < GROUPS_IN_CALL => calls[*at].0.push(one.job),
+            let entries = one.job.entries();
+            match by_slot.get_mut(&slot) {
+                Some((at, sum))
+                    if calls[*at].0.len() < GROUPS_IN_CALL && *sum + entries <= ENTRIES_IN_CALL =>
+                {
+                    *sum += entries;
+                    calls[*at].0.push(one.job);
+                }
                 _ => {
-                    by_slot.insert(slot, calls.len());
+                    by_slot.insert(slot, (calls.len(), entries));
                     calls.push((vec![one.job], false));
                 }
             }

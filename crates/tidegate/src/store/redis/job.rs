@@ -158,6 +158,14 @@ impl Job {
         self.key().map_or_else(|| name::slot(b"nodes"), |key| name::slot(&name::subject(&key.bytes)))
     }
 
+    /// Entries that the script may have to read for it.
+    pub(crate) fn entries(&self) -> u64 {
+        match self {
+            Self::Decide(group) => group.keys.iter().map(|key| key.version.entries).sum(),
+            Self::Change(change) => change.key.as_ref().map_or(1, |key| key.version.entries),
+        }
+    }
+
     /// When the first of those who wait for it, and began to after `until`, began to.
     pub(crate) fn next_since(&self, until: Timestamp) -> Option<Timestamp> {
         match self {

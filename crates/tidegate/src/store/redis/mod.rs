@@ -6,6 +6,7 @@
 //! replaying the script's steps on the state that it found ([`read`], [`plan`]). What is
 //! not answered in time is decided by [`local`].
 
+mod accept;
 mod charge;
 mod config;
 mod connection;
@@ -31,13 +32,13 @@ mod share;
 mod stats;
 mod write;
 
+pub(crate) use accept::accept;
 pub(crate) use charge::{Charge, member};
 pub(crate) use config::GateOptions;
 pub use config::{Fallback, Redis, RedisError};
 pub(crate) use core::{Core, Store};
 pub(crate) use job::{Change, Fault, How, Key, Request, Told, What};
 pub(crate) use lane::lane;
-pub(crate) use lease::can_lease;
 pub(crate) use local::Alone;
 pub(crate) use meter::{Answered, Asked, Meter};
 pub(crate) use name::{slot, subject};

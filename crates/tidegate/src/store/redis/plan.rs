@@ -4,6 +4,7 @@
 //! The script only moves the state. What a caller is told is computed here, from the
 //! state that the script found, by the same functions as in memory.
 
+use super::accept::entries;
 use crate::algorithm::{
     Answer, Bucket, Gauge, Mode, OTHERS_MAX, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped,
     WarmState, WarmUp, Wide, phase_us,
@@ -23,6 +24,8 @@ pub(crate) struct Version {
     pub(crate) numbers: Arc<Numbers>,
     /// Those of the limits that were in force here before, oldest first.
     pub(crate) before: SmallVec<[Arc<Numbers>; OTHERS_MAX]>,
+    /// The longest list that a call about one key may have to read.
+    pub(crate) entries: u64,
 }
 
 /// What the script takes of a limit.
@@ -133,7 +136,8 @@ impl Version {
             Plan::Slots(s) => ([5, s.amount, s.queue, us(lease), us(WAITER_ALIVE), 0], String::new()),
         };
         let numbers = Arc::new(Numbers { plan: numbers, tag, since });
-        Self { number, limit, plan, numbers, before: SmallVec::new() }
+        let entries = entries(&limit);
+        Self { number, limit, plan, numbers, before: SmallVec::new(), entries }
     }
 
     /// The version that comes after this one.
@@ -148,7 +152,7 @@ impl Version {
 
     /// True if both count alike, so that a call of one can be counted with a call of the other.
     pub(crate) fn counts_like(&self, other: &Self) -> bool {
-        self.numbers == other.numbers
+        self.numbers.plan == other.numbers.plan
     }
 
     pub(crate) fn is_place(&self) -> bool {
