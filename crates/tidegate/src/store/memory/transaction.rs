@@ -312,12 +312,12 @@ impl<'a> Locked<'a> {
                 answers.push(Answer::denied(Refused::Full, nothing));
                 continue;
             }
-            let (mut state, found) = self.load(index);
+            let mut loaded = self.load(index);
             let Place { ask, version, now, .. } = &self.places[index];
             let (limit, now_us) = (version.limit.capacity(), now.as_micros());
-            let asked = version.plan.answer(now_us, &mut state, ask.cost, mode, limit);
-            let as_is = version.plan.answer(now_us, &mut state, 0, mode, limit);
-            self.save(index, found, state);
+            let asked = version.plan.answer(now_us, &mut loaded.state, ask.cost, mode, limit);
+            let as_is = version.plan.answer(now_us, &mut loaded.state, 0, mode, limit);
+            self.put_back(index, loaded);
             answers.push(Answer { gauge: as_is.gauge, step: Step::Keep, ..asked });
         }
         answers
