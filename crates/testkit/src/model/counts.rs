@@ -258,6 +258,17 @@ impl Key {
         }
     }
 
+    /// Forgets the slices of the main count that are over, if it is of this limit. In memory
+    /// whoever looks does that; it shows only if the clock then runs back.
+    pub fn forget(&mut self, store: Store, limit: &Limit, now_us: u64) {
+        if store == Store::Memory
+            && matches!(self.main.state, State::Slices(_))
+            && self.main.unused == State::on(store, limit)
+        {
+            self.main.state.repair(i128::from(now_us));
+        }
+    }
+
     /// Gives back to the count of a node's limit, if there is one, through `give`.
     pub fn give_back(&mut self, store: Store, limit: &Limit, now_us: u64, give: impl FnOnce(&mut State)) {
         let (now, unused) = (i128::from(now_us), State::on(store, limit));
