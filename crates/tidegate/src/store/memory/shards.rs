@@ -4,6 +4,7 @@
 //! as unused; every new entry pays for a look at a few old ones, so idle entries go
 //! in small steps and nothing ever sweeps.
 
+use super::flat::TAKEN_OVER_AFTER_US;
 use crate::algorithm::State;
 use hashbrown::HashTable;
 use std::collections::VecDeque;
@@ -105,7 +106,10 @@ impl Shard {
         for _ in 0..steps.min(self.order.len()) {
             let Some(hash) = self.order.pop_front() else { return };
             match self.entries.find_entry(hash, |entry| entry.hash == hash) {
-                Ok(found) if found.get().idle_at_us <= now_us => drop(found.remove()),
+                // Not at once: see there.
+                Ok(found) if found.get().idle_at_us.saturating_add(TAKEN_OVER_AFTER_US) <= now_us => {
+                    drop(found.remove());
+                }
                 Ok(_) => self.order.push_back(hash),
                 Err(_) => {}
             }

@@ -227,7 +227,7 @@ impl<'a> Locked<'a> {
             Some((_, print)) => print.version() != place.version.number,
             None => {
                 let spills = group.is_spilled(now_us) || place.ask.meter.is_moving(now_us);
-                spills || group.free_slot(word_at(now_us)).is_none()
+                spills || group.free_slot(now_us).is_none()
             }
         }
     }
@@ -326,7 +326,7 @@ impl<'a> Locked<'a> {
                         group.write(slot, print, *word);
                         return self.forget_entry(index);
                     }
-                    if let Some(slot) = group.free_slot(word_at(now_us)) {
+                    if let Some(slot) = group.free_slot(now_us) {
                         group.claim(slot, print, *word);
                         return self.forget_entry(index);
                     }
@@ -370,8 +370,8 @@ impl<'a> Locked<'a> {
         let group = place.group.map(|at| &self.groups[at]);
         let needs_none = place.ask.cost == 0 || hash == meter.strangers;
         let is_known = needs_none || group.is_some_and(|group| group.find(hash).is_some());
-        let in_group = place.version.plan.is_one_word()
-            && group.is_some_and(|group| group.free_slot(word_at(now_us)).is_some());
+        let in_group =
+            place.version.plan.is_one_word() && group.is_some_and(|group| group.free_slot(now_us).is_some());
         is_known
             || in_group
             || place.shard.is_some_and(|at| {
