@@ -1000,8 +1000,9 @@ local function look(p, text)
   return type(text) == 'string' and level_of(p, text)
 end
 
--- Writes a level; tells what went wrong.
-local function put(p, name, level)
+-- Writes a level; tells what went wrong. A key that seems new may hold something else than
+-- a text: that is not written, and told.
+local function put(p, name, level, is_new)
   local fraction = level % p.drain
   local us, text = (level - fraction) / p.drain, nil
   local ms = us + 1000
@@ -1009,7 +1010,9 @@ local function put(p, name, level)
   if ms < keep_ms then ms = keep_ms end
   if fraction > 0 then text = format('%d:%d%s', now + us, fraction, p.tag)
   else text = format('%d%s', now + us, p.tag) end
-  return pcall('SET', name, text, 'PX', format('%d', ms)).err
+  if not is_new then return pcall('SET', name, text, 'PX', format('%d', ms)).err end
+  local before = pcall('SET', name, text, 'PX', format('%d', ms), 'GET')
+  return type(before) == 'table' and before.err
 end
 
 -- Any number of runs about one key of a bucket. False if it has to go the long way.
@@ -1058,7 +1061,8 @@ local function unit(plan)
 end
 
 -- Nothing here writes to a key that it has yet to read: then all are read at once. A key
--- that holds something else than a text is told as none, so those are looked at again.
+-- that holds something else than a text is told as none, as a new one is: writing it tells
+-- them apart, so that new keys, of which there are many, are not read twice.
 local texts = is_each_once and pcall('MGET', unpack(names)) or {}
 
 for _ = 1, groups do
@@ -1067,10 +1071,18 @@ for _ = 1, groups do
   if op > 31 then
     -- By far the most: one unit of a bucket, now. Tells the level that it found, or
     -- -1 - level if that left no room.
-    local p, name = plans[op - 31], names[key + 1]
-    local level = look(p, texts[key + 1] or pcall('GET', name))
-    if not level then
+    local p, name, text = plans[op - 31], names[key + 1], texts[key + 1]
+    local is_new, level, err = text == false, 0, nil
+    if is_new then
+      err = put(p, name, p.cell, true)
+    else
+      level = look(p, text or pcall('GET', name))
+    end
+    if not level or (err and find(err, 'WRONGTYPE', 1, true)) then
       unit(op - 31)
+    elseif is_new then
+      key, outs = key + 1, outs + 1
+      out[outs] = err or 0
     else
       key, outs = key + 1, outs + 1
       if level + p.cell > p.burst then
