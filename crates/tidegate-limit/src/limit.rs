@@ -212,8 +212,11 @@ impl Limit {
         self.wait_us > 0 || matches!(self.algorithm, Algorithm::LeakyQueue { .. })
     }
 
-    /// What is wrong with a cost that makes this limit mean nothing: 0, or more than it can
-    /// ever allow. For all who read a cost before there is a call.
+    /// What is wrong with a cost that makes this limit mean nothing: 0, or more than can start
+    /// at once from an unused key. For all who read a cost before there is a call: rules and
+    /// the attribute. Hidden, as a call itself is told `Denial::Never`. Costs of a leaky queue
+    /// and a warm-up are not checked: they are a wait, which the wait that is in force at the
+    /// call bounds.
     #[doc(hidden)]
     pub fn check_cost(&self, units: u64) -> Result<(), String> {
         let most = match self.algorithm {

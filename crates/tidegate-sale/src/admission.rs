@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tidegate::{Check, Client, Decision, Denial, Gate, GateError, Limit, Limiter, Permit};
+use tidegate::{Check, Client, Denial, Gate, GateError, Limit, Limiter, Permit};
 use tokio::sync::Semaphore;
 
 /// What somebody is told to wait where nobody knows how long it takes.

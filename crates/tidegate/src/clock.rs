@@ -70,8 +70,9 @@ pub trait Clock: Send + Sync + 'static {
     /// go back.
     fn now(&self) -> Timestamp;
 
-    /// The time now, read after everything that this thread has read before. A
-    /// processor may otherwise read its counter early, by nanoseconds.
+    /// The time now, read close to where it is called. A processor may otherwise read its
+    /// counter early, by as long as the loads before it take. It is no fence: nothing that has
+    /// to be exact may rest on it.
     fn now_ordered(&self) -> Timestamp {
         self.now()
     }
@@ -153,9 +154,9 @@ impl Clock for MonotonicClock {
     }
 
     fn now_ordered(&self) -> Timestamp {
-        // The system's own reading waits for earlier loads (it fences); ours, made
-        // after it, therefore comes after them too.
-        #[expect(clippy::disallowed_methods, reason = "used as a fence, its value is not")]
+        // The system's own reading waits for earlier loads. Ours comes after it in the code,
+        // and can still be made before it has ended: closer, but in no order.
+        #[expect(clippy::disallowed_methods, reason = "used for the time it takes, its value is not")]
         let _ = std::hint::black_box(std::time::Instant::now());
         self.now()
     }

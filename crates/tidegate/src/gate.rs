@@ -51,6 +51,10 @@ impl Gate {
 
     /// Decides now and takes `cost` units if they fit. Never waits for a start. A cost
     /// of 0 is always allowed and takes nothing.
+    ///
+    /// What costs more than can start at once from an unused key ([`Limit::capacity`]) is
+    /// denied as [`Denial::Never`](crate::Denial::Never). That is 1 for a leaky queue and a
+    /// warm-up, where more units are a longer wait: [`reserve_cost`](Self::reserve_cost).
     #[inline]
     pub fn check_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         match &self.side {
@@ -170,6 +174,11 @@ impl Gate {
     }
 
     /// [`reserve`](Self::reserve) for `cost` units.
+    ///
+    /// On a leaky queue the call starts when all but one of its units have flowed out, so at
+    /// most `queue + 1` fit. On a warm-up it pays for all but one of them before it starts:
+    /// up to three times `(cost − 1) / rate` on a cold key, where it is
+    /// [`Denial::Unknown`](crate::Denial::Unknown) if only that makes it longer than the wait.
     pub fn reserve_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         decide(vec![self.owned(key.as_ref(), cost)], Mode::Reserve)
     }

@@ -161,7 +161,8 @@ pub struct LimiterBuilder {
 
 impl LimiterBuilder {
     /// Keeps the state in Redis, shared with every other limiter on it, instead of in
-    /// memory. A thread of its own talks to Redis.
+    /// memory. A thread of its own talks to Redis. It does not come along into a process that
+    /// is forked: a limiter that was built before answers there by its gates' fallback.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, redis: Redis) -> Self {
         self.redis = Some(redis);
@@ -348,12 +349,19 @@ impl Limiter {
     /// Takes a gate out; those who still hold it can go on using it, among them the
     /// functions with `#[limited]` that found it in the process's limiter. True if there
     /// was one.
+    ///
+    /// If the name is defined anew, in memory that is another gate with keys of its own. In
+    /// Redis both own the keys of that name, and are charged together.
     pub fn remove(&self, name: &str) -> bool {
         self.shared.gates.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
     }
 
     /// Decides several checks at one instant, without waits, and charges all of them
     /// or none.
+    ///
+    /// A key that comes twice pays the sum. Without any checks it is allowed, and the permit
+    /// holds nothing. Gates of other limiters can be among them; each is decided, and gives
+    /// back, by the clock of its own.
     ///
     /// ```
     /// use tidegate::{Check, Limiter};

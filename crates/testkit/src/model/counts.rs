@@ -172,6 +172,10 @@ impl Look {
         let mut counts: Vec<Count> = key.others.iter().filter(is_kept).cloned().collect();
         counts.push(key.main.clone());
         let merged = key.merged.clone().filter(|merged| merged.until > now);
+        if merged.is_none() && counts.iter().all(|count| count.state.idle_at(now) <= now) {
+            // Nothing of it counts any more: it takes no room, and is as good as unknown.
+            return Self { own: unused.clone(), unused, others: Vec::new(), merged: None, flaw };
+        }
         let greatest = |counts: &[Count], at: i128| {
             let used = counts.iter().map(|count| count.state.used(at)).max().unwrap_or(0);
             let used = used.max(merged.as_ref().map_or(0, |merged| merged.used(at)));
@@ -228,8 +232,7 @@ impl Look {
     }
 }
 
-fn merge(merged: Option<Merged>, mut count: Count, now: i128) -> Option<Merged> {
-    count.state.repair(now);
+fn merge(merged: Option<Merged>, count: Count, now: i128) -> Option<Merged> {
     let used = count.state.used(now);
     if used == 0 {
         return merged;
@@ -269,13 +272,15 @@ impl Key {
         }
     }
 
-    /// Gives back to the count of a node's limit, if there is one, through `give`.
+    /// Gives back to the count of a node's limit, if it wrote last, through `give`.
     pub fn give_back(&mut self, store: Store, limit: &Limit, now_us: u64, give: impl FnOnce(&mut State)) {
         let (now, unused) = (i128::from(now_us), State::on(store, limit));
-        let is_kept = |count: &&mut Count| count.expires.is_none_or(|expires| expires > now);
-        let mut counts = std::iter::once(&mut self.main).chain(&mut self.others).filter(is_kept);
         let is_held = matches!(unused, State::Slots(_));
-        let Some(count) = counts.find(|count| is_held || count.unused == unused) else { return };
+        let count = &mut self.main;
+        if !is_held && count.unused != unused {
+            // Another limit has written since: its count stands on what is to come back.
+            return;
+        }
         let mut before = count.state.clone();
         before.repair(now);
         let mut after = before.clone();

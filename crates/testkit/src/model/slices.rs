@@ -107,8 +107,10 @@ impl Account for Slices {
         0
     }
 
+    /// What could start now: nothing, if somebody starts later.
     fn remaining(&self, now: i128) -> i128 {
-        (self.amount - self.counted(now)).max(0)
+        let is_ahead = self.last(now).is_some_and(|last| last > self.slice(now));
+        if is_ahead { 0 } else { (self.amount - self.counted(now)).max(0) }
     }
 
     fn reset(&self, now: i128) -> i128 {

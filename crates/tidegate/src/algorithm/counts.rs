@@ -50,8 +50,10 @@ impl Count {
 }
 
 /// The counts of a key beside the one of the limit that wrote last.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Others {
+    /// The limit that wrote last.
+    pub(crate) written_by: Plan,
     kept: SmallVec<[Kept; 1]>,
     merged: Option<Merged>,
 }
@@ -94,6 +96,10 @@ pub(crate) struct Start {
 }
 
 impl Others {
+    pub(crate) fn none(written_by: Plan) -> Self {
+        Self { written_by, kept: SmallVec::new(), merged: None }
+    }
+
     /// The state under `current` of a key that was last written under `last`. Those of
     /// `between`, oldest first, have been in force since then.
     pub(crate) fn start(&self, now_us: u64, last: &Count, between: &[InForce], current: &InForce) -> Start {
@@ -135,6 +141,7 @@ impl Others {
         before: impl IntoIterator<Item = Count>,
         current: &Plan,
     ) {
+        self.written_by = *current;
         self.kept.retain(|kept| !kept.count.plan.counts_alike(current));
         self.charge(now_us, units);
         for mut count in before {
@@ -187,9 +194,10 @@ impl Others {
         self.kept.is_empty() && self.merged.is_none()
     }
 
-    /// From when on nothing of it counts any more; zero if there is nothing.
-    pub(crate) fn until_us(&self) -> u64 {
-        let merged = self.merged.map_or(0, |merged| merged.until_us);
-        self.kept.iter().map(|kept| kept.expires_us).fold(merged, u64::max)
+    /// From when on nothing of it counts any more.
+    pub(crate) fn idle_at_us(&self, now_us: u64) -> u64 {
+        let merged = self.merged.map_or(now_us, |merged| merged.until_us);
+        let idle_at_us = |kept: &Kept| kept.count.plan.idle_at_us(now_us, &kept.count.state);
+        self.kept.iter().map(idle_at_us).fold(merged, u64::max)
     }
 }

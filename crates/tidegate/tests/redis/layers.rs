@@ -144,6 +144,21 @@ fn a_key_that_comes_twice_in_a_call_is_charged_twice() {
     assert_eq!(limiter.redis_stats().unwrap().calls, calls + 1, "they did not share a call");
 }
 
+#[test]
+fn a_new_key_is_read_once() {
+    let server = RedisServer::start();
+    let limiter = node(&server.url());
+    let gate = limiter.gate("new", "2 per 1h").unwrap();
+    let before = server.calls("get");
+    let keys: Vec<String> = (0..200).map(|key| format!("{key}")).collect();
+    gate.check_batch(&keys, |_, decision| assert_eq!(decision.remaining(), 1));
+    assert_eq!(server.calls("get") - before, 0, "all keys of a call are read at once");
+    // What holds something else is not new, and stays what it is.
+    server.cmd(&["RPUSH", "tg:1:new:{other}", "1"]).accepted();
+    assert!(gate.check("other").is_degraded());
+    assert_eq!(server.cmd(&["LLEN", "tg:1:new:{other}"]).int(), 1);
+}
+
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }

@@ -5,7 +5,7 @@ use crate::{FIVE_A_SECOND, gate_at_zero, micros, seconds};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tidegate::{Clock, Gate, Limiter, Timer, Timestamp};
+use tidegate::{Clock, Gate, Limiter, ManualClock, Options, Timer, Timestamp};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -105,5 +105,33 @@ fn a_thread_that_read_the_clock_an_hour_ago_gives_nothing_away() {
         assert!(!gate.check("ada").is_allowed(), "`{limit}`: all had been taken meanwhile");
         assert!(!clock.0.is_next_held_up.load(Ordering::SeqCst), "it was held up");
         assert_eq!((0..9).filter(|_| gate.check("ada").is_allowed()).count(), 0, "{limit}");
+    }
+}
+
+#[test]
+fn a_reading_of_the_clock_made_too_early_makes_no_key_unused_too_early() {
+    for limit in ["1 per 1ms", "999983 per 999983ms burst 1", "1 per 1ms sliding-log"] {
+        for early in 0..=8 {
+            let clock = ManualClock::new();
+            let limiter = Limiter::builder().clock(clock.clone()).build();
+            // One group of seven slots, and as few entries beside it.
+            let gate = limiter.gate_with("small", limit, Options::new().max_keys(1)).unwrap();
+            let start = Timestamp::from_micros(1_000_000);
+            clock.set(start);
+            assert!(gate.check("ada").is_allowed());
+            for key in 0..20 {
+                clock.advance(micros(1));
+                let _ = gate.check(&format!("other {key}"));
+            }
+            // Somebody whose reading is right may have her place.
+            clock.set(start + micros(1_000));
+            for key in 0..20 {
+                let _ = gate.check(&format!("later {key}"));
+            }
+            // She comes after that, with a reading that was made a little before.
+            clock.set(start + micros(1_000 - early));
+            let is_allowed = gate.check("ada").is_allowed();
+            assert_eq!(is_allowed, early == 0, "`{limit}`, {early} us too early");
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! a key that finds its group full of live ones spills into the [`Shards`](super::shards).
 
 use super::pages::{Pages, Words};
+use crate::algorithm::word_at;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence};
 
 const GROUP_WORDS: usize = 16;
@@ -24,6 +25,16 @@ pub(super) const SLOTS: usize = 7;
 const SEQUENCE: usize = 0;
 const SPILLED: usize = 1;
 const FIRST: usize = 2;
+
+/// A key's place is taken over only so long after its state has passed.
+///
+/// A thread that holds a lock may have read its clock before it had the lock: reading the
+/// processor's counter waits for nothing, so it can run ahead of the instruction that takes
+/// the lock, by as long as that one takes to get its cache line. If such a thread finds no
+/// state of its key, because somebody took the place over by a later reading, the state must
+/// have passed at its own, earlier one as well: otherwise the key would be as good as unused
+/// too early. Getting a cache line takes well below a microsecond; no fence is needed.
+pub(super) const TAKEN_OVER_AFTER_US: u64 = 8;
 
 const PINNED: u64 = 1;
 const PRINT: u64 = !0xffff;
@@ -224,8 +235,9 @@ impl LockedGroup<'_> {
     }
 
     /// A slot that may be taken over: an empty one, or else the one whose state has
-    /// passed longest ago.
-    pub(crate) fn free_slot(&self, idle_word: u64) -> Option<usize> {
+    /// passed longest ago, and no less than [`TAKEN_OVER_AFTER_US`] ago.
+    pub(crate) fn free_slot(&self, now_us: u64) -> Option<usize> {
+        let idle_word = word_at(now_us.saturating_sub(TAKEN_OVER_AFTER_US));
         let unpinned = (0..SLOTS).filter(|slot| self.group.print(*slot) & PINNED == 0);
         unpinned.min_by_key(|slot| self.word(*slot)).filter(|slot| self.word(*slot) <= idle_word)
     }

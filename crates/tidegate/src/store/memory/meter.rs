@@ -287,13 +287,14 @@ impl Meter {
     /// key of it is anywhere else.
     fn new_key(&self, fast: &Fast, hash: u64, cost: u64) -> Option<Decision> {
         let group = self.home.flat.group(self.home.flat.index(hash)).lock();
-        // Read under the lock: as of an earlier time, the key could still have been in
-        // a slot that has been taken over since.
+        // Read under the lock: as of a much earlier time, the key could still have been in a
+        // slot that has been taken over since. The little by which a processor reads its
+        // counter too early is what a slot is left alone for after its state has passed.
         let now_us = self.home.clock.now().as_micros();
         if group.is_spilled(now_us) || self.is_moving(now_us) || group.find(hash).is_some() {
             return None;
         }
-        let slot = group.free_slot(word_at(now_us))?;
+        let slot = group.free_slot(now_us)?;
         let (outcome, word, gauge) = fast.plan.decide(now_us, 0, cost, fast.limit)?;
         if word != 0 {
             group.claim(slot, Print::new(hash, fast.version), word);
@@ -361,7 +362,7 @@ impl Meter {
         let slot = match group.find(hash) {
             Some((slot, _)) => slot,
             None => {
-                let slot = group.free_slot(word_at(now_us))?;
+                let slot = group.free_slot(now_us)?;
                 group.claim(slot, Print::new(hash, version.number), 0);
                 slot
             }

@@ -8,6 +8,7 @@
 //! holds as many keys as it is for. Beyond that, a flood of keys of one word would fill the
 //! shards, at several times the memory of the table, and leave no room for other states.
 
+use super::flat::TAKEN_OVER_AFTER_US;
 use crate::algorithm::{Others, State};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
@@ -136,7 +137,8 @@ impl Shard {
         for _ in 0..steps.min(self.order.len()) {
             let Some(hash) = self.order.pop_front() else { return };
             match self.entries.find_entry(hash, |entry| entry.hash == hash) {
-                Ok(found) if found.get().idle_at_us <= now_us => {
+                // Not at once: see there.
+                Ok(found) if found.get().idle_at_us.saturating_add(TAKEN_OVER_AFTER_US) <= now_us => {
                     let (entry, _) = found.remove();
                     self.spilled -= usize::from(entry.made_for == Use::Spilled);
                 }

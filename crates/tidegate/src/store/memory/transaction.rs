@@ -272,7 +272,7 @@ impl<'a> Locked<'a> {
             Some((_, print)) => print.version() != place.version.number,
             None => {
                 let spills = group.is_spilled(now_us) || place.ask.meter.is_moving(now_us);
-                spills || group.free_slot(word_at(now_us)).is_none()
+                spills || group.free_slot(now_us).is_none()
             }
         }
     }
@@ -352,14 +352,18 @@ impl<'a> Locked<'a> {
             }
             _ => (version.plan.fresh(), Found::Nowhere, version.number, 0, None),
         };
-        if number == version.number || matches!(state, State::Slots(_)) {
+        if matches!(state, State::Slots(_)) || number == version.number && others.is_none() {
             return Loaded { state, found, others, past: None };
         }
         if idle_at_us <= now_us {
             // Nothing of it counts any more, whatever the limit.
             return Loaded { state: version.plan.fresh(), found, others: None, past: None };
         }
-        let Some(plan) = meter.past_plan(number) else {
+        if number == version.number {
+            return Loaded { state, found, others, past: None };
+        }
+        let plan = others.as_ref().map(|others| others.written_by).or_else(|| meter.past_plan(number));
+        let Some(plan) = plan else {
             // The version is forgotten: assume that the key was fully used.
             let full = version.plan.used_up(version.in_force().since_us.min(now_us));
             let past = Past { plan: None, state, between: SmallVec::new() };
@@ -369,7 +373,7 @@ impl<'a> Locked<'a> {
         let (between, current) = (version.between(number), version.in_force());
         let start = match &others {
             Some(others) => others.start(now_us, &last, &between, &current),
-            None => Others::default().start(now_us, &last, &between, &current),
+            None => Others::none(plan).start(now_us, &last, &between, &current),
         };
         let past = Past { plan: Some(plan), state: last.state, between: start.between };
         Loaded { state: start.state, found, others, past: Some(past) }
@@ -399,7 +403,7 @@ impl<'a> Locked<'a> {
         match loaded.past.take() {
             Some(Past { plan: last, state, between, .. }) => {
                 let last = last.map(|plan| Count { plan, state });
-                let mut others = loaded.others.take().unwrap_or_default();
+                let mut others = loaded.others.take().unwrap_or_else(|| Box::new(Others::none(*plan)));
                 others.take_over(now_us, units, last.into_iter().chain(between), plan);
                 loaded.others = Some(others);
             }
@@ -418,8 +422,8 @@ impl<'a> Locked<'a> {
         let place = &self.places[index];
         let now_us = place.now.as_micros();
         let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
-        let others_until_us = others.as_ref().map_or(0, |others| others.until_us());
-        let idle_at_us = version.plan.idle_at_us(now_us, &state).max(others_until_us);
+        let others_idle_at_us = others.as_ref().map_or(0, |others| others.idle_at_us(now_us));
+        let idle_at_us = version.plan.idle_at_us(now_us, &state).max(others_idle_at_us);
         let group = place.group.map(|at| &self.groups[at]);
         if let (Some(group), State::Word(word)) = (group, &state) {
             let print = Print::new(hash, version.number);
@@ -435,7 +439,7 @@ impl<'a> Locked<'a> {
                         group.write(slot, print, *word);
                         return self.forget_entry(index);
                     }
-                    if let Some(slot) = group.free_slot(word_at(now_us)) {
+                    if let Some(slot) = group.free_slot(now_us) {
                         group.claim(slot, print, *word);
                         return self.forget_entry(index);
                     }
@@ -489,7 +493,7 @@ impl<'a> Locked<'a> {
         let is_known = needs_none || in_slot.is_some_and(|(_, print)| print.version() == version);
         let in_group = in_slot.is_none()
             && place.version.plan.is_one_word()
-            && group.is_some_and(|group| group.free_slot(word_at(now_us)).is_some());
+            && group.is_some_and(|group| group.free_slot(now_us).is_some());
         is_known
             || in_group
             || place.shard.is_some_and(|at| {

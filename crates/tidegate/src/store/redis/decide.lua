@@ -248,6 +248,14 @@ local function the_rest()
     for _, count in ipairs(counts(k)) do if count.tag == tag then return count end end
   end
 
+  -- True if nothing of a key counts any more: it is as good as none.
+  local function is_over(k)
+    for _, count in ipairs(counts(k)) do
+      if kinds[count.p.number].idle(count.p, count.s) > now then return false end
+    end
+    return not k.merged
+  end
+
   -- The most that any count has in use at `t`.
   local function most_used(k, t)
     local most, merged = 0, k.merged
@@ -336,7 +344,7 @@ local function the_rest()
     local k = key_of(name, nil)
     if k == false then return nil, OTHER end
     local kind = kinds[p.number]
-    if not k then return kind.make(p, now, 0) end
+    if not k or is_over(k) then return kind.make(p, now, 0) end
     local s = start(p, k)
     s.k, s.is_main = k, k.main.s == s
     kind.advance(p, s)
@@ -753,10 +761,9 @@ local function the_rest()
     local function load_list(p, k, name)
       local s = empty(now)
       s.key, s.total, s.n = name, k.total, (call('LLEN', name) - 2) / 2
-      local current = slice_at(p, now)
-      local last = s.n > 0 and call('LRANGE', name, -2, -1)
+      local current, last = slice_at(p, now), k.last
       -- Nothing counts any more: nothing else has to be read.
-      if not last or last[1] + p.span < current then return empty(now) end
+      if last[1] + p.span < current then return empty(now) end
       local chunk, gone, is_past = 63, 0, true
       while is_past do
         local list = call('LRANGE', name, 2 + 2 * gone, 2 + 2 * gone + chunk)
@@ -800,6 +807,10 @@ local function the_rest()
       local k = key_of(name, p.tag)
       if k == false then return nil, OTHER end
       local s
+      -- The last entry says whether any counts.
+      local is_read = k and not k.main.s
+      if is_read then k.last = call('LRANGE', name, -2, -1) end
+      if k and not (is_read and k.last[1] + p.span >= slice_at(p, now)) and is_over(k) then k = nil end
       if not k then
         s = empty(now)
       elseif not k.main.s and (p.since <= k.written or is_alone(p, k)) then
@@ -1324,8 +1335,9 @@ local function look(p, text)
   return type(text) == 'string' and level_of(p, text)
 end
 
--- Writes a level; tells what went wrong.
-local function put(p, name, level)
+-- Writes a level; tells what went wrong. A key that seems new may hold something else than
+-- a text: that is not written, and told.
+local function put(p, name, level, is_new)
   local fraction = level % p.drain
   local us, text = (level - fraction) / p.drain, nil
   local ms = us + 1000
@@ -1382,7 +1394,8 @@ local function unit(plan)
 end
 
 -- Nothing here writes to a key that it has yet to read: then all are read at once. A key
--- that holds something else than a text is told as none, so those are looked at again.
+-- that holds something else than a text is told as none, as a new one is: writing it tells
+-- them apart, so that new keys, of which there are many, are not read twice.
 local texts = is_each_once and pcall('MGET', unpack(names)) or {}
 
 for _ = 1, groups do
@@ -1391,10 +1404,18 @@ for _ = 1, groups do
   if op > 31 then
     -- By far the most: one unit of a bucket, now. Tells the level that it found, or
     -- -1 - level if that left no room.
-    local p, name = plans[op - 31], names[key + 1]
-    local level = look(p, texts[key + 1] or pcall('GET', name))
-    if not level then
+    local p, name, text = plans[op - 31], names[key + 1], texts[key + 1]
+    local is_new, level, err = text == false, 0, nil
+    if is_new then
+      err = put(p, name, p.cell, true)
+    else
+      level = look(p, text or pcall('GET', name))
+    end
+    if not level or (err and find(err, 'WRONGTYPE', 1, true)) then
       unit(op - 31)
+    elseif is_new then
+      key, outs = key + 1, outs + 1
+      out[outs] = err or 0
     else
       key, outs = key + 1, outs + 1
       if level + p.cell > p.burst then
