@@ -16,11 +16,11 @@ mod warmup;
 pub(crate) use bucket::Bucket;
 pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others};
 pub(crate) use plan::{Plan, State};
-pub(crate) use scale::{Scale, Stepped, Word, phase_us, word_at};
+pub(crate) use scale::{Scale, Stepped, Word, word_at};
 pub(crate) use slots::Waiter;
 #[cfg(feature = "redis")]
 pub(crate) use {
-    scale::Wide,
+    scale::{Wide, phase_us},
     slices::{SliceState, Slices},
     slots::{SlotState, Slots},
     warmup::{WarmState, WarmUp},
