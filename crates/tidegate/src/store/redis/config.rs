@@ -121,6 +121,9 @@ impl Redis {
     /// The master that these sentinels name. `login` is a URL with the scheme, the user,
     /// the password and the database of the master; its host does not matter.
     ///
+    /// All sentinels are asked, again and again, and a fail-over is followed while connected:
+    /// name all of them.
+    ///
     /// # Errors
     /// If there is no sentinel, or one is not a URL.
     pub fn sentinel<U: AsRef<str>>(
