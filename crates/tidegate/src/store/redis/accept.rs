@@ -86,7 +86,7 @@ mod tests {
                 "5 per 2ms sliding-window slices 1000 wait 50ms",
                 "`5 per 2ms sliding-window slices 100 wait 50ms`",
             ),
-            ("5 per 2ms sliding-window slices 1 wait 60s", "a shorter wait"),
+            ("5 per 2ms sliding-window slices 1 wait 50s", "a shorter wait"),
         ] {
             let error = refused(long).expect(long);
             assert!(error.contains(long) && error.ends_with(&format!("write {instead}")), "{error}");
