@@ -1345,7 +1345,9 @@ local function put(p, name, level, is_new)
   if ms < keep_ms then ms = keep_ms end
   if fraction > 0 then text = format('%d+%d:%d%s', now, us, fraction, p.tag)
   else text = format('%d+%d%s', now, us, p.tag) end
-  return pcall('SET', name, text, 'PX', format('%d', ms)).err
+  if not is_new then return pcall('SET', name, text, 'PX', format('%d', ms)).err end
+  local before = pcall('SET', name, text, 'PX', format('%d', ms), 'GET')
+  return type(before) == 'table' and before.err
 end
 
 -- Any number of runs about one key of a bucket. False if it has to go the long way.
