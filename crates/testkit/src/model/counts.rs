@@ -187,8 +187,8 @@ impl Look {
         for (nth, (limit, from)) in node.earlier.iter().enumerate() {
             let end = node.earlier.get(nth + 1).map_or(since, |next| next.1.min(now));
             let mut made = Count::new(State::on(store, limit));
-            if end > written && counts.iter().all(|count| count.unused != made.unused) {
-                let at = (*from).min(now).max(written);
+            let at = (*from).min(now).max(written);
+            if end > at && counts.iter().all(|count| count.unused != made.unused) {
                 made.state.hold(at, greatest(&counts, at));
                 counts.push(made);
             }

@@ -197,7 +197,10 @@ impl Others {
     /// From when on nothing of it counts any more.
     pub(crate) fn idle_at_us(&self, now_us: u64) -> u64 {
         let merged = self.merged.map_or(now_us, |merged| merged.until_us);
-        let idle_at_us = |kept: &Kept| kept.count.plan.idle_at_us(now_us, &kept.count.state);
+        let idle_at_us = |kept: &Kept| {
+            let idle_at_us = kept.count.plan.idle_at_us(now_us, &kept.count.state);
+            idle_at_us.min(kept.expires_us)
+        };
         self.kept.iter().map(idle_at_us).fold(merged, u64::max)
     }
 }

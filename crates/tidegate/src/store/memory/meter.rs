@@ -68,10 +68,13 @@ impl Version {
         InForce { plan: self.plan, since_us: self.since_us }
     }
 
-    /// What came into force after version `number` and is not any more, oldest first.
+    /// What was in force for some time after version `number` and is not any more, oldest first.
     pub(super) fn between(&self, number: u16) -> SmallVec<[InForce; OTHERS_MAX]> {
-        let is_later = |before: &&(u16, InForce)| self.age(before.0) < self.age(number);
-        self.before.iter().filter(is_later).map(|(_, in_force)| *in_force).collect()
+        let ends = self.before.iter().skip(1).map(|(_, next)| next.since_us).chain([self.since_us]);
+        let was_in_force = |(before, end): &(&(u16, InForce), u64)| {
+            self.age(before.0) < self.age(number) && *end > before.1.since_us
+        };
+        self.before.iter().zip(ends).filter(was_in_force).map(|(before, _)| before.1).collect()
     }
 }
 

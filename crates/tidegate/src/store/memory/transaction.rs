@@ -343,26 +343,31 @@ impl<'a> Locked<'a> {
         let (state, found, number, idle_at_us, others) = match (slot, place.group, entry) {
             (Some((slot, print)), Some(group), _) => {
                 let word = self.groups[group].word(slot);
-                let idle_at_us = if word <= word_at(now_us) { now_us } else { u64::MAX };
-                (State::Word(word), Found::Slot(slot), print.version(), idle_at_us, None)
+                (State::Word(word), Found::Slot(slot), print.version(), None, None)
             }
             (_, _, Some(entry)) => {
                 let state = std::mem::replace(&mut entry.state, State::Word(0));
-                (state, Found::Entry, entry.version, entry.idle_at_us, entry.others.take())
+                (state, Found::Entry, entry.version, Some(entry.idle_at_us), entry.others.take())
             }
-            _ => (version.plan.fresh(), Found::Nowhere, version.number, 0, None),
+            _ => (version.plan.fresh(), Found::Nowhere, version.number, None, None),
         };
         if matches!(state, State::Slots(_)) || number == version.number && others.is_none() {
             return Loaded { state, found, others, past: None };
         }
-        if idle_at_us <= now_us {
+        let plan = others.as_ref().map(|others| others.written_by).or_else(|| meter.past_plan(number));
+        let is_idle = match (idle_at_us, plan, &state) {
+            (Some(idle_at_us), _, _) => idle_at_us <= now_us,
+            (None, Some(plan), _) => plan.idle_at_us(now_us, &state) <= now_us,
+            (None, None, State::Word(word)) => *word <= word_at(now_us),
+            (None, None, _) => false,
+        };
+        if is_idle {
             // Nothing of it counts any more, whatever the limit.
             return Loaded { state: version.plan.fresh(), found, others: None, past: None };
         }
         if number == version.number {
             return Loaded { state, found, others, past: None };
         }
-        let plan = others.as_ref().map(|others| others.written_by).or_else(|| meter.past_plan(number));
         let Some(plan) = plan else {
             // The version is forgotten: assume that the key was fully used.
             let full = version.plan.used_up(version.in_force().since_us.min(now_us));

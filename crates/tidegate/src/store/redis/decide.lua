@@ -280,8 +280,8 @@ local function the_rest()
     for i = p.before, p.before + 2 do chain[#chain + 1] = plans[arguments[i]] end
     for i, q in ipairs(chain) do
       local ends = (chain[i + 1] or p).since
-      if ends > written and not count_for(k, q.tag) then
-        local from = max(q.since, written)
+      local from = max(q.since, written)
+      if ends > from and not count_for(k, q.tag) then
         k.made[#k.made + 1] = { p = q, s = kinds[q.number].make(q, from, most_used(k, from)), tag = q.tag }
       end
     end
