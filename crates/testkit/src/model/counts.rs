@@ -67,7 +67,8 @@ impl Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Count {
     state: State,
-    /// The account of an unused key: limits are the same if theirs are.
+    /// The account of an unused key under the limit that wrote it: limits whose accounts are
+    /// alike share one count.
     unused: State,
     /// Until when it is kept; none for the main count, and for one that is not kept yet.
     expires: Option<i128>,
@@ -183,13 +184,14 @@ impl Look {
         for (nth, (limit, from)) in node.earlier.iter().enumerate() {
             let end = node.earlier.get(nth + 1).map_or(since, |next| next.1.min(now));
             let mut made = Count::new(State::on(store, limit));
-            if end > written && counts.iter().all(|count| count.unused != made.unused) {
+            if end > written && !counts.iter().any(|count| count.unused.is_like(&made.unused)) {
                 let at = (*from).min(now).max(written);
                 made.state.hold(at, greatest(&counts, at));
                 counts.push(made);
             }
         }
-        let own = counts.iter().position(|count| count.unused == unused).map(|at| counts.remove(at).state);
+        let own = counts.iter().position(|count| count.unused.is_like(&unused));
+        let own = own.map(|at| counts.remove(at).state.under(&unused));
         let at = since.max(written);
         let most = greatest(&counts, at);
         let own = match own {
@@ -263,7 +265,7 @@ impl Key {
     pub fn forget(&mut self, store: Store, limit: &Limit, now_us: u64) {
         if store == Store::Memory
             && matches!(self.main.state, State::Slices(_))
-            && self.main.unused == State::on(store, limit)
+            && self.main.unused.is_like(&State::on(store, limit))
         {
             self.main.state.repair(i128::from(now_us));
         }
@@ -275,13 +277,14 @@ impl Key {
         let is_kept = |count: &&mut Count| count.expires.is_none_or(|expires| expires > now);
         let mut counts = std::iter::once(&mut self.main).chain(&mut self.others).filter(is_kept);
         let is_held = matches!(unused, State::Slots(_));
-        let Some(count) = counts.find(|count| is_held || count.unused == unused) else { return };
-        let mut before = count.state.clone();
+        let Some(count) = counts.find(|count| is_held || count.unused.is_like(&unused)) else { return };
+        let mut before = if is_held { count.state.clone() } else { count.state.under(&unused) };
         before.repair(now);
         let mut after = before.clone();
         give(&mut after);
         if after != before {
             count.state = after;
+            count.unused = unused;
             self.written = now;
         }
     }
