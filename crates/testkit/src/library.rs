@@ -211,7 +211,7 @@ pub struct Nodes<'a> {
     nodes: Vec<Library>,
     node: usize,
     /// By the order in which they were made: the node, and its own number there.
-    grants: Vec<(usize, usize)>,
+    grants: Vec<(usize, usize, Vec<u8>)>,
     /// Gates of processes that ended, with the permits that they gave.
     ended: Vec<Library>,
 }
@@ -239,8 +239,11 @@ impl<'a> Nodes<'a> {
 
     /// Ends a grant, or some of it, at the node that gave it.
     fn at_grant(&mut self, grant: usize, act: impl FnOnce(&mut Library, usize)) {
-        if let Some((node, nth)) = self.grants.get(grant) {
+        if let Some((node, nth, key)) = self.grants.get(grant) {
             act(&mut self.nodes[*node], *nth);
+            // It is sent without waiting for it: what is asked behind it says that it was done,
+            // also to the other nodes.
+            let _ = self.nodes[*node].gate.peek(key);
         }
     }
 }
@@ -251,7 +254,7 @@ impl Subject for Nodes<'_> {
         let nth = node.permits.len();
         let seen = node.decide(now_us, key, cost, mode);
         if node.permits.len() > nth {
-            self.grants.push((self.node, nth));
+            self.grants.push((self.node, nth, key.to_vec()));
         }
         seen
     }

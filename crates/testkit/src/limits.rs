@@ -121,6 +121,20 @@ pub const MIXED: [&str; 26] = [
     "100/s warmup 30s",
 ];
 
+/// Some of these count alike, and share one count of a key.
+pub const ALIKE: [&str; 10] = [
+    "10/s burst 10",
+    "leaky 10/s capacity 10",
+    "leaky 10/s queue 9",
+    "leaky 50/s queue 10",
+    "5 per 1s fixed-window",
+    "5 every 1s cap 5",
+    "5 per 10s sliding-log",
+    "9 per 10s sliding-log",
+    "5 per 10s sliding-window slices 3",
+    "7 per 10s sliding-window slices 3",
+];
+
 /// One of each kind, for requests under several.
 pub const TOGETHER: [&str; 9] =
     [SMOOTH[1], SMOOTH[2], SMOOTH[5], LEAKY[2], TICKED[1], FIXED[1], WINDOWS[2], LOGS[1], WARM[1]];

@@ -156,6 +156,25 @@ fn what_was_merged_counts_for_a_limit_that_is_new() {
 }
 
 #[test]
+fn limits_that_count_alike_share_one_count() {
+    let like = |a: &str, b: &str| State::new(&limit(a)).is_like(&State::new(&limit(b)));
+    assert!(
+        like("10/s burst 10", "leaky 10/s capacity 10") && like("10/s burst 10", "leaky 20 per 2s queue 9")
+    );
+    assert!(!like("10/s burst 10", "10/s burst 11") && !like("10/s burst 10", "11/s burst 10"));
+    assert!(
+        like("5 per 1s fixed-window", "5 every 1s cap 5")
+            && like("5 per 1s sliding-log", "9 per 1s sliding-log")
+    );
+    // A log keeps its entries to the microsecond, and another amount looks at the same.
+    let mut model = Model::new(&limit("5 per 1s sliding-log"));
+    assert!([0, 300_000].iter().all(|at_us| model.decide(*at_us, b"k", 2, Mode::Check).allowed));
+    model.change(400_000, &limit("3 per 1s sliding-log"));
+    assert_eq!(waits(&mut model, 0, 999_999), 1);
+    assert_eq!(takes(&mut model, 0, SECOND), 1);
+}
+
+#[test]
 fn a_refund_goes_to_the_limit_that_granted_and_only_while_it_is_in_force() {
     let mut model = Model::new(&limit("10/s burst 10"));
     assert!(model.decide(0, b"k", 8, Mode::Reserve).allowed);

@@ -141,6 +141,35 @@ impl State {
         self.account_mut().repair(now);
     }
 
+    /// True if limits with these accounts count alike, and so share one count of a key.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Bucket(a), Self::Bucket(b)) => (a.unit, a.drain, a.full) == (b.unit, b.drain, b.full),
+            (Self::Ticks(a), Self::Ticks(b)) => {
+                (a.amount, a.period, a.full(), a.first) == (b.amount, b.period, b.full(), b.first)
+            }
+            (Self::Slices(a), Self::Slices(b)) => (a.length, a.span, a.wait) == (b.length, b.span, b.wait),
+            (Self::WarmUp(a), Self::WarmUp(b)) => {
+                (a.unit, a.drain, a.cold, a.wait) == (b.unit, b.drain, b.cold, b.wait)
+            }
+            _ => false,
+        }
+    }
+
+    /// What was counted, under the numbers of a limit that counts alike.
+    #[must_use]
+    pub fn under(&self, limit: &Self) -> Self {
+        match (self, limit.clone()) {
+            (Self::Bucket(old), Self::Bucket(new)) => Self::Bucket(Bucket { empty_at: old.empty_at, ..new }),
+            (Self::Ticks(old), Self::Ticks(new)) => Self::Ticks(Ticks { taken: old.taken, ..new }),
+            (Self::Slices(old), Self::Slices(new)) => {
+                Self::Slices(Slices { starts: old.starts.clone(), ..new })
+            }
+            (Self::WarmUp(old), Self::WarmUp(new)) => Self::WarmUp(WarmUp { last: old.last, ..new }),
+            (_, new) => new,
+        }
+    }
+
     /// True where what is used stays used until it is all forgotten, or a tick's worth of it.
     pub fn is_steady(&self) -> bool {
         matches!(self, Self::Ticks(_) | Self::Slices(_))

@@ -67,7 +67,8 @@ impl Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Count {
     state: State,
-    /// The account of an unused key: limits are the same if theirs are.
+    /// The account of an unused key under the limit that wrote it: limits whose accounts are
+    /// alike share one count.
     unused: State,
     /// Until when it is kept; none for the main count, and for one that is not kept yet.
     expires: Option<i128>,
@@ -188,16 +189,19 @@ impl Look {
             let end = node.earlier.get(nth + 1).map_or(since, |next| next.1.min(now));
             let mut made = Count::new(State::on(store, limit));
             let at = (*from).min(now).max(written);
-            if end > at && counts.iter().all(|count| count.unused != made.unused) {
+            if end > at && !counts.iter().any(|count| count.unused.is_like(&made.unused)) {
                 made.state.hold(at, greatest(&counts, at));
                 counts.push(made);
             }
         }
-        let own = counts.iter().position(|count| count.unused == unused).map(|at| counts.remove(at).state);
+        let own = counts.iter().position(|count| count.unused.is_like(&unused));
+        let own = own.map(|at| counts.remove(at).state.under(&unused));
         let at = since.max(written);
         let most = greatest(&counts, at);
+        // Whoever wrote at the very instant of a change did so before it, unless it was this limit.
+        let wrote_since = since < written || since == written && key.main.unused.is_like(&unused);
         let own = match own {
-            Some(own) if since <= written || own.used(at) >= most => own,
+            Some(own) if wrote_since || own.used(at) >= most => own,
             _ => {
                 let mut made = unused.clone();
                 made.hold(at, most);
@@ -263,10 +267,11 @@ impl Key {
 
     /// Forgets the slices of the main count that are over, if it is of this limit. In memory
     /// whoever looks does that; it shows only if the clock then runs back.
-    pub fn forget(&mut self, store: Store, limit: &Limit, now_us: u64) {
+    pub fn forget(&mut self, store: Store, node: &Node, now_us: u64) {
         if store == Store::Memory
+            && node.since <= self.written
             && matches!(self.main.state, State::Slices(_))
-            && self.main.unused == State::on(store, limit)
+            && self.main.unused.is_like(&State::on(store, &node.limit))
         {
             self.main.state.repair(i128::from(now_us));
         }
@@ -277,16 +282,17 @@ impl Key {
         let (now, unused) = (i128::from(now_us), State::on(store, limit));
         let is_held = matches!(unused, State::Slots(_));
         let count = &mut self.main;
-        if !is_held && count.unused != unused {
+        if !is_held && !count.unused.is_like(&unused) {
             // Another limit has written since: its count stands on what is to come back.
             return;
         }
-        let mut before = count.state.clone();
+        let mut before = if is_held { count.state.clone() } else { count.state.under(&unused) };
         before.repair(now);
         let mut after = before.clone();
         give(&mut after);
         if after != before {
             count.state = after;
+            count.unused = unused;
             self.written = now;
         }
     }

@@ -164,7 +164,7 @@ impl Model {
     fn look(&mut self, now_us: u64, key: &[u8]) -> Look {
         if let Some(kept) = self.keys.get_mut(key) {
             kept.repair(now_us);
-            kept.forget(self.store, self.nodes[self.node].limit(), now_us);
+            kept.forget(self.store, &self.nodes[self.node], now_us);
         }
         Look::at(self.store, self.flaw, &self.nodes[self.node], self.keys.get(key), now_us)
     }
@@ -178,7 +178,7 @@ impl Model {
             && (node.version() == granted.version || is_held)
         {
             key.repair(now_us);
-            key.forget(self.store, node.limit(), now_us);
+            key.forget(self.store, node, now_us);
             let mut grant = granted.grant.clone();
             key.give_back(self.store, node.limit(), now_us, |state| state.refund(now_us, &mut grant, units));
             granted.grant.mark = grant.mark;

@@ -71,7 +71,7 @@ impl Ticks {
     }
 
     /// The most that can be missing: all, and all that come within the longest wait.
-    fn full(&self) -> i128 {
+    pub fn full(&self) -> i128 {
         self.cap + self.amount * ceil(self.wait, self.period)
     }
 }

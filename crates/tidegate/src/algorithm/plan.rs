@@ -251,10 +251,10 @@ impl Plan {
     pub(crate) fn counts_alike(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Word(Bucket { scale: a, .. }), Self::Word(Bucket { scale: b, .. })) => {
-                (a.cell, a.drain, a.full_units()) == (b.cell, b.drain, b.full_units())
+                (a.cell, a.drain, a.full) == (b.cell, b.drain, b.full)
             }
             (Self::Wide(Bucket { scale: a, .. }), Self::Wide(Bucket { scale: b, .. })) => {
-                (a.cell, a.drain, a.full_units()) == (b.cell, b.drain, b.full_units())
+                (a.cell, a.drain, a.full) == (b.cell, b.drain, b.full)
             }
             (Self::Stepped(Bucket { scale: a, .. }), Self::Stepped(Bucket { scale: b, .. })) => {
                 (Stepped { cap: 0, wait_us: 0, ..*a }, a.full())

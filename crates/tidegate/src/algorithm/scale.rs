@@ -140,11 +140,6 @@ impl Word {
         (level >> FRACTION_BITS) * self.drain + (level & FRACTION)
     }
 
-    /// Units of a full bucket, rounded down.
-    pub(crate) fn full_units(self) -> u64 {
-        self.ticks(self.full) / self.cell
-    }
-
     #[inline]
     pub(crate) fn us_rounded_up(level: u64) -> u64 {
         (level + FRACTION) >> FRACTION_BITS
@@ -254,6 +249,7 @@ impl Wide {
     }
 
     /// Units of a full bucket, rounded down.
+    #[cfg(feature = "redis")]
     pub(crate) fn full_units(self) -> u64 {
         u64::try_from(self.full / u128::from(self.cell)).unwrap_or(u64::MAX)
     }

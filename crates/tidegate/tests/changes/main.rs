@@ -9,7 +9,7 @@ mod bounds;
 mod named;
 
 use testkit::library::{Library, Way};
-use testkit::limits::MIXED;
+use testkit::limits::{ALIKE, MIXED};
 use testkit::rng::Rng;
 use testkit::suite::{cases, conforms, conforms_once};
 use testkit::trace::{Traffic, some_of};
@@ -44,6 +44,17 @@ fn limits_that_change_all_the_time_decide_as_the_model() {
 #[test]
 fn limits_that_change_while_units_are_given_back_decide_as_the_model() {
     assert_changes_conform(10, true, 2_000_000, 300);
+}
+
+#[test]
+fn limits_that_count_alike_share_a_count_as_the_model() {
+    let changes: Vec<Limit> = ALIKE.iter().map(|text| text.parse().unwrap()).collect();
+    let traffic = Traffic { changes: changes.clone(), change_percent: 15, ..Traffic::plain() };
+    for first in &changes {
+        if let Err(mismatch) = conforms(first, &traffic, 5, 10, &Library::make(Way::Key)) {
+            panic!("{mismatch}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::hot::{Crowd, crowd};
 use testkit::library::{Clocked, Library, Nodes, Way};
-use testkit::limits::MIXED;
+use testkit::limits::{ALIKE, MIXED};
 use testkit::model::Store;
 use testkit::rng::Rng;
 use testkit::servers::{RedisServer, Reply};
@@ -39,13 +39,22 @@ fn assert_sound(nodes: &[Clocked]) {
 
 /// Two to four nodes, each under one of the limits, changing: compared with the model.
 fn assert_mixtures_conform(traffic: &Traffic, seed: u64, traces: u64) {
+    assert_mixtures_of(&MIXED, traffic, seed, traces);
+}
+
+fn assert_mixtures_of(from: &[&str], traffic: &Traffic, seed: u64, traces: u64) {
     let nodes: &'static [Clocked] = Clocked::nodes(&redis().0, 4).leak();
-    let traffic = Traffic { changes: limits(&MIXED), store: Store::Redis, ..traffic.clone() };
+    let traffic = Traffic { changes: limits(from), store: Store::Redis, ..traffic.clone() };
     let make = |limits: &[Limit]| Box::new(Nodes::on(nodes, limits)) as Box<dyn Subject>;
     if let Err(mismatch) = mixtures_conform(&traffic, seed, traces, &make) {
         panic!("{mismatch}");
     }
     assert_sound(nodes);
+}
+
+#[test]
+fn nodes_whose_limits_count_alike_share_a_count_as_the_model() {
+    assert_mixtures_of(&ALIKE, &Traffic { change_percent: 10, ..Traffic::plain() }, 4_000_000, 20);
 }
 
 #[test]

@@ -43,7 +43,7 @@ for n = 1, a[2] do
     p.amount, p.queue, p.lease_us, p.waiter_us = b, c, d, e
   end
   -- From when on this node has had this limit, and those that it had before, oldest first.
-  p.since, p.before = now - a[at + 7], at + 8
+  p.since, p.before, p.is_first = now - a[at + 7], at + 8, a[at + 8] == 0
   plans[n] = p
   at = at + 11
 end
@@ -286,7 +286,8 @@ local function the_rest()
       end
     end
     local own, kind = count_for(k, p.tag), kinds[p.number]
-    if p.since <= written then
+    -- Whoever wrote at the very instant of a change did so before it, unless it was this limit.
+    if p.since < written or (p.since == written and k.main.tag == p.tag) then
       return own and own.s or kind.make(p, written, most_used(k, written))
     end
     local most = most_used(k, p.since)
@@ -800,7 +801,7 @@ local function the_rest()
 
     -- No other limit counts the key, or has been in force here before this one.
     local function is_alone(p, k)
-      return #k.others == 0 and not k.merged and arguments[p.before] == 0
+      return #k.others == 0 and not k.merged and p.is_first
     end
 
     function kind.load(p, name)
@@ -1324,6 +1325,8 @@ local function level_of(p, text)
   local ahead = tonumber(us)
   local passed = now - (tonumber(sub(text, 1, plus - 1)) or math.huge)
   if not ahead or not fraction or passed < 0 then return nil end
+  -- Limits that were in force here since then have a say.
+  if not p.is_first and now - passed < p.since then return nil end
   if passed > ahead then return 0 end
   local level = (ahead - passed) * p.drain + fraction
   return level <= p.full and level or nil
