@@ -162,7 +162,7 @@ pub(crate) fn decide_in_memory(asks: &[MemoryAsk], mode: Mode) -> MemoryTold {
     let (tolds, now) = decide_all(&borrowed, mode);
     let is_allowed = tolds.iter().all(|told| told.decision.is_allowed());
     let charges = if is_allowed {
-        asks.iter().zip(&tolds).map(|(ask, told)| Charge::new(ask, told)).collect()
+        asks.iter().zip(&tolds).map(|(ask, told)| Charge::new(ask, told, now)).collect()
     } else {
         SmallVec::new()
     };

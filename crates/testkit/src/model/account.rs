@@ -17,6 +17,11 @@ pub trait Account {
     fn ask(&self, now: i128, cost: i128, mode: Mode) -> Result<i128, Denied>;
     /// Counts a call that `ask` let start at `start`.
     fn charge(&mut self, now: i128, cost: i128, start: i128);
+    /// What brings the account back if a call of this cost that is charged now, and that
+    /// nobody built on, does not happen after all.
+    fn before(&self, _now: i128, _cost: i128) -> (i128, i128) {
+        (0, 0)
+    }
     /// Changes with every charge: a grant whose mark still stands is the last one.
     fn mark(&self) -> i128;
     /// Units that could start now.
@@ -42,6 +47,8 @@ pub struct Grant {
     pub start: i128,
     /// The account's mark right after.
     pub mark: i128,
+    /// What brings the account back to where it was.
+    pub before: (i128, i128),
 }
 
 /// The account of one key.
@@ -79,6 +86,7 @@ impl State {
         let account = self.account_mut();
         account.repair(now);
         let answer = if cost == 0 { Ok(now) } else { account.ask(now, units, mode) };
+        let before = account.before(now, units);
         if let Ok(start) = answer
             && cost > 0
             && mode != Mode::Peek
@@ -93,7 +101,7 @@ impl State {
             limit: self.capacity(),
             reset_us: whole(self.account().reset(now)),
         };
-        let grant = Grant { cost, start: answer.unwrap_or(now), mark: self.account().mark() };
+        let grant = Grant { cost, start: answer.unwrap_or(now), mark: self.account().mark(), before };
         (seen, grant)
     }
 

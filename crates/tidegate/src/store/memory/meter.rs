@@ -5,10 +5,11 @@ use super::flat::{Group, Look, Print, Seen};
 use super::numbers::{Fast, FastPlan, Numbers, Smooth};
 use super::transaction::{Ask, decide_all, home_of, with_state};
 use crate::Limit;
-use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, State, word_at};
+use crate::algorithm::{Bucket, Gauge, Grant, Mode, Plan, Scale, State, word_at};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
+use crate::store::cancelled::Cancelled;
 use crate::sync::{AtomicU64, Backoff, Ordering};
 use std::collections::HashMap;
 #[cfg(feature = "tower")]
@@ -41,6 +42,8 @@ pub(crate) struct Meter {
     changing: Mutex<()>,
     /// How many handles pin a key.
     pins: Mutex<HashMap<u64, usize>>,
+    /// Grants that were cancelled while others had reserved behind them, with their version.
+    pub(crate) cancelled: Cancelled<(u16, Grant)>,
     /// Until then a key may still be where the limit before last had it.
     moving_until_us: AtomicU64,
 }
@@ -101,6 +104,7 @@ impl Meter {
             past: Mutex::default(),
             changing: Mutex::default(),
             pins: Mutex::default(),
+            cancelled: Cancelled::new(),
             moving_until_us: AtomicU64::new(0),
         }
     }
@@ -312,6 +316,7 @@ impl Meter {
 
     /// Forgets what a key has used. Places that are held stay held.
     pub(crate) fn reset(&self, hash: u64) {
+        self.cancelled.forget(hash);
         with_state(self, hash, |version, _, state| {
             if !matches!(state, State::Slots(_)) {
                 *state = version.plan.fresh();

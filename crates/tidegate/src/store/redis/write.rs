@@ -5,9 +5,9 @@ use super::core::Core;
 use super::job::{Change, Group, How, Job, Key, Request, What};
 use super::name;
 use super::pack::Packed;
-use super::plan::Version;
+use super::plan::{Mark, Version};
 use smallvec::SmallVec;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Operations from here on are one unit of a bucket, by the plan of the number above it.
 const UNIT: u64 = 31;
@@ -171,9 +171,14 @@ impl Writer<'_> {
             self.plan(&version);
         }
         match &change.what {
-            What::GiveBack { cost, start_us, mark, units } => {
-                let (m1, m2) = *mark.lock().unwrap_or_else(PoisonError::into_inner);
-                [*cost, *start_us, m1, m2, *units].iter().for_each(|n| self.groups.number(*n));
+            What::GiveBack { given, has_own } => {
+                self.groups.number(given.len() as u64);
+                self.groups.number(u64::from(*has_own));
+                for one in given {
+                    let Mark { end: (m1, m2), span, stored } = one.mark();
+                    let numbers = [one.cost, one.start_us, m1, m2, span, stored, one.units];
+                    numbers.iter().for_each(|number| self.groups.number(*number));
+                }
             }
             What::Owe { units } => self.groups.number(*units),
             What::Reset => {}
