@@ -9,6 +9,7 @@
 //!
 //! Nothing here is fast, and nothing here is published.
 
+pub mod giving_back;
 pub mod library;
 pub mod limits;
 pub mod linear;

@@ -7,6 +7,7 @@ mod conformance;
 #[cfg(feature = "listen")]
 mod connections;
 mod faults;
+mod giving_back;
 mod layers;
 mod places;
 mod processes;
