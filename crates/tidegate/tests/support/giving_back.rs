@@ -1,7 +1,8 @@
 //! What went wrong when units were given back, on whatever store a limiter has.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use testkit::library::Clocked;
+use testkit::servers::wait_until;
 use tidegate::{Check, Gate, Permit};
 
 fn gate(on: &Clocked, limit: &str) -> Gate {
@@ -98,7 +99,7 @@ pub(crate) fn four_waiters_that_hang_up_together_lose_nothing(on: &Clocked) {
                 let after = gate.peek("k");
                 (after.remaining(), after.reset_after()) == (before.remaining(), before.reset_after())
             };
-            assert!(comes_true(is_as_before), "`{limit}` {order:?}: {before:?} became {:?}", gate.peek("k"));
+            comes_true(&format!("`{limit}` {order:?} is as before"), is_as_before);
             assert_eq!(reserve_wait(&gate), wait, "`{limit}` {order:?}");
         }
     }
@@ -106,15 +107,9 @@ pub(crate) fn four_waiters_that_hang_up_together_lose_nothing(on: &Clocked) {
 
 /// Waits for something that follows soon: over Redis, those before the last who hung up go
 /// back with the answer to it.
-fn comes_true(is_true: impl Fn() -> bool) -> bool {
-    let until = Instant::now() + Duration::from_secs(10);
-    while !is_true() {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::yield_now();
-    }
-    true
+#[track_caller]
+fn comes_true(what: &str, is_true: impl Fn() -> bool) {
+    wait_until(what, Duration::from_secs(10), is_true);
 }
 
 /// The wait of the next one, who then hangs up.
@@ -137,9 +132,9 @@ pub(crate) fn those_who_stay_keep_the_starts_behind_which_they_reserved(on: &Clo
     let resets_in = |seconds: u64| gate.peek("k").reset_after() == Duration::from_secs(seconds);
     assert!(resets_in(6));
     waiting[4].take().unwrap().cancel();
-    assert!(comes_true(|| resets_in(4)), "{:?}", gate.peek("k"));
+    comes_true("the fourth and fifth are back", || resets_in(4));
     waiting[2].take().unwrap().cancel();
-    assert!(comes_true(|| resets_in(1)), "{:?}", gate.peek("k"));
+    comes_true("all five are back", || resets_in(1));
 }
 
 pub(crate) fn units_that_flowed_back_before_a_joint_start_do_not_come_back_twice(on: &Clocked) {
