@@ -10,6 +10,7 @@
 //!
 //! Nothing here is fast, and nothing here is published.
 
+pub mod giving_back;
 pub mod hot;
 pub mod library;
 pub mod limits;

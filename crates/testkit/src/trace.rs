@@ -72,6 +72,7 @@ pub fn random(limits: &[Limit], traffic: &Traffic, seed: u64) -> Vec<Step> {
         node: 0,
         limit: limit.clone(),
         now_us: traffic.begins_us,
+        changed_us: None,
         runner: Runner::default(),
         grants: Vec::new(),
         told_us: Vec::new(),
@@ -100,6 +101,7 @@ struct Maker {
     node: usize,
     limit: Limit,
     now_us: u64,
+    changed_us: Option<u64>,
     runner: Runner,
     keys: Vec<Vec<u8>>,
     grants: Vec<Lives>,
@@ -187,7 +189,10 @@ impl Maker {
     }
 
     fn act(&mut self, key: &[u8], traffic: &Traffic) -> Act {
-        if !traffic.changes.is_empty() && self.rng.percent(traffic.change_percent) {
+        // Twice at one instant, memory could not tell which was in force when a key was written.
+        let may_change = self.changed_us != Some(self.now_us);
+        if !traffic.changes.is_empty() && may_change && self.rng.percent(traffic.change_percent) {
+            self.changed_us = Some(self.now_us);
             self.limit = self.rng.pick(&traffic.changes).clone();
             let limit = Box::new(self.limit.clone());
             let is_new = traffic.restarts && self.rng.percent(30);

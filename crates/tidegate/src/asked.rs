@@ -129,6 +129,7 @@ impl ResetFuture {
     pub(crate) fn new(meter: &Arc<Meter>, key: &[u8]) -> Self {
         let hash = meter.hash(key);
         meter.forget(hash);
+        meter.cancelled.forget(hash);
         let key = meter.key(key, hash);
         // Held places stay held.
         if key.version.is_place() {

@@ -50,14 +50,7 @@ pub(crate) async fn decide(asks: Vec<OwnedAsk>, mode: Mode) -> Verdict {
             return verdict(&asks, decisions, SmallVec::new());
         }
     }
-    let wait_us = decisions.iter().map(Decision::wait_us).max().unwrap_or(0);
-    let mut charges = held.keep();
-    for charge in &mut charges {
-        // All start together, after the longest wait.
-        if let Charge::Redis { charge, .. } = charge {
-            charge.starts_after(wait_us);
-        }
-    }
+    let charges = held.keep();
     verdict(&asks, decisions, charges)
 }
 
@@ -470,7 +463,14 @@ async fn one_place(place: &RedisAsk) -> Option<redis::Charge> {
         match state {
             Some(1) => {
                 in_queue.member = None;
-                return Some(redis::Charge::new(&key, place.cost, 0, (0, 0), Some(number), sent));
+                return Some(redis::Charge::new(
+                    &key,
+                    place.cost,
+                    0,
+                    redis::Mark::default(),
+                    Some(number),
+                    sent,
+                ));
             }
             Some(0) => {}
             // No answer: it may be queued or not, and asking again finds out.

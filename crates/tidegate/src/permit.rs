@@ -59,20 +59,12 @@ pub(crate) struct MemoryCharge {
     index: usize,
     /// The version of the limit that granted it: another one counts other units.
     version: u16,
-    /// When it was charged, on the clock of its own store.
-    decided: Timestamp,
     /// What is still charged: shrinks as units come back.
     grant: Grant,
 }
 
 impl Permit {
-    pub(crate) fn new(mut charges: SmallVec<[Charge; 1]>, decided: Timestamp, wait: Duration) -> Self {
-        // All start together, after the longest wait; each knows that on its own clock.
-        for charge in &mut charges {
-            if let Charge::Memory(charge) = charge {
-                charge.grant.start_us = (charge.decided + wait).as_micros();
-            }
-        }
+    pub(crate) fn new(charges: SmallVec<[Charge; 1]>, decided: Timestamp, wait: Duration) -> Self {
         Self { charges, decided, wait }
     }
 
@@ -89,11 +81,12 @@ impl Permit {
 
     /// Takes the whole charge back, as far as it still counts.
     ///
-    /// Before the start: everything, if nobody reserved after it; nothing otherwise,
-    /// as later starts were promised on top of it. After the start: at most what has
-    /// not flowed back by itself (`cost − rate·elapsed`); in windows, only while the
-    /// start is still counted. A leaky queue takes nothing back while others wait, and
-    /// a limit that was changed since takes nothing back at all.
+    /// Everything, if nobody came after it: then the key is as if it had never asked.
+    /// While others wait who reserved after it nothing comes back, as their starts were
+    /// promised on top of it; if they are cancelled too, in this process, all of it does.
+    /// If others came after it and nobody waits, at most what has not flowed back by itself
+    /// (`cost − rate·elapsed`). Sliding windows and logs give back while the start is still
+    /// counted. A limit that was changed since takes nothing back at all.
     pub fn refund(mut self) {
         self.refund_units(u64::MAX);
     }
@@ -105,10 +98,7 @@ impl Permit {
 
     /// Takes some units of each charge back.
     pub fn refund_units(&mut self, units: u64) {
-        for at in 0..self.charges.len() {
-            self.charges[at].give_back(units);
-            self.share_mark(at);
-        }
+        self.put_right(|charge| Some(charge.cost().saturating_sub(units)));
     }
 
     /// The true cost, known afterwards, of every check in the permit.
@@ -118,21 +108,13 @@ impl Permit {
     /// limit by at most what it did not ask for, and locks its key for at most one
     /// full drain.
     pub fn settle(mut self, true_cost: u64) {
-        for at in 0..self.charges.len() {
-            self.charges[at].settle(true_cost);
-            self.share_mark(at);
-        }
+        self.put_right(|_| Some(true_cost));
     }
 
     /// [`settle`](Self::settle) with a true cost for each check, in their order.
     /// Checks without one keep their charge.
     pub fn settle_each(mut self, true_costs: &[u64]) {
-        for at in 0..self.charges.len() {
-            if let Some(cost) = true_costs.get(self.charges[at].index()) {
-                self.charges[at].settle(*cost);
-                self.share_mark(at);
-            }
-        }
+        self.put_right(|charge| true_costs.get(charge.index()).copied());
     }
 
     /// False as long as the places that it holds are its own. A place of a limit in
@@ -146,21 +128,33 @@ impl Permit {
         })
     }
 
-    /// Charges of one key were taken in one step: what one gives back is no reason
-    /// for the others to think that somebody built on them. (Those in Redis share where
-    /// they stand from the beginning.)
-    fn share_mark(&mut self, at: usize) {
-        let Charge::Memory(charge) = &self.charges[at] else { return };
-        let mark = charge.grant.mark;
-        let (meter, hash) = (charge.meter.clone(), charge.hash);
-        for other in &mut self.charges {
-            if let Charge::Memory(other) = other
-                && Arc::ptr_eq(&other.meter, &meter)
-                && other.hash == hash
-                && !other.is_place()
-            {
-                other.grant.mark = mark;
+    /// Charges what each check truly cost; those without a true cost keep their charge.
+    ///
+    /// Charges of one key were taken in one step, so they are put right in one.
+    fn put_right(&mut self, true_cost: impl Fn(&Charge) -> Option<u64>) {
+        for at in 0..self.charges.len() {
+            let (done, rest) = self.charges.split_at_mut(at);
+            if done.iter().any(|earlier| earlier.is_same_key(&rest[0])) {
+                continue;
             }
+            let (mut charged, mut cost) = (0u64, 0u64);
+            for charge in rest.iter().filter(|other| other.is_same_key(&rest[0])) {
+                charged = charged.saturating_add(charge.cost());
+                cost = cost.saturating_add(true_cost(charge).unwrap_or(charge.cost()));
+            }
+            if cost < charged {
+                rest[0].give_back(charged, charged - cost);
+            } else {
+                rest[0].owe(cost - charged);
+            }
+            let (first, others) = rest.split_at_mut(1);
+            for other in others.iter_mut().filter(|other| other.is_same_key(&first[0])) {
+                other.stand_as(&first[0]);
+                let kept = true_cost(other).map_or(other.cost(), |cost| cost.min(other.cost()));
+                other.keep(kept);
+            }
+            let kept = true_cost(&first[0]).map_or(first[0].cost(), |cost| cost.min(first[0].cost()));
+            first[0].keep(kept);
         }
     }
 
@@ -201,13 +195,15 @@ impl fmt::Debug for Permit {
 
 impl Charge {
     pub(crate) fn new(ask: &MemoryAsk, told: &Told) -> Self {
-        let of = MemoryCharge::of(ask, told.mark, told.version);
-        Self::Memory(MemoryCharge { hash: told.hash, decided: told.now, ..of })
+        // On the clock of its own store.
+        let start_us = told.now.as_micros().saturating_add(told.decision.wait_us());
+        let of = MemoryCharge::of(ask, told.mark, told.version, start_us);
+        Self::Memory(MemoryCharge { hash: told.hash, ..of })
     }
 
     /// A place that was handed over by the queue.
     pub(crate) fn of_place(ask: &MemoryAsk) -> Self {
-        Self::Memory(MemoryCharge::of(ask, Step::Hold { units: ask.cost }, 0))
+        Self::Memory(MemoryCharge::of(ask, Step::Hold { units: ask.cost }, 0, 0))
     }
 
     fn index(&self) -> usize {
@@ -226,55 +222,108 @@ impl Charge {
         }
     }
 
-    fn give_back(&mut self, units: u64) {
+    fn cost(&self) -> u64 {
         match self {
-            Self::Memory(charge) => charge.give_back(units),
+            Self::Memory(charge) => charge.grant.cost,
             #[cfg(feature = "redis")]
-            Self::Redis { charge, .. } => charge.give_back(units),
+            Self::Redis { charge, .. } => charge.cost,
         }
     }
 
-    fn settle(&mut self, true_cost: u64) {
-        match self {
-            Self::Memory(charge) => charge.settle(true_cost),
+    /// True for charges that were taken in one step. Places are held one by one.
+    fn is_same_key(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory(a), Self::Memory(b)) => {
+                let is_same = Arc::ptr_eq(&a.meter, &b.meter) && a.hash == b.hash && !a.is_place();
+                is_same || std::ptr::eq(a, b)
+            }
             #[cfg(feature = "redis")]
-            Self::Redis { charge, .. } => charge.settle(true_cost),
+            (Self::Redis { charge: a, .. }, Self::Redis { charge: b, .. }) => {
+                a.is_same_key(b) || std::ptr::eq(a, b)
+            }
+            #[cfg(feature = "redis")]
+            (Self::Memory(_), Self::Redis { .. }) | (Self::Redis { .. }, Self::Memory(_)) => false,
+        }
+    }
+
+    /// Gives back `units` of the `charged` that this key was charged.
+    fn give_back(&mut self, charged: u64, units: u64) {
+        match self {
+            Self::Memory(charge) => charge.give_back(charged, units),
+            #[cfg(feature = "redis")]
+            Self::Redis { charge, .. } => charge.give_back(charged, units),
+        }
+    }
+
+    fn owe(&mut self, units: u64) {
+        match self {
+            _ if units == 0 => {}
+            Self::Memory(charge) => charge.owe(units),
+            #[cfg(feature = "redis")]
+            Self::Redis { charge, .. } => charge.owe(units),
+        }
+    }
+
+    /// What is still charged.
+    fn keep(&mut self, units: u64) {
+        match self {
+            Self::Memory(charge) => charge.grant.cost = units,
+            #[cfg(feature = "redis")]
+            Self::Redis { charge, .. } => charge.cost = units,
+        }
+    }
+
+    /// Where another charge of the same step stands now. (Those in Redis share that.)
+    fn stand_as(&mut self, first: &Self) {
+        if let (Self::Memory(charge), Self::Memory(first)) = (self, first) {
+            charge.grant.mark = first.grant.mark;
         }
     }
 }
 
 impl MemoryCharge {
-    fn of(ask: &MemoryAsk, mark: Step, version: u16) -> Self {
-        let grant = Grant { cost: ask.cost, start_us: 0, mark };
-        let (meter, decided) = (ask.meter.clone(), Timestamp::default());
-        Self { meter, hash: ask.hash, index: ask.index, version, decided, grant }
+    fn of(ask: &MemoryAsk, mark: Step, version: u16, start_us: u64) -> Self {
+        let grant = Grant { cost: ask.cost, start_us, mark };
+        Self { meter: ask.meter.clone(), hash: ask.hash, index: ask.index, version, grant }
     }
 
-    fn give_back(&mut self, units: u64) {
-        let units = units.min(self.grant.cost);
-        if units == 0 {
-            return;
-        }
+    fn give_back(&mut self, charged: u64, units: u64) {
         if self.is_place() {
             release(&self.meter, self.hash, units);
-        } else {
-            with_state(&self.meter, self.hash, |version, now_us, state| {
-                if version.number != self.version {
-                    return ((), Write::Nothing);
-                }
-                version.plan.give_back(now_us, state, &mut self.grant, units);
-                ((), Write::Charged(0))
-            });
+            return;
         }
-        self.grant.cost -= units;
+        let (meter, hash) = (&self.meter, self.hash);
+        let mut grant = Grant { cost: charged, ..self.grant };
+        with_state(meter, hash, |version, now_us, state| {
+            if version.number != self.version {
+                return ((), Write::Nothing);
+            }
+            let remember = |grant: Grant, state: &State| {
+                let until_us = version.plan.idle_at_us(now_us, state);
+                meter.cancelled.remember(hash, (version.number, grant), now_us, until_us);
+            };
+            if !version.plan.give_back(now_us, state, &mut grant, units) {
+                if units >= charged {
+                    remember(grant, state);
+                }
+                return ((), Write::Nothing);
+            }
+            // Those who were cancelled while it was in their way.
+            let earlier = meter.cancelled.take_highest(hash, usize::MAX, |(_, grant)| grant.end());
+            for (_, mut grant) in earlier.into_iter().filter(|(of, _)| *of == version.number) {
+                let units = grant.cost;
+                if !version.plan.give_back(now_us, state, &mut grant, units) {
+                    remember(grant, state);
+                }
+            }
+            ((), Write::Charged(0))
+        });
+        self.grant.mark = grant.mark;
     }
 
-    fn settle(&mut self, true_cost: u64) {
-        if true_cost <= self.grant.cost {
-            self.give_back(self.grant.cost - true_cost);
-        } else if !self.is_place() {
+    fn owe(&mut self, units: u64) {
+        if !self.is_place() {
             with_state(&self.meter, self.hash, |version, now_us, state| {
-                let units = true_cost - self.grant.cost;
                 version.plan.owe(now_us, state, units);
                 ((), Write::Charged(units))
             });

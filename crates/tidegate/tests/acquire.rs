@@ -285,3 +285,29 @@ fn both_charges_of_one_key_come_back() {
     verdict.into_permit().unwrap().cancel();
     assert_eq!(gate.peek("ann").remaining(), 2);
 }
+
+#[test]
+fn callers_that_hang_up_do_not_make_a_warm_up_wait_longer() {
+    let (_clock, _limiter, gate) = gate("100/s warmup 30s wait 1s");
+    for key in ["dropped", "calm"] {
+        assert!(ready(&mut gate.acquire(key)).is_allowed());
+    }
+    for _ in 0..40 {
+        assert!(poll(&mut gate.acquire("dropped")).is_pending());
+    }
+    assert_eq!(gate.reserve("dropped").wait(), gate.reserve("calm").wait());
+}
+
+#[test]
+fn a_crowd_that_hangs_up_together_leaves_its_starts_to_others() {
+    for limit in ["1/s burst 1 wait 1h", "leaky 1/s queue 1000", "1/s warmup 10s wait 1h"] {
+        let (_clock, _limiter, gate) = gate(limit);
+        for key in ["crowded", "calm"] {
+            assert!(ready(&mut gate.acquire(key)).is_allowed());
+        }
+        let mut crowd: Vec<Acquire> = (0..500).map(|_| gate.acquire("crowded")).collect();
+        assert!(crowd.iter_mut().all(|waiting| poll(waiting).is_pending()));
+        drop(crowd);
+        assert_eq!(gate.reserve("crowded").wait(), gate.reserve("calm").wait(), "{limit}");
+    }
+}

@@ -6,11 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use std::time::Duration;
+use testkit::giving_back::{edge, windows};
 use testkit::library::{Library, Way};
 use testkit::rng::Rng;
 use testkit::windows::{Edge, busiest};
 use testkit::{Denied, Mode, Subject};
-use tidegate::{Algorithm, Limit};
+use tidegate::Limit;
 
 /// Starts of one key: when, and how many units.
 type Starts = Vec<(u64, u64)>;
@@ -82,27 +83,6 @@ fn attacks(limit: &Limit, costs: &'static [u64], modes: &[Mode]) -> Vec<Starts> 
     ];
     let one = |mode: &Mode, pace: Pace| Attack { mode: *mode, costs, pace }.on(limit);
     modes.iter().flat_map(|mode| paces.map(|pace| one(mode, pace))).collect()
-}
-
-/// Windows shorter, as long and longer than everything that matters.
-fn windows(limit: &Limit) -> Vec<u64> {
-    let period_us = micros(limit.period());
-    let cell_us = period_us.div_ceil(limit.amount());
-    let around = [1, 2, cell_us, 3 * cell_us, period_us / 2, period_us, 2 * period_us, 7 * period_us];
-    let mut windows: Vec<u64> =
-        around.iter().flat_map(|us| [us.saturating_sub(1), *us, us + 1, us + 2]).collect();
-    windows.retain(|us| *us > 0);
-    windows.sort_unstable();
-    windows.dedup();
-    windows
-}
-
-/// Window and log promise `[a, a + W)`, buckets `[a, a + W]`.
-fn edge(limit: &Limit) -> Edge {
-    match limit.algorithm() {
-        Algorithm::FixedWindow | Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => Edge::Open,
-        _ => Edge::Closed,
-    }
 }
 
 /// Looks at every window of every attack: the bound holds. The windows in which it

@@ -17,6 +17,11 @@ pub trait Account {
     fn ask(&self, now: i128, cost: i128, mode: Mode) -> Result<i128, Denied>;
     /// Counts a call that `ask` let start at `start`.
     fn charge(&mut self, now: i128, cost: i128, start: i128);
+    /// What brings the account back if a call of this cost that is charged now, and that
+    /// nobody built on, does not happen after all.
+    fn before(&self, _now: i128, _cost: i128) -> (i128, i128) {
+        (0, 0)
+    }
     /// Changes with every charge: a grant whose mark still stands is the last one.
     fn mark(&self) -> i128;
     /// Units that could start now.
@@ -45,6 +50,8 @@ pub struct Grant {
     pub start: i128,
     /// The account's mark right after.
     pub mark: i128,
+    /// What brings the account back to where it was.
+    pub before: (i128, i128),
 }
 
 /// The account of one key.
@@ -87,6 +94,7 @@ impl State {
         let account = self.account_mut();
         account.repair(now);
         let answer = if cost == 0 { Ok(now) } else { account.ask(now, units, mode) };
+        let before = account.before(now, units);
         if let Ok(start) = answer
             && cost > 0
             && mode != Mode::Peek
@@ -101,7 +109,7 @@ impl State {
             limit: self.capacity(),
             reset_us: whole(self.account().reset(now)),
         };
-        let grant = Grant { cost, start: answer.unwrap_or(now), mark: self.account().mark() };
+        let grant = Grant { cost, start: answer.unwrap_or(now), mark: self.account().mark(), before };
         (seen, grant)
     }
 
@@ -156,16 +164,32 @@ impl State {
         }
     }
 
+    /// Forgets calls that were cancelled: a process remembers those of the limit in force only.
+    pub fn forget_cancelled(&mut self) {
+        match self {
+            Self::Bucket(account) => account.cancelled.clear(),
+            Self::Ticks(account) => account.cancelled.clear(),
+            Self::WarmUp(account) => account.cancelled.clear(),
+            Self::Slices(_) | Self::Slots(_) => {}
+        }
+    }
+
     /// What was counted, under the numbers of a limit that counts alike.
     #[must_use]
     pub fn under(&self, limit: &Self) -> Self {
         match (self, limit.clone()) {
-            (Self::Bucket(old), Self::Bucket(new)) => Self::Bucket(Bucket { empty_at: old.empty_at, ..new }),
-            (Self::Ticks(old), Self::Ticks(new)) => Self::Ticks(Ticks { taken: old.taken, ..new }),
+            (Self::Bucket(old), Self::Bucket(new)) => {
+                Self::Bucket(Bucket { empty_at: old.empty_at, cancelled: old.cancelled.clone(), ..new })
+            }
+            (Self::Ticks(old), Self::Ticks(new)) => {
+                Self::Ticks(Ticks { taken: old.taken, cancelled: old.cancelled.clone(), ..new })
+            }
             (Self::Slices(old), Self::Slices(new)) => {
                 Self::Slices(Slices { starts: old.starts.clone(), ..new })
             }
-            (Self::WarmUp(old), Self::WarmUp(new)) => Self::WarmUp(WarmUp { last: old.last, ..new }),
+            (Self::WarmUp(old), Self::WarmUp(new)) => {
+                Self::WarmUp(WarmUp { last: old.last, cancelled: old.cancelled.clone(), ..new })
+            }
             (_, new) => new,
         }
     }

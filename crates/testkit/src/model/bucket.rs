@@ -24,6 +24,8 @@ pub struct Bucket {
     pub is_queue: bool,
     /// The instant, in ticks, at which the bucket is empty if nobody comes.
     pub empty_at: i128,
+    /// Calls that were cancelled while others had reserved behind them.
+    pub cancelled: Vec<Grant>,
 }
 
 impl Bucket {
@@ -36,12 +38,48 @@ impl Bucket {
             _ => (i128::from(limit.capacity()), i128::from(limit.capacity()) * unit + wait * drain, false),
         };
         let k = store.finer(unit, drain, full);
-        Self { unit: unit * k, drain: drain * k, burst, full: full * k, is_queue, empty_at: 0 }
+        let (unit, drain, full) = (unit * k, drain * k, full * k);
+        Self { unit, drain, burst, full, is_queue, empty_at: 0, cancelled: Vec::new() }
     }
 
     /// Ticks that are in it.
     pub fn level(&self, now: i128) -> i128 {
         (self.empty_at - now * self.drain).max(0)
+    }
+
+    /// Takes `units` of a grant out again; false if they have to stay.
+    fn give_back(&mut self, now: i128, grant: &mut Grant, units: i128) -> bool {
+        let is_last = self.empty_at == grant.mark;
+        let burst = self.burst * self.unit;
+        let back = if now < grant.start {
+            // Later calls start where this one ends: taking it away would let two collide.
+            if !is_last {
+                return false;
+            }
+            if units == i128::from(grant.cost) {
+                self.empty_at - grant.before.0
+            } else {
+                // The rest of it must still start when it does.
+                let above = (self.level(now) - units * self.unit - burst).max(0);
+                if now + ceil(above, self.drain) < grant.start {
+                    return false;
+                }
+                units * self.unit
+            }
+        } else if self.level(now) > burst {
+            // Somebody waits, and was promised a start on top of this.
+            return false;
+        } else {
+            let left_in = i128::from(grant.cost) * self.unit - (now - grant.start) * self.drain;
+            let left_in = left_in.min(grant.mark - now * self.drain);
+            if left_in <= 0 {
+                return false;
+            }
+            (units * self.unit).min(left_in)
+        };
+        self.empty_at -= back;
+        grant.mark -= back;
+        true
     }
 
     fn room(&self, mode: Mode) -> i128 {
@@ -75,6 +113,10 @@ impl Account for Bucket {
         self.empty_at = now * self.drain + self.level(now) + cost * self.unit;
     }
 
+    fn before(&self, _now: i128, _cost: i128) -> (i128, i128) {
+        (self.empty_at, 0)
+    }
+
     fn mark(&self) -> i128 {
         self.empty_at
     }
@@ -88,19 +130,23 @@ impl Account for Bucket {
     }
 
     fn refund(&mut self, now: i128, grant: &mut Grant, units: i128) {
-        let is_last = self.empty_at == grant.mark;
-        let back = if now < grant.start {
-            // Later calls start where this one ends: taking it away would let two collide.
-            if is_last { units * self.unit } else { 0 }
-        } else if self.is_queue && !is_last && self.level(now) > self.unit {
-            0
-        } else {
-            let left_in = i128::from(grant.cost) * self.unit - (now - grant.start) * self.drain;
-            (units * self.unit).min(left_in.max(0))
-        };
-        self.empty_at -= back;
-        if is_last {
-            grant.mark = self.empty_at;
+        if units == 0 {
+            return;
+        }
+        if !self.give_back(now, grant, units) {
+            if units == i128::from(grant.cost) {
+                self.cancelled.push(grant.clone());
+            }
+            return;
+        }
+        // Those who were cancelled while it was in their way.
+        let mut earlier = std::mem::take(&mut self.cancelled);
+        earlier.sort_by_key(|grant| -grant.mark);
+        for mut grant in earlier {
+            let units = i128::from(grant.cost);
+            if !self.give_back(now, &mut grant, units) {
+                self.cancelled.push(grant);
+            }
         }
     }
 

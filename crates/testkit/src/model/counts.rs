@@ -297,6 +297,12 @@ impl Key {
         }
     }
 
+    /// The limit has changed: see [`State::forget_cancelled`].
+    pub fn forget_cancelled(&mut self) {
+        self.main.state.forget_cancelled();
+        self.others.iter_mut().for_each(|count| count.state.forget_cancelled());
+    }
+
     /// The main count.
     pub fn main(&mut self) -> &mut State {
         &mut self.main.state

@@ -132,6 +132,9 @@ impl Model {
 
     /// Another limit from now on, at the node that is asked.
     pub fn change(&mut self, now_us: u64, limit: &Limit) {
+        if self.nodes[self.node].limit() != limit {
+            self.keys.values_mut().for_each(Key::forget_cancelled);
+        }
         self.nodes[self.node].change(now_us, limit);
     }
 

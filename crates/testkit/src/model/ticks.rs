@@ -23,6 +23,8 @@ pub struct Ticks {
     /// Tokens missing from a full bucket as of tick 0, the one before `first`: those of tick
     /// k, and k ticks' worth.
     pub taken: i128,
+    /// Calls that were cancelled while others had reserved behind them.
+    pub cancelled: Vec<Grant>,
 }
 
 impl Ticks {
@@ -39,6 +41,7 @@ impl Ticks {
             cap: i128::from(limit.capacity()),
             wait: whole_us(limit.wait()),
             taken: 0,
+            cancelled: Vec::new(),
         }
     }
 
@@ -70,6 +73,46 @@ impl Ticks {
         }
     }
 
+    /// When a call starts that makes this many missing.
+    fn start(&self, now: i128, missing: i128) -> i128 {
+        match ceil((missing - self.cap).max(0), self.amount) {
+            0 => now,
+            ticks => self.comes(self.tick(now) + ticks),
+        }
+    }
+
+    /// Takes `units` of a grant out again; false if they have to stay.
+    fn give_back(&mut self, now: i128, grant: &mut Grant, units: i128) -> bool {
+        let is_last = self.taken == grant.mark;
+        let back = if now < grant.start {
+            if !is_last {
+                return false;
+            }
+            if units == i128::from(grant.cost) {
+                // With the rest of the window that it skipped.
+                self.taken - grant.before.0
+            } else if self.start(now, self.level(now) - units) < grant.start {
+                return false;
+            } else {
+                units
+            }
+        } else if self.level(now) > self.cap {
+            // Somebody waits, and was promised a start on top of this.
+            return false;
+        } else {
+            let come_since = (self.tick(now) - self.tick(grant.start)) * self.amount;
+            let left_in = i128::from(grant.cost) - come_since;
+            let left_in = left_in.min(grant.mark - self.tick(now) * self.amount);
+            if left_in <= 0 {
+                return false;
+            }
+            units.min(left_in)
+        };
+        self.taken -= back;
+        grant.mark -= back;
+        true
+    }
+
     /// The most that can be missing: all, and all that come within the longest wait.
     pub fn full(&self) -> i128 {
         self.cap + self.amount * ceil(self.wait, self.period)
@@ -89,16 +132,16 @@ impl Account for Ticks {
         if cost > self.cap {
             return Err(Denied::Never);
         }
-        let missing = self.after(now, cost) - self.cap;
-        let start = match ceil(missing.max(0), self.amount) {
-            0 => now,
-            ticks => self.comes(self.tick(now) + ticks),
-        };
+        let start = self.start(now, self.after(now, cost));
         if start - now <= longest { Ok(start) } else { Err(Denied::Later(whole(start - longest - now))) }
     }
 
     fn charge(&mut self, now: i128, cost: i128, _start: i128) {
         self.taken = self.tick(now) * self.amount + self.after(now, cost);
+    }
+
+    fn before(&self, _now: i128, _cost: i128) -> (i128, i128) {
+        (self.taken, 0)
     }
 
     fn mark(&self) -> i128 {
@@ -117,16 +160,23 @@ impl Account for Ticks {
     }
 
     fn refund(&mut self, now: i128, grant: &mut Grant, units: i128) {
-        let is_last = self.taken == grant.mark;
-        let back = if now < grant.start {
-            if is_last { units } else { 0 }
-        } else {
-            let come_since = (self.tick(now) - self.tick(grant.start)) * self.amount;
-            units.min((i128::from(grant.cost) - come_since).max(0))
-        };
-        self.taken -= back;
-        if is_last {
-            grant.mark = self.taken;
+        if units == 0 {
+            return;
+        }
+        if !self.give_back(now, grant, units) {
+            if units == i128::from(grant.cost) {
+                self.cancelled.push(grant.clone());
+            }
+            return;
+        }
+        // Those who were cancelled while it was in their way.
+        let mut earlier = std::mem::take(&mut self.cancelled);
+        earlier.sort_by_key(|grant| -grant.mark);
+        for mut grant in earlier {
+            let units = i128::from(grant.cost);
+            if !self.give_back(now, &mut grant, units) {
+                self.cancelled.push(grant);
+            }
         }
     }
 

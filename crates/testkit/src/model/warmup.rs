@@ -24,6 +24,8 @@ pub struct WarmUp {
     pub wait: i128,
     /// The last start in ticks and the ticks stored then; none for a new key.
     pub last: Option<(i128, i128)>,
+    /// Calls that were cancelled while others had reserved behind them.
+    pub cancelled: Vec<Grant>,
 }
 
 /// What a call would do.
@@ -37,7 +39,14 @@ impl WarmUp {
     /// A cold key.
     pub fn new(limit: &Limit, warmup: Duration) -> Self {
         let (unit, drain) = in_lowest_terms(whole_us(limit.period()), i128::from(limit.amount()));
-        Self { unit, drain, cold: whole_us(warmup) * drain, wait: whole_us(limit.wait()) * drain, last: None }
+        Self {
+            unit,
+            drain,
+            cold: whole_us(warmup) * drain,
+            wait: whole_us(limit.wait()) * drain,
+            last: None,
+            cancelled: Vec::new(),
+        }
     }
 
     /// Ticks that it takes to spend `ticks` from `stored`.
@@ -46,6 +55,19 @@ impl WarmUp {
         let above = (stored - (self.cold - upper_half)).max(0);
         let slow = ticks.min(above);
         ticks + ceil(slow * (2 * above - slow), upper_half)
+    }
+
+    /// As if no more than the rest of the grant had been asked for; false if others have
+    /// started, or will, on top of it.
+    fn give_back(&mut self, grant: &mut Grant, units: i128) -> bool {
+        if self.last.is_none_or(|(last, _)| last != grant.mark) {
+            return false;
+        }
+        let kept = (i128::from(grant.cost) - units) * self.unit;
+        let (last, stored) = grant.before;
+        grant.mark = last + self.time(stored, kept);
+        self.last = Some((grant.mark, (stored - kept).max(0)));
+        true
     }
 
     fn plan(&self, now: i128, cost: i128) -> Plan {
@@ -97,6 +119,12 @@ impl Account for WarmUp {
         self.last = Some((plan.start, (plan.stored - cost * self.unit).max(0)));
     }
 
+    /// The last start and what was stored then, as of now: rest has paid for one unit.
+    fn before(&self, now: i128, cost: i128) -> (i128, i128) {
+        let plan = self.plan(now, cost);
+        (plan.start - self.time(plan.stored, cost * self.unit), plan.stored)
+    }
+
     fn mark(&self) -> i128 {
         self.last.map_or(0, |(last, _)| last)
     }
@@ -112,16 +140,24 @@ impl Account for WarmUp {
     }
 
     /// Only the last start can be taken back: later ones stand on it.
-    fn refund(&mut self, now: i128, grant: &mut Grant, units: i128) {
-        let since = (now - grant.start).max(0) * self.drain;
-        let back = (units * self.unit).min(i128::from(grant.cost) * self.unit - since);
-        if let Some((last, stored)) = &mut self.last
-            && *last == grant.mark
-            && back > 0
-        {
-            *last -= back;
-            *stored = (*stored + back).min(self.cold);
-            grant.mark = *last;
+    fn refund(&mut self, _now: i128, grant: &mut Grant, units: i128) {
+        if units == 0 {
+            return;
+        }
+        if !self.give_back(grant, units) {
+            if units == i128::from(grant.cost) {
+                self.cancelled.push(grant.clone());
+            }
+            return;
+        }
+        // Those who were cancelled while it was in their way.
+        let mut earlier = std::mem::take(&mut self.cancelled);
+        earlier.sort_by_key(|grant| -grant.mark);
+        for mut grant in earlier {
+            let units = i128::from(grant.cost);
+            if !self.give_back(&mut grant, units) {
+                self.cancelled.push(grant);
+            }
         }
     }
 

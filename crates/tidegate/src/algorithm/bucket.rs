@@ -13,7 +13,7 @@ use crate::decision::{Outcome, Refused};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket<S> {
     pub(crate) scale: S,
-    /// A queue promises a constant outflow, so it takes nothing back while others wait.
+    /// A queue promises a constant outflow.
     pub(crate) strict: bool,
 }
 
@@ -85,8 +85,12 @@ impl<S: Scale> Bucket<S> {
         self.scale.after(self.scale.now(now_us), self.scale.full())
     }
 
-    /// The state after `units` of `grant` come back; `None` if none can. A grant that
+    /// The state after `units` of `grant` come back; `None` if none can now. A grant that
     /// nobody built on stays so.
+    ///
+    /// Somebody waits exactly while the level is above the burst. What they were promised
+    /// stands on everything before it, so nothing comes back from below them; and a part of
+    /// a waiting call only as far as the rest of it would still start when it does.
     pub(crate) fn give_back(
         &self,
         now_us: u64,
@@ -95,27 +99,40 @@ impl<S: Scale> Bucket<S> {
         units: u64,
     ) -> Option<S::Tat> {
         let s = self.scale;
-        let is_last = grant.mark == Step::Tat(tat.into());
-        let cost = s.cost(grant.cost)?;
-        let mut back = s.cost(units.min(grant.cost))?;
-        let now = s.now(now_us);
-        if now_us < grant.start_us {
-            // Later reservations have been promised their start on top of this one.
+        let Step::Tat { before, after } = grant.mark else { return None };
+        let is_last = after == tat.into();
+        let back = s.cost(units.min(grant.cost))?;
+        let left = if now_us < grant.start_us {
             if !is_last {
                 return None;
             }
+            if units >= grant.cost {
+                // All of it, and what a window's call skipped to start in the next one.
+                S::Tat::try_from(before).ok()?
+            } else {
+                let left = lower(s, tat, back)?;
+                let wait_us = s.wait_us(self.level(now_us, left), now_us);
+                if now_us + wait_us < grant.start_us {
+                    return None;
+                }
+                left
+            }
         } else {
-            let is_waited_for = self.level(now_us, tat) > s.burst();
-            if self.strict && is_waited_for && !is_last {
+            if self.level(now_us, tat) > s.burst() {
                 return None;
             }
-            let drained = s.minus(now, s.now(grant.start_us));
-            back = back.min(if cost > drained { s.minus(cost, drained) } else { return None });
-        }
-        let left = if tat >= back { s.minus(tat, back) } else { return None };
-        if is_last {
-            grant.mark = Step::Tat(left.into());
-        }
+            // What has flowed back by itself since is somebody else's.
+            let (now, end) = (s.now(now_us), S::Tat::try_from(after).ok()?);
+            let (cost, drained) = (s.cost(grant.cost)?, s.minus(now, s.now(grant.start_us)));
+            if cost <= drained || end <= now {
+                return None;
+            }
+            let back = back.min(s.minus(cost, drained)).min(s.minus(end, now));
+            let left = lower(s, tat, back)?;
+            grant.mark = Step::Tat { before, after: s.minus(end, back).into() };
+            return Some(left);
+        };
+        grant.mark = Step::Tat { before, after: left.into() };
         Some(left)
     }
 
@@ -151,6 +168,15 @@ impl<S: Scale> Bucket<S> {
             remaining: limit.saturating_sub(self.scale.units(level)),
             reset_us: self.scale.empty_us(level, now_us),
         };
-        Answer { outcome, gauge, step: if taken { Step::Tat(next.into()) } else { Step::Keep } }
+        Answer {
+            outcome,
+            gauge,
+            step: if taken { Step::Tat { before: tat.into(), after: next.into() } } else { Step::Keep },
+        }
     }
+}
+
+/// `a - b`, unless that is below zero.
+fn lower<S: Scale>(scale: S, a: S::Tat, b: S::Tat) -> Option<S::Tat> {
+    (a >= b).then(|| scale.minus(a, b))
 }

@@ -50,10 +50,11 @@ pub(crate) enum Mode {
 pub(crate) enum Step {
     /// Denied, or nothing to take.
     Keep,
-    /// A bucket's new level, as the time (in its scale) at which it will be empty.
-    Tat(u128),
-    /// A warm-up's new state.
-    Warm(WarmState),
+    /// A bucket's level before and after, as the time (in its scale) at which it will be
+    /// empty.
+    Tat { before: u128, after: u128 },
+    /// A warm-up's state before, brought up to the decision, and after.
+    Warm { before: WarmState, after: WarmState },
     /// Units that start in this slice.
     Slice { slice: u64, units: u64 },
     /// Places taken.
@@ -93,9 +94,22 @@ impl Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grant {
     pub(crate) cost: u64,
+    /// When this limit lets it start; others of the same request may do so later.
     pub(crate) start_us: u64,
-    /// The state right after the charge: equal later means that nobody built on it.
+    /// What the charge did to the state: where it still stands so, nobody built on it.
     pub(crate) mark: Step,
+}
+
+impl Grant {
+    /// Where the charge ended, in a form that can be compared and searched for; none for
+    /// limits under which starts do not build on each other.
+    pub(crate) fn end(&self) -> Option<u128> {
+        match self.mark {
+            Step::Tat { after, .. } => Some(after),
+            Step::Warm { after, .. } => Some(after.last_start()),
+            Step::Keep | Step::Slice { .. } | Step::Hold { .. } => None,
+        }
+    }
 }
 
 /// How full a key is, in a form that costs nothing to make.

@@ -127,7 +127,8 @@ impl Plan {
                 let gauge = Gauge::of_word(level, bucket.scale);
                 let answer = Answer { outcome, gauge, step: Step::Keep };
                 let taken = answer.is_allowed() && cost > 0;
-                Answer { step: if taken { Step::Tat(next.into()) } else { Step::Keep }, ..answer }
+                let step = Step::Tat { before: (*word).into(), after: next.into() };
+                Answer { step: if taken { step } else { Step::Keep }, ..answer }
             }
             (Self::Stepped(bucket), State::Word(word)) => {
                 bucket.answer(now_us, bucket.scale.tat(*word), cost, mode, limit)
@@ -144,12 +145,12 @@ impl Plan {
     /// Takes what an answer granted.
     pub(crate) fn apply(&self, state: &mut State, step: Step) {
         match (self, state, step) {
-            (Self::Word(_), State::Word(word), Step::Tat(tat)) => *word = narrow(tat),
-            (Self::Stepped(bucket), State::Word(word), Step::Tat(tat)) => {
-                *word = bucket.scale.word(narrow(tat));
+            (Self::Word(_), State::Word(word), Step::Tat { after, .. }) => *word = narrow(after),
+            (Self::Stepped(bucket), State::Word(word), Step::Tat { after, .. }) => {
+                *word = bucket.scale.word(narrow(after));
             }
-            (Self::Wide(_), State::Wide(held), Step::Tat(tat)) => *held = tat,
-            (Self::Warm(_), State::Warm(held), Step::Warm(next)) => *held = next,
+            (Self::Wide(_), State::Wide(held), Step::Tat { after, .. }) => *held = after,
+            (Self::Warm(_), State::Warm(held), Step::Warm { after, .. }) => *held = after,
             (Self::Slices(_), State::Slices(held), Step::Slice { slice, units }) => {
                 Slices::apply(held, slice, units);
             }
@@ -173,27 +174,33 @@ impl Plan {
         }
     }
 
-    /// Gives `units` of a grant back, as far as nobody built on them.
-    pub(crate) fn give_back(&self, now_us: u64, state: &mut State, grant: &mut Grant, units: u64) {
+    /// Gives `units` of a grant back; false if nothing can come back now, because others
+    /// built on it.
+    pub(crate) fn give_back(&self, now_us: u64, state: &mut State, grant: &mut Grant, units: u64) -> bool {
         self.repair(now_us, state);
-        match (self, state) {
+        let next = match (self, &mut *state) {
             (Self::Word(bucket), State::Word(word)) => {
-                *word = bucket.give_back(now_us, *word, grant, units).unwrap_or(*word);
+                bucket.give_back(now_us, *word, grant, units).map(State::Word)
             }
             (Self::Stepped(bucket), State::Word(word)) => {
-                if let Some(tat) = bucket.give_back(now_us, bucket.scale.tat(*word), grant, units) {
-                    *word = bucket.scale.word(tat);
-                }
+                let tat = bucket.give_back(now_us, bucket.scale.tat(*word), grant, units);
+                tat.map(|tat| State::Word(bucket.scale.word(tat)))
             }
             (Self::Wide(bucket), State::Wide(tat)) => {
-                *tat = bucket.give_back(now_us, *tat, grant, units).unwrap_or(*tat);
+                bucket.give_back(now_us, *tat, grant, units).map(State::Wide)
             }
-            (Self::Warm(warm), State::Warm(state)) => {
-                *state = warm.give_back(now_us, *state, grant, units).unwrap_or(*state);
+            (Self::Warm(warm), State::Warm(state)) => warm.give_back(*state, grant, units).map(State::Warm),
+            (Self::Slices(slices), State::Slices(state)) => {
+                slices.give_back(now_us, state, grant, units);
+                return true;
             }
-            (Self::Slices(slices), State::Slices(state)) => slices.give_back(now_us, state, grant, units),
-            _ => {}
+            _ => return true,
+        };
+        let is_given = next.is_some();
+        if let Some(next) = next {
+            *state = next;
         }
+        is_given
     }
 
     /// Charges units that were used beyond a grant: in full, up to a full key.

@@ -61,7 +61,7 @@ pub(super) fn units_rounded_up(level: u64, cell: u64, drain: u64) -> u64 {
 /// What a bucket needs from its unit of account.
 pub(crate) trait Scale: Copy {
     /// A level, or a point in time.
-    type Tat: Copy + Ord + Into<u128>;
+    type Tat: Copy + Ord + Into<u128> + TryFrom<u128>;
 
     fn now(self, now_us: u64) -> Self::Tat;
     /// What `units` add; `None` if that is more than [`full`](Self::full).

@@ -42,6 +42,19 @@ struct Rested {
     is_paid: bool,
 }
 
+impl WarmState {
+    /// The last start, in ticks.
+    pub(crate) fn last_start(&self) -> u128 {
+        self.base
+    }
+
+    /// Permits in store, as their ticks.
+    #[cfg(feature = "redis")]
+    pub(crate) fn stored(&self) -> u128 {
+        self.stored
+    }
+}
+
 #[cfg(feature = "redis")]
 impl WarmUp {
     /// What another store holds for a key, its last start in ticks from `now_us`.
@@ -95,7 +108,14 @@ impl WarmUp {
         Answer {
             outcome: Outcome::Allow { wait_us: self.us(start - now) },
             gauge: self.gauge(now_us, next),
-            step: Step::Warm(next),
+            step: Step::Warm {
+                before: WarmState {
+                    base: rested.first.saturating_sub(unit_price),
+                    stored: rested.stored,
+                    used: true,
+                },
+                after: next,
+            },
         }
     }
 
@@ -128,24 +148,17 @@ impl WarmUp {
         state
     }
 
-    pub(crate) fn give_back(
-        &self,
-        now_us: u64,
-        state: WarmState,
-        grant: &mut Grant,
-        units: u64,
-    ) -> Option<WarmState> {
-        let Step::Warm(mark) = grant.mark else { return None };
-        let started_us = now_us.saturating_sub(grant.start_us);
-        let left = (u128::from(grant.cost) * u128::from(self.cell)).saturating_sub(self.ticks(started_us));
-        let back = left.min(u128::from(units.min(grant.cost)) * u128::from(self.cell));
-        // Later starts stand on this one: only the last can be taken back.
-        if state.base != mark.base || back == 0 {
+    /// Only the last start can be taken back, as later ones stand on it: then the state is
+    /// as if no more than the rest had been asked for.
+    pub(crate) fn give_back(&self, state: WarmState, grant: &mut Grant, units: u64) -> Option<WarmState> {
+        let Step::Warm { before, after } = grant.mark else { return None };
+        if !state.used || state.base != after.base {
             return None;
         }
-        let next =
-            WarmState { base: state.base - back, stored: (state.stored + back).min(self.cold()), used: true };
-        grant.mark = Step::Warm(next);
+        let kept = u128::from(grant.cost.saturating_sub(units)) * u128::from(self.cell);
+        let base = before.base + self.price(before.stored, kept);
+        let next = WarmState { base, stored: before.stored.saturating_sub(kept), used: true };
+        grant.mark = Step::Warm { before, after: next };
         Some(next)
     }
 

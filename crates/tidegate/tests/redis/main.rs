@@ -8,6 +8,7 @@ mod conformance;
 #[cfg(feature = "listen")]
 mod connections;
 mod faults;
+mod giving_back;
 mod layers;
 mod long_lists;
 mod names;

@@ -6,11 +6,12 @@ use super::numbers::{Fast, FastPlan, Numbers, Smooth};
 use super::transaction::{Ask, Write, decide_all, home_of, with_state};
 use crate::Limit;
 use crate::algorithm::{
-    Bucket, Gauge, InForce, KEPT_AT_LEAST_US, Mode, OTHERS_MAX, Plan, Scale, State, word_at,
+    Bucket, Gauge, Grant, InForce, KEPT_AT_LEAST_US, Mode, OTHERS_MAX, Plan, Scale, State, word_at,
 };
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
+use crate::store::cancelled::Cancelled;
 use crate::sync::{AtomicU64, Backoff, Ordering};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -44,6 +45,8 @@ pub(crate) struct Meter {
     changing: Mutex<()>,
     /// How many handles pin a key.
     pins: Mutex<HashMap<u64, usize>>,
+    /// Grants that were cancelled while others had reserved behind them, with their version.
+    pub(crate) cancelled: Cancelled<(u16, Grant)>,
     /// Until then a key may still be where the limit before last had it.
     moving_until_us: AtomicU64,
 }
@@ -121,6 +124,7 @@ impl Meter {
             past: Mutex::default(),
             changing: Mutex::default(),
             pins: Mutex::default(),
+            cancelled: Cancelled::new(),
             moving_until_us: AtomicU64::new(0),
         }
     }
@@ -342,6 +346,7 @@ impl Meter {
 
     /// Forgets what a key has used. Places that are held stay held.
     pub(crate) fn reset(&self, hash: u64) {
+        self.cancelled.forget(hash);
         with_state(self, hash, |version, _, state| {
             if matches!(state, State::Slots(_)) {
                 return ((), Write::Nothing);

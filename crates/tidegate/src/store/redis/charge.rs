@@ -1,11 +1,11 @@
 //! What a permit holds of a limit in Redis.
 
-use super::job::{Change, Key, What};
+use super::job::{Change, GivenBack, Key, What};
 use super::meter::Meter;
 use super::plan::Mark;
 use crate::clock::Timestamp;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// One charge. Giving back is sent, and not waited for.
@@ -13,8 +13,7 @@ pub(crate) struct Charge {
     pub(crate) key: Key,
     /// Units still charged.
     pub(crate) cost: u64,
-    /// The decision and the start, on the server's clock.
-    decided_us: u64,
+    /// When this limit lets it start, on the server's clock.
     start_us: u64,
     mark: Arc<Mutex<Mark>>,
     holder: Option<Arc<Holder>>,
@@ -41,7 +40,7 @@ impl Charge {
     pub(crate) fn new(
         key: &Key,
         cost: u64,
-        decided_us: u64,
+        start_us: u64,
         mark: Mark,
         place: Option<u64>,
         sent: Timestamp,
@@ -58,12 +57,7 @@ impl Charge {
             holder
         });
         let mark = Arc::new(Mutex::new(mark));
-        Self { key: key.clone(), cost, decided_us, start_us: decided_us, mark, holder }
-    }
-
-    /// All charges of a request start together, after its longest wait.
-    pub(crate) fn starts_after(&mut self, wait_us: u64) {
-        self.start_us = self.decided_us.saturating_add(wait_us);
+        Self { key: key.clone(), cost, start_us, mark, holder }
     }
 
     /// Splits `units` off: several checks of one request were about one key.
@@ -73,40 +67,42 @@ impl Charge {
         Self {
             key: self.key.clone(),
             cost: units,
-            decided_us: self.decided_us,
             start_us: self.start_us,
             mark: self.mark.clone(),
             holder: self.holder.clone(),
         }
     }
 
-    pub(crate) fn give_back(&mut self, units: u64) {
-        let units = units.min(self.cost);
-        if units == 0 {
-            return;
-        }
-        match &self.holder {
-            Some(holder) => holder.release(units),
-            None => {
-                let mark = self.mark.clone();
-                let what = What::GiveBack { cost: self.cost, start_us: self.start_us, mark, units };
-                self.key.send(what);
-            }
-        }
-        self.cost -= units;
+    /// True for charges that were taken in one step. Places are held one by one.
+    pub(crate) fn is_same_key(&self, other: &Self) -> bool {
+        self.holder.is_none() && Arc::ptr_eq(&self.mark, &other.mark)
     }
 
-    pub(crate) fn settle(&mut self, true_cost: u64) {
-        if true_cost <= self.cost {
-            self.give_back(self.cost - true_cost);
-        } else if self.holder.is_none() {
-            self.key.send(What::Owe { units: true_cost - self.cost });
+    /// Gives back `units` of the `charged` that its key was charged.
+    pub(crate) fn give_back(&self, charged: u64, units: u64) {
+        match &self.holder {
+            _ if units == 0 => {}
+            Some(holder) => holder.release(units),
+            // A limit that was changed since gives nothing back: its units are others.
+            None if self.key.meter.version().number != self.key.version.number => {}
+            None => {
+                let (start_us, mark) = (self.start_us, self.mark.clone());
+                self.key.give_back(Some(GivenBack { cost: charged, start_us, mark, units }));
+            }
+        }
+    }
+
+    /// It cost more than it was charged.
+    pub(crate) fn owe(&self, units: u64) {
+        if self.holder.is_none() {
+            self.key.send(What::Owe { units });
         }
     }
 
     /// The call does not happen.
     pub(crate) fn cancel(mut self) {
-        self.give_back(u64::MAX);
+        self.give_back(self.cost, self.cost);
+        self.cost = 0;
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -117,17 +113,58 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.holder.is_some() {
-            self.give_back(u64::MAX);
+            self.give_back(self.cost, self.cost);
         }
     }
 }
 
+/// Calls that were cancelled earlier and are tried again together.
+const RUN_MAX: usize = 16;
+
 impl Key {
+    /// Gives back what a caller does, and with it what was cancelled before it while others
+    /// had reserved behind. A cancelled call is remembered or on its way, never both: what
+    /// was sent and not answered is not sent again.
+    pub(crate) fn give_back(&self, own: Option<GivenBack>) {
+        let (number, plan) = (self.version.number, &self.version.plan);
+        let rank = |(_, given): &(u64, GivenBack)| plan.rank(&given.mark());
+        let mut earlier = self.meter.cancelled.take_highest(self.hash, RUN_MAX, rank);
+        earlier.retain(|(of, _)| *of == number);
+        let has_own = own.is_some();
+        let given: Vec<GivenBack> =
+            own.into_iter().chain(earlier.into_iter().map(|(_, given)| given)).collect();
+        if !given.is_empty() {
+            self.send(What::GiveBack { given, has_own });
+        }
+    }
+
+    /// What came of it, one for each.
+    pub(crate) fn gave_back(&self, given: Vec<GivenBack>, is_given: &[bool]) {
+        let has_more = is_given.contains(&true) && self.meter.cancelled.has(self.hash);
+        let now_us = self.meter.core().clock.now().as_micros();
+        let until_us = now_us.saturating_add(self.version.plan.longest_us());
+        for (given, is_given) in given.into_iter().zip(is_given) {
+            if !is_given && given.units >= given.cost && until_us > now_us {
+                self.meter.cancelled.remember(self.hash, (self.version.number, given), now_us, until_us);
+            }
+        }
+        // Cancelled together with the one that made way for them.
+        if has_more {
+            self.give_back(None);
+        }
+    }
+
     /// Has something done to the key, without waiting for it.
     pub(crate) fn send(&self, what: What) {
         self.meter.forget(self.hash);
         let since = self.meter.core().now();
         self.meter.core().change(Change { key: Some(self.clone()), what, since, promise: None });
+    }
+}
+
+impl GivenBack {
+    pub(crate) fn mark(&self) -> Mark {
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -440,21 +440,31 @@ local function the_rest()
 
     function kind.found(p, s) tell(s.before) end
 
-    function kind.give_back(p, s, cost, start, m1, m2, units)
+    -- Each give_back: the units that are charged, when they start, their mark, the units that
+    -- come back. Tells whether they did, and the new mark of the last. `m3` is how far the
+    -- charge moved the state, `m4` what a warm-up had in store before it.
+    function kind.give_back(p, s, cost, start, m1, m2, m3, m4, units)
       local is_last = (m1 - now) * p.drain + m2 == s.level
       local back = min(units, cost) * p.cell
       if now < start then
-        if not is_last then return end
+        if not is_last then return false end
+        if units >= cost then
+          back = m3
+        elseif now + ceil((s.level - back - p.burst) / p.drain) < start then
+          -- The rest of it would start earlier than it does.
+          return false
+        end
       else
-        if p.strict == 1 and s.level > p.burst and not is_last then return end
-        back = min(back, cost * p.cell - (now - start) * p.drain)
-        if back <= 0 then return end
+        -- Above the burst somebody waits, who was promised a start on top of this.
+        if s.level > p.burst then return false end
+        -- What has flowed back by itself since is somebody else's.
+        back = min(back, cost * p.cell - (now - start) * p.drain, (m1 - now) * p.drain + m2)
+        if back <= 0 then return false end
       end
+      local ends = (m1 - now) * p.drain + m2 - back
       s.level, s.dirty = max(s.level - back, 0), true
-      if is_last then
-        local us = floor(s.level / p.drain)
-        return now + us, s.level - us * p.drain
-      end
+      local us = floor(ends / p.drain)
+      return true, now + us, ends - us * p.drain, max(m3 - back, 0)
     end
 
     function kind.owe(p, s, units)
@@ -540,17 +550,25 @@ local function the_rest()
 
     function kind.found(p, s) tell(s.before) end
 
-    function kind.give_back(p, s, cost, start, m1, m2, units)
+    function kind.give_back(p, s, cost, start, m1, m2, m3, m4, units)
       local is_last = (m1 - s.tick) * p.amount + m2 == s.level
       local back = min(units, cost)
       if now < start then
-        if not is_last then return end
+        if not is_last then return false end
+        if units >= cost then
+          -- With what a window's call skipped to start in the next one.
+          back = m3
+        elseif now + empty_us(p, s, s.level - back - p.cap) < start then
+          return false
+        end
       else
-        back = min(back, cost - (s.tick - floor((start + p.phase) / p.tick_us)) * p.amount)
-        if back <= 0 then return end
+        if s.level > p.cap then return false end
+        local come = (s.tick - floor((start + p.phase) / p.tick_us)) * p.amount
+        back = min(back, cost - come, (m1 - s.tick) * p.amount + m2)
+        if back <= 0 then return false end
       end
       s.level, s.dirty = max(s.level - back, 0), true
-      if is_last then return s.tick, s.level end
+      return true, s.tick, max((m1 - s.tick) * p.amount + m2 - back, 0), max(m3 - back, 0)
     end
 
     function kind.owe(p, s, units)
@@ -635,13 +653,14 @@ local function the_rest()
       tell(s.before[1]); tell(s.before[2]); tell(s.before[3])
     end
 
-    function kind.give_back(p, s, cost, start, m1, m2, units)
-      local left = cost * p.cell - max(now - start, 0) * p.drain
-      local back = min(left, min(units, cost) * p.cell)
-      if back <= 0 or s.used == 0 or (m1 - now) * p.drain + m2 ~= s.base then return end
-      s.base, s.stored, s.dirty = s.base - back, min(s.stored + back, p.cold), true
+    -- Only the last start: then the state is as if no more than the rest had been asked for.
+    function kind.give_back(p, s, cost, start, m1, m2, m3, m4, units)
+      if s.used == 0 or (m1 - now) * p.drain + m2 ~= s.base then return false end
+      local kept = max(cost - units, 0) * p.cell
+      local span = price(p.cold, m4, kept)
+      s.base, s.stored, s.dirty = s.base - m3 + span, max(m4 - kept, 0), true
       local us = floor(s.base / p.drain)
-      return now + us, s.base - us * p.drain
+      return true, now + us, s.base - us * p.drain, span
     end
 
     function kind.owe(p, s, units)
@@ -928,7 +947,7 @@ local function the_rest()
       end
     end
 
-    function kind.give_back(p, s, cost, start, m1, m2, units)
+    function kind.give_back(p, s, cost, start, m1, m2, m3, m4, units)
       -- From the end: what is given back is mostly new.
       local low = s.n
       see(s, low)
@@ -936,7 +955,7 @@ local function the_rest()
         low = low - 1
         see(s, low)
       end
-      if low == 0 or s.slices[low] ~= m1 then return end
+      if low == 0 or s.slices[low] ~= m1 then return true end
       local back = min(units, cost, s.units[low])
       s.units[low], s.total = s.units[low] - back, s.total - back
       -- An entry without units is harmless, but for the last: starts do not go back behind it.
@@ -949,6 +968,7 @@ local function the_rest()
         see(s, s.n)
       end
       s.dirty = true
+      return true
     end
 
     return kind
@@ -1166,16 +1186,35 @@ local function the_rest()
     for r = 1, requests do tell(takens[r]) end
   end
 
-  -- Give back: plan, units still charged, start, mark, units.
+  -- Give back: plan, how many, whether the first is the caller's own; of each the units that
+  -- are charged, the start, the mark (four numbers) and the units. Those who are not the
+  -- caller's were cancelled earlier, when others had reserved behind them. Tells the first
+  -- one's mark, and which came back.
   ops[3] = function()
-    local p, cost, start, m1, m2, units = plans[a[at]], a[at + 1], a[at + 2], a[at + 3], a[at + 4], a[at + 5]
-    at = at + 6
-    -- Units of a limit that has been changed are not this one's.
+    local p, n, has_own, first = plans[a[at]], a[at + 1], a[at + 2] == 1, at + 3
+    at = first + 7 * n
     local s, err = load(p)
     if err then return tell(err) end
-    local n1, n2
-    if s.is_main then n1, n2 = p.kind.give_back(p, s, cost, start, m1, m2, units) end
-    end_of(p, s, KEYS[key], n1 or m1, n2 or m2)
+    local m1, m2, m3 = a[first + 2], a[first + 3], a[first + 4]
+    local given = {}
+    -- Where another limit has written since, its count stands on what is to come back.
+    for i = 1, s.is_main and n or 0 do
+      local x = first + 7 * (i - 1)
+      local is_given, n1, n2, n3 = p.kind.give_back(
+        p, s, a[x], a[x + 1], a[x + 2], a[x + 3], a[x + 4], a[x + 5], a[x + 6])
+      given[i] = is_given and 1 or 0
+      if i == 1 and n1 then m1, m2, m3 = n1, n2, n3 end
+      -- What is in its way is in the way of those before it.
+      if i == 1 and has_own and not is_given then
+        for j = 2, n do given[j] = 0 end
+        break
+      end
+    end
+    err = save(p, s, KEYS[key])
+    if err then return tell(err) end
+    tell(0)
+    tell(m1); tell(m2); tell(m3)
+    for i = 1, n do tell(given[i] or 1) end
   end
 
   -- Owe: plan, units.

@@ -155,8 +155,8 @@ impl<'a> Flights<'a> {
                 }
             }
             // A charge that is given back twice: where it stands then is not known yet.
-            if let Job::Change(Change { what: What::GiveBack { mark, .. }, .. }) = &one.job
-                && !marks.insert(Arc::as_ptr(mark).addr())
+            if let Job::Change(Change { what: What::GiveBack { given, has_own: true }, .. }) = &one.job
+                && !marks.insert(Arc::as_ptr(&given[0].mark).addr())
             {
                 self.shard.put(one);
                 continue;

@@ -124,15 +124,43 @@ pub(crate) struct Change {
     pub(crate) promise: Option<Promise<Result<SmallVec<[i64; 2]>, Fault>>>,
 }
 
+/// Units of one charge that come back.
+pub(crate) struct GivenBack {
+    /// Units that are charged.
+    pub(crate) cost: u64,
+    pub(crate) start_us: u64,
+    pub(crate) mark: Arc<Mutex<Mark>>,
+    pub(crate) units: u64,
+}
+
 pub(crate) enum What {
-    GiveBack { cost: u64, start_us: u64, mark: Arc<Mutex<Mark>>, units: u64 },
-    Owe { units: u64 },
+    /// The caller's own first, if there is one; then those who were cancelled before it.
+    GiveBack {
+        given: Vec<GivenBack>,
+        has_own: bool,
+    },
+    Owe {
+        units: u64,
+    },
     Reset,
-    Release { member: String, left: String },
-    Renew { holders: Vec<(Arc<Holder>, String)> },
-    Queue { member: String, is_new: bool },
-    Leave { member: String },
-    Beat { node: String, life_us: u64 },
+    Release {
+        member: String,
+        left: String,
+    },
+    Renew {
+        holders: Vec<(Arc<Holder>, String)>,
+    },
+    Queue {
+        member: String,
+        is_new: bool,
+    },
+    Leave {
+        member: String,
+    },
+    Beat {
+        node: String,
+        life_us: u64,
+    },
 }
 
 pub(crate) enum Job {

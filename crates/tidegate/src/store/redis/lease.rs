@@ -163,11 +163,11 @@ async fn take_ahead(meter: Arc<Meter>, version: Arc<Version>, key: Vec<u8>, hash
     let Some((number, until)) = leases.took(&core, hash, units, charge) else { return };
     tokio::time::sleep(until.since(core.clock.now())).await;
     let Some(slice) = leases.end(hash, number) else { return };
-    let mut charge = slice.charge;
+    let charge = slice.charge;
     match core.shard_of(|| super::name::slot(&super::name::subject(&key))) {
         Some(shard) if shard.is_up() => {
             count(&core.counters.lease_returned, slice.left);
-            charge.give_back(slice.left);
+            charge.give_back(charge.cost, slice.left);
         }
         _ => count(&core.counters.lease_expired, slice.left),
     }

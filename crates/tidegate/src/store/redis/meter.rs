@@ -2,7 +2,7 @@
 
 use super::config::GateOptions;
 use super::core::{Core, Store};
-use super::job::{Fault, How, Key, Request, Told};
+use super::job::{Fault, GivenBack, How, Key, Request, Told};
 use super::known::{BELIEVED, Known};
 use super::lane::lane;
 use super::lease::Leases;
@@ -18,6 +18,7 @@ use crate::ask::decide_in_memory;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
+use crate::store::cancelled::Cancelled;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -36,6 +37,8 @@ pub(crate) struct Meter {
     pub(crate) lease: Duration,
     pub(crate) local: Local,
     pub(crate) leases: Option<Leases>,
+    /// Charges that were cancelled while others had reserved behind them, with their version.
+    pub(crate) cancelled: Cancelled<(u64, GivenBack)>,
     hasher: KeyHasher,
     version: RwLock<Arc<Version>>,
     changing: Mutex<()>,
@@ -66,6 +69,7 @@ impl Meter {
             lease: options.place_lease,
             local: Local::new(id, name, options.fallback.clone(), store.core.clock.clone()),
             leases: options.lease.map(Leases::new),
+            cancelled: Cancelled::new(),
             hasher: KeyHasher::random(),
             version: RwLock::new(Arc::new(version)),
             changing: Mutex::default(),

@@ -42,6 +42,7 @@ pub(crate) use lane::lane;
 pub(crate) use local::Alone;
 pub(crate) use meter::{Answered, Asked, Meter};
 pub(crate) use name::{slot, subject};
+pub(crate) use plan::Mark;
 pub(crate) use promise::promise;
 pub use stats::{LeaseStats, RedisStats, ShardStats};
 

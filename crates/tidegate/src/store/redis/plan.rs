@@ -209,8 +209,16 @@ impl Found {
     }
 }
 
-/// Where a charge stands, for the script to find it again: two numbers.
-pub(crate) type Mark = (u64, u64);
+/// Where a charge stands, for the script to find it again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    /// Where it ended: microseconds and ticks, a tick and units, or a slice.
+    pub(crate) end: (u64, u64),
+    /// How far it moved the state, in ticks or units.
+    pub(crate) span: u64,
+    /// Permits that a warm-up had in store before it, in ticks.
+    pub(crate) stored: u64,
+}
 
 impl Plan {
     /// Reads what the script tells of a key; `None` if it makes no sense.
@@ -270,28 +278,53 @@ impl Plan {
     /// Takes what an answer at `found`'s own time granted, and tells where it stands.
     pub(crate) fn apply(&self, found: &mut Found, step: Step) -> Mark {
         match (self, &mut found.state, step) {
-            (Self::Smooth(bucket), State::Level(level), Step::Tat(tat)) => {
-                *level = u64::try_from(tat).unwrap_or(u64::MAX);
-                (found.at_us + *level / bucket.scale.drain, *level % bucket.scale.drain)
+            (Self::Smooth(bucket), State::Level(level), Step::Tat { before, after }) => {
+                *level = narrow(after);
+                let end = (found.at_us + *level / bucket.scale.drain, *level % bucket.scale.drain);
+                Mark { end, span: narrow(after - before), stored: 0 }
             }
-            (Self::Stepped(bucket), State::Units(units), Step::Tat(tat)) => {
+            (Self::Stepped(bucket), State::Units(units), Step::Tat { before, after }) => {
                 let tick = bucket.scale.tick(found.at_us);
-                *units = u64::try_from(tat).unwrap_or(u64::MAX).saturating_sub(tick * bucket.scale.amount);
-                (tick, *units)
+                *units = narrow(after).saturating_sub(tick * bucket.scale.amount);
+                Mark { end: (tick, *units), span: narrow(after - before), stored: 0 }
             }
-            (Self::Warm(warm), State::Warm(state), Step::Warm(next)) => {
-                *state = next;
-                warm.last_start(next)
+            (Self::Warm(warm), State::Warm(state), Step::Warm { before, after }) => {
+                *state = after;
+                let span = narrow(after.last_start().saturating_sub(before.last_start()));
+                Mark { end: warm.last_start(after), span, stored: narrow(before.stored()) }
             }
             (Self::Slices(_), State::Slices { state, .. }, Step::Slice { slice, units }) => {
                 Slices::apply(state, slice, units);
-                (slice, 0)
+                Mark { end: (slice, 0), ..Mark::default() }
             }
             (Self::Slots(_), State::Slots(state), Step::Hold { units }) => {
                 Slots::apply(state, units);
-                (0, 0)
+                Mark::default()
             }
-            _ => (0, 0),
+            _ => Mark::default(),
+        }
+    }
+
+    /// Orders charges of one key by where they ended.
+    pub(crate) fn rank(&self, mark: &Mark) -> u128 {
+        let (whole, part) = (u128::from(mark.end.0), u128::from(mark.end.1));
+        whole
+            * u128::from(match self {
+                Self::Smooth(bucket) => bucket.scale.drain,
+                Self::Stepped(bucket) => bucket.scale.amount,
+                Self::Warm(warm) => warm.drain,
+                Self::Slices(_) | Self::Slots(_) => 1,
+            })
+            + part
+    }
+
+    /// The longest time that a charge can matter.
+    pub(crate) fn longest_us(&self) -> u64 {
+        match self {
+            Self::Smooth(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
+            Self::Stepped(bucket) => bucket.scale.empty_us(bucket.scale.full(), 0),
+            Self::Warm(warm) => warm.wait_us + 4 * warm.warmup_us + 3 * warm.cell.div_ceil(warm.drain),
+            Self::Slices(_) | Self::Slots(_) => 0,
         }
     }
 
@@ -306,6 +339,10 @@ impl Plan {
             _ => true,
         }
     }
+}
+
+fn narrow(ticks: u128) -> u64 {
+    u64::try_from(ticks).unwrap_or(u64::MAX)
 }
 
 fn natural(number: i64) -> Option<u64> {

@@ -3,7 +3,7 @@
 use super::charge::Charge;
 use super::core::Core;
 use super::job::{Change, Fault, Group, How, Job, Key, Told, What};
-use super::plan::Found;
+use super::plan::{Found, Mark};
 use super::promise::Promise;
 use super::shard::Shard;
 use super::stats::count;
@@ -203,15 +203,13 @@ impl Group {
                     }
                 }
                 if is_allowed {
-                    let wait_us = decisions.iter().map(Decision::wait_us).max().unwrap_or(0);
                     for (at, key) in keys.iter().enumerate() {
                         let mark = key.version.plan.apply(&mut founds[at], steps[at]);
                         if request.wants_charges {
                             let place = key.version.is_place().then(|| request.number(place_at(&keys, at)));
-                            let mut charge =
-                                Charge::new(key, request.costs[at], now_us, mark, place, reply.sent);
-                            charge.starts_after(wait_us);
-                            charges.push(charge);
+                            let start_us = now_us.saturating_add(decisions[at].wait_us());
+                            let cost = request.costs[at];
+                            charges.push(Charge::new(key, cost, start_us, mark, place, reply.sent));
                         }
                     }
                 }
@@ -243,16 +241,27 @@ impl Change {
         }
         let mut told: SmallVec<[i64; 2]> = SmallVec::new();
         let expected = match &self.what {
-            What::GiveBack { .. } | What::Beat { .. } => 2,
+            What::GiveBack { given, .. } => 3 + given.len(),
+            What::Beat { .. } => 2,
             What::Release { .. } | What::Queue { .. } => 1,
             What::Renew { holders } => holders.len(),
             What::Owe { .. } | What::Reset | What::Leave { .. } => 0,
         };
         told.extend(reader.by_ref().take(expected));
-        match (&self.what, told.as_slice()) {
-            (What::GiveBack { mark, .. }, [m1, m2]) => {
-                if let (Ok(m1), Ok(m2)) = (u64::try_from(*m1), u64::try_from(*m2)) {
-                    *mark.lock().unwrap_or_else(PoisonError::into_inner) = (m1, m2);
+        match (self.what, told.as_slice()) {
+            (What::GiveBack { given, has_own }, [m1, m2, span, is_given @ ..]) => {
+                if let (Some(own), Ok(m1), Ok(m2), Ok(span)) = (
+                    given.first().filter(|_| has_own),
+                    u64::try_from(*m1),
+                    u64::try_from(*m2),
+                    u64::try_from(*span),
+                ) {
+                    let mut mark = own.mark.lock().unwrap_or_else(PoisonError::into_inner);
+                    *mark = Mark { end: (m1, m2), span, ..*mark };
+                }
+                let is_given: SmallVec<[bool; 4]> = is_given.iter().map(|is_given| *is_given == 1).collect();
+                if let Some(key) = &self.key {
+                    key.gave_back(given, &is_given);
                 }
             }
             (What::Renew { holders }, held) => {
@@ -300,7 +309,7 @@ mod tests {
         let group = Group { keys: SmallVec::from_elem(meter.key(b"a", 7), 1), requests: vec![request] };
         let shard = core.shard_of(|| 0).unwrap();
         let reply = Reply { core, shard: &shard, sent: core.clock.now(), done: core.clock.now() };
-        let full = i64::try_from(meter.version().numbers[3]).unwrap();
+        let full = i64::try_from(meter.version().numbers.plan[3]).unwrap();
         reply.read(vec![Job::Decide(group)], &[Value::Int(1_000), Value::Int(full)]);
         awaited.leave()
     }

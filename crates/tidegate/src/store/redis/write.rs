@@ -5,10 +5,10 @@ use super::core::Core;
 use super::job::{Change, Group, How, Job, Key, Request, What};
 use super::name;
 use super::pack::Packed;
-use super::plan::{Numbers, Version};
+use super::plan::{Mark, Numbers, Version};
 use crate::algorithm::OTHERS_MAX;
 use smallvec::SmallVec;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 /// Operations from here on are one unit of a bucket, by the plan of the number above it.
 const UNIT: u64 = 31;
@@ -185,14 +185,21 @@ impl Writer<'_> {
             None => self.keys.push(name::nodes(self.prefix)),
         }
         if let (Some(key), false) = (&change.key, matches!(change.what, What::Reset)) {
-            // Places that come back are handed on by the limit that is in force now.
-            let version = if key.version.is_place() { key.meter.version() } else { key.version.clone() };
+            // Places that come back are handed on, and debts charged, by the limit that is in
+            // force now.
+            let is_by_current = key.version.is_place() || matches!(change.what, What::Owe { .. });
+            let version = if is_by_current { key.meter.version() } else { key.version.clone() };
             self.plan(&version);
         }
         match &change.what {
-            What::GiveBack { cost, start_us, mark, units } => {
-                let (m1, m2) = *mark.lock().unwrap_or_else(PoisonError::into_inner);
-                [*cost, *start_us, m1, m2, *units].iter().for_each(|n| self.groups.number(*n));
+            What::GiveBack { given, has_own } => {
+                self.groups.number(given.len() as u64);
+                self.groups.number(u64::from(*has_own));
+                for one in given {
+                    let Mark { end: (m1, m2), span, stored } = one.mark();
+                    let numbers = [one.cost, one.start_us, m1, m2, span, stored, one.units];
+                    numbers.iter().for_each(|number| self.groups.number(*number));
+                }
             }
             What::Owe { units } => self.groups.number(*units),
             What::Reset => {}
