@@ -120,8 +120,16 @@ fn a_longer_memory_starts_from_what_the_one_before_it_still_held() {
     let mut model = Model::new(&limit("10/s burst 10"));
     assert_eq!(takes(&mut model, 0, 0), 10);
     model.change(500_000, &limit("10/day burst 10"));
-    // Half has flowed out by then, although the bucket is empty when the key is next touched.
-    assert_eq!(takes(&mut model, 0, 2 * SECOND), 5);
+    // Half has flowed out by then, and more when the key is next touched.
+    assert_eq!(takes(&mut model, 0, 900_000), 5);
+}
+
+#[test]
+fn a_key_of_which_nothing_counts_any_more_is_unknown() {
+    let mut model = Model::new(&limit("10/s burst 10"));
+    assert_eq!(takes(&mut model, 0, 0), 10);
+    model.change(500_000, &limit("10/day burst 10"));
+    assert_eq!(takes(&mut model, 0, SECOND), 10);
 }
 
 #[test]

@@ -54,12 +54,18 @@ impl Node {
         if self.limit == *limit {
             return;
         }
+        self.version += 1;
+        // Whether limits count alike is the same on any store.
+        let unused = |limit: &Limit| State::on(Store::Memory, limit);
+        if unused(&self.limit).is_like(&unused(limit)) {
+            self.limit = limit.clone();
+            return;
+        }
         self.earlier.push((std::mem::replace(&mut self.limit, limit.clone()), self.since));
         if self.earlier.len() > EARLIER {
             self.earlier.remove(0);
         }
         self.since = i128::from(now_us);
-        self.version += 1;
     }
 }
 

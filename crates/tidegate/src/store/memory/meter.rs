@@ -401,7 +401,8 @@ impl Meter {
         }
         let is_moving = plan.is_one_word() != old.plan.is_one_word();
         let now_us = || self.home.clock.now().as_micros();
-        let until_us = || now_us().saturating_add(old.plan.longest_us());
+        // Twice as long as they count: a word of ticks seems in use for up to a tick longer.
+        let until_us = || now_us().saturating_add(old.plan.longest_us().saturating_mul(2));
         self.remember(Past { number: old.number, plan: old.plan, until_us: until_us() });
         let move_on = || {
             if is_moving {
@@ -417,12 +418,16 @@ impl Meter {
         // out that there is one.
         let number = if old.number == VERSION_MAX { 1 } else { old.number + 1 };
         self.newest.store(u64::from(number), Ordering::Release);
-        let mut before = old.before.clone();
-        if before.len() == OTHERS_MAX {
-            before.remove(0);
+        let (mut before, mut since_us) = (old.before.clone(), old.since_us);
+        // One that counts alike goes on with the same counts.
+        if !plan.counts_alike(&old.plan) {
+            since_us = now_us();
+            if before.len() == OTHERS_MAX {
+                before.remove(0);
+            }
+            before.push((old.number, old.in_force()));
         }
-        before.push((old.number, old.in_force()));
-        let next = Arc::new(Version { number, limit, plan, since_us: now_us(), before });
+        let next = Arc::new(Version { number, limit, plan, since_us, before });
         *self.version.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
         self.numbers.store(number, next.limit.capacity(), &plan);
         // Until here others may have written by the old version.

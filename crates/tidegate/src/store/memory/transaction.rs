@@ -374,8 +374,11 @@ impl<'a> Locked<'a> {
             let past = Past { plan: None, state, between: SmallVec::new() };
             return Loaded { state: full, found, others, past: Some(past) };
         };
-        let last = Count { plan, state };
         let (between, current) = (version.between(number), version.in_force());
+        if between.is_empty() && plan.counts_alike(&version.plan) {
+            return Loaded { state, found, others, past: None };
+        }
+        let last = Count { plan, state };
         let start = match &others {
             Some(others) => others.start(now_us, &last, &between, &current),
             None => Others::none(plan).start(now_us, &last, &between, &current),

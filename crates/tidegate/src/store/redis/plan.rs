@@ -142,12 +142,20 @@ impl Version {
 
     /// The version that comes after this one.
     pub(crate) fn next(&self, limit: Limit, lease: Duration, since: Timestamp, unix_us_at_zero: u64) -> Self {
-        let mut before = self.before.clone();
-        if before.len() == OTHERS_MAX {
-            before.remove(0);
+        let mut next = Self::new(self.number + 1, limit, lease, since, unix_us_at_zero);
+        next.before = self.before.clone();
+        if next.numbers.tag == self.numbers.tag {
+            // One that counts alike goes on with the same counts.
+            let Numbers { plan, tag, .. } = &*next.numbers;
+            let (plan, tag, since) = (*plan, tag.clone(), self.numbers.since);
+            next.numbers = Arc::new(Numbers { plan, tag, since });
+            return next;
         }
-        before.push(self.numbers.clone());
-        Self { before, ..Self::new(self.number + 1, limit, lease, since, unix_us_at_zero) }
+        if next.before.len() == OTHERS_MAX {
+            next.before.remove(0);
+        }
+        next.before.push(self.numbers.clone());
+        next
     }
 
     /// True if both count alike, so that a call of one can be counted with a call of the other.

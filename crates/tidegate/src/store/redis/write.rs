@@ -51,16 +51,19 @@ pub(crate) fn write(core: &Core, jobs: &[Job]) -> Call {
     Call { keys: writer.keys, packed: packed.finish() }
 }
 
-/// True if all are about single units, and no key comes twice: then the script can read all
-/// keys at once, as nothing is written to any before it is read. Keys are told apart by their
-/// names: two gates can have the same one. (Two names with one hash only cost that reading.)
+/// True if all are about single units, or a heartbeat, and no key comes twice: then the script
+/// can read all keys at once, as nothing is written to any before it is read. Keys are told
+/// apart by their names: two gates can have the same one. (Two names with one hash only cost that reading.)
 fn is_each_once(jobs: &[Job], names: &[Vec<u8>]) -> bool {
-    let is_unit = |job: &Job| matches!(job, Job::Decide(group) if group.is_unit());
-    let [Job::Decide(first), ..] = jobs else { return false };
-    if !jobs.iter().all(is_unit) {
-        return false;
-    }
-    let meter = &first.keys[0].meter;
+    let is_apart = |job: &Job| match job {
+        Job::Decide(group) => group.is_unit(),
+        Job::Change(change) => matches!(change.what, What::Beat { .. }),
+    };
+    let meter = |job: &Job| match job {
+        Job::Decide(group) => Some(group.keys[0].meter.clone()),
+        Job::Change(_) => None,
+    };
+    let Some(meter) = jobs.iter().find_map(meter).filter(|_| jobs.iter().all(is_apart)) else { return false };
     let mut ids: SmallVec<[u64; 64]> = names.iter().map(|name| meter.hash(name)).collect();
     ids.sort_unstable();
     ids.windows(2).all(|pair| pair[0] != pair[1])
