@@ -261,7 +261,11 @@ impl Gate {
         let now = self.limit();
         let holds = |limit: &Limit| matches!(limit.algorithm(), Algorithm::Concurrency { .. });
         if holds(&now) != holds(&limit) {
-            return Err(GateError::OtherKind { name: self.name().into(), now, limit });
+            return Err(GateError::OtherKind {
+                name: self.name().into(),
+                now: now.into(),
+                limit: limit.into(),
+            });
         }
         match &self.side {
             Side::Memory(meter) => meter.change(limit),
@@ -293,7 +297,7 @@ impl Gate {
         }
         match self.limit() {
             now if now == limit => Ok(self),
-            now => Err(GateError::Defined { name: self.name().into(), now, limit }),
+            now => Err(GateError::Defined { name: self.name().into(), now: now.into(), limit: limit.into() }),
         }
     }
 
@@ -460,7 +464,7 @@ pub enum GateError {
         /// The name.
         name: String,
         /// The limit that was asked for.
-        limit: Limit,
+        limit: Box<Limit>,
     },
     /// Redis would have to read too long a list in one call.
     #[error(
@@ -471,7 +475,7 @@ pub enum GateError {
         /// The name.
         name: String,
         /// The limit that was asked for.
-        limit: Limit,
+        limit: Box<Limit>,
         /// Entries that a key can have under it.
         entries: u64,
         /// Entries that a key may have.
@@ -491,9 +495,9 @@ pub enum GateError {
         /// The name.
         name: String,
         /// The limit in force.
-        now: Limit,
+        now: Box<Limit>,
         /// The limit that was asked for.
-        limit: Limit,
+        limit: Box<Limit>,
     },
     /// A concurrency limit and a rate cannot replace each other.
     #[error("gate `{name}` cannot change from `{now}` to `{limit}`: define a second gate and check both")]
@@ -501,8 +505,8 @@ pub enum GateError {
         /// The name.
         name: String,
         /// The limit in force.
-        now: Limit,
+        now: Box<Limit>,
         /// The limit that was asked for.
-        limit: Limit,
+        limit: Box<Limit>,
     },
 }

@@ -235,14 +235,14 @@ impl Look {
             // The first of those that expire first.
             let first = (0..self.others.len()).min_by_key(|at| self.others[*at].expires);
             let count = self.others.remove(first.expect("there are more than three"));
-            self.merged = merge(self.merged, count, now);
+            self.merged = merge(self.merged, &count, now);
         }
         let main = Count { state: self.own, unused: self.unused, expires: None };
         Key { written: now, main, others: self.others, merged: self.merged }
     }
 }
 
-fn merge(merged: Option<Merged>, count: Count, now: i128) -> Option<Merged> {
+fn merge(merged: Option<Merged>, count: &Count, now: i128) -> Option<Merged> {
     let used = count.state.used(now);
     if used == 0 {
         return merged;

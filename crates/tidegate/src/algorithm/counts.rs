@@ -124,7 +124,8 @@ impl Others {
     }
 
     fn most_used(&self, now_us: u64, at_us: u64, last: &Count, made: &[Count]) -> u128 {
-        let merged = self.merged.map_or(0, |merged| merged.used(at_us));
+        let merged = self.merged.filter(|merged| merged.until_us > now_us);
+        let merged = merged.map_or(0, |merged| merged.used(at_us));
         self.all(now_us, last, made).map(|count| count.used(at_us)).fold(merged, u128::max)
     }
 

@@ -376,7 +376,8 @@ impl<'a> Locked<'a> {
         };
         let (between, current) = (version.between(number), version.in_force());
         if between.is_empty() && plan.counts_alike(&version.plan) {
-            return Loaded { state, found, others, past: None };
+            let past = Past { plan: Some(plan), state: state.clone(), between: SmallVec::new() };
+            return Loaded { state, found, others, past: Some(past) };
         }
         let last = Count { plan, state };
         let start = match &others {

@@ -21,11 +21,11 @@ pub(crate) fn accept(name: &str, limit: &Limit, is_leased: bool) -> Result<(), G
     limit.exact_in_doubles()?;
     let entries = entries(limit);
     if entries > ENTRIES_MAX {
-        let (name, limit, instead) = (name.into(), limit.clone(), instead(limit));
+        let (name, limit, instead) = (name.into(), Box::new(limit.clone()), instead(limit));
         return Err(GateError::Long { name, limit, entries, most: ENTRIES_MAX, instead });
     }
     if is_leased && !can_lease(limit) {
-        return Err(GateError::Lease { name: name.into(), limit: limit.clone() });
+        return Err(GateError::Lease { name: name.into(), limit: Box::new(limit.clone()) });
     }
     Ok(())
 }

@@ -780,10 +780,10 @@ local function the_rest()
     -- The list that this limit wrote: what no longer counts is passed over.
     local function load_list(p, k, name)
       local s = empty(now)
-      s.key, s.total, s.n = name, k.total, (call('LLEN', name) - 2) / 2
+      s.key, s.total, s.n = name, k.total, k.n
       local current, last = slice_at(p, now), k.last
       -- Nothing counts any more: nothing else has to be read.
-      if last[1] + p.span < current then return empty(now) end
+      if not k.counts then return empty(now) end
       local chunk, gone, is_past = 63, 0, true
       while is_past do
         local list = call('LRANGE', name, 2 + 2 * gone, 2 + 2 * gone + chunk)
@@ -828,9 +828,12 @@ local function the_rest()
       if k == false then return nil, OTHER end
       local s
       -- The last entry says whether any counts.
-      local is_read = k and not k.main.s
-      if is_read then k.last = call('LRANGE', name, -2, -1) end
-      if k and not (is_read and k.last[1] + p.span >= slice_at(p, now)) and is_over(k) then k = nil end
+      if k and not k.main.s then
+        k.n = (call('LLEN', name) - 2) / 2
+        k.last = k.n > 0 and call('LRANGE', name, -2, -1)
+        k.counts = k.last and k.last[1] + p.span >= slice_at(p, now)
+      end
+      if k and not k.counts and is_over(k) then k = nil end
       if not k then
         s = empty(now)
       elseif not k.main.s and (p.since <= k.written or is_alone(p, k)) then
