@@ -49,3 +49,32 @@ fn keys_with_long_logs_do_not_gather_in_one_call() {
     let made = calls("100 per 1h sliding-log", 100);
     assert!(made <= 20, "100 keys of 100 entries took {made} calls");
 }
+
+#[test]
+fn calls_that_were_cancelled_in_the_midst_leave_no_entries_behind() {
+    let server = RedisServer::start();
+    let gate = node(&server.url()).gate("returns", "10 per 1day sliding-log").unwrap();
+    let mut last = gate.reserve("ada").into_permit().unwrap();
+    for _ in 0..300 {
+        // The next one is there before the one before it is given back.
+        let next = gate.reserve("ada").into_permit().unwrap();
+        std::mem::replace(&mut last, next).cancel();
+        assert_eq!(gate.peek("ada").remaining(), 9);
+    }
+    let elements = server.cmd(&["LLEN", "tg:1:returns:{ada}"]).int();
+    assert!(elements < 2 + 2 * 70, "{elements} elements for one unit");
+}
+
+#[test]
+fn a_crowd_of_waiters_that_crashed_is_not_cleared_away_in_one_call() {
+    let server = RedisServer::start();
+    let gate = node(&server.url()).gate("crashed", "1 concurrent queue 5000 wait 1s").unwrap();
+    let (queue, alive) = ("tg:1:crashed:{ada}:queue", "tg:1:crashed:{ada}:alive");
+    let script =
+        "for i = 1, 1000 do for k = 1, 2 do redis.call('ZADD', KEYS[k], i, 'x.' .. i .. '~500:1') end end";
+    server.cmd(&["EVAL", script, "2", queue, alive]).accepted();
+    assert!(!gate.reserve("ada").is_allowed(), "the others seem to wait");
+    assert_eq!(server.cmd(&["ZCARD", queue]).int(), 900);
+    let taken = (0..20).any(|_| gate.reserve("ada").into_permit().is_ok());
+    assert!(taken, "they are cleared away call by call");
+}

@@ -970,6 +970,14 @@ local function the_rest()
         s.stored, s.known = s.n, min(s.known, s.n)
         see(s, s.n)
       end
+      -- Those without units must not pile up between those that stay.
+      if s.n > 2 * s.total + 64 then
+        know(s, s.n)
+        local slices, units, n = s.slices, s.units, s.n
+        s.slices, s.units, s.n, s.total, s.known = {}, {}, 0, 0, 0
+        for i = 1, n do if units[i] > 0 then append(s, slices[i], units[i]) end end
+        s.stored, s.gone, s.rebuilt = s.n, 0, true
+      end
       s.dirty = true
       return true
     end
@@ -999,8 +1007,14 @@ local function the_rest()
   makers[5] = function()
     local kind = {}
 
+    -- What a call does of each, so that a crowd that went away holds up nobody: the rest is for
+    -- the next ones. Until then it counts as held or waiting.
+    local MOST = 100
+
     local function hand_on(p, s)
-      while s.waiting > 0 do
+      -- Not to one that crashed.
+      if s.has_crashed then return end
+      for _ = 1, min(s.waiting, MOST) do
         local first = call('ZRANGE', s.queue, 0, 0)[1]
         local units = units_of(first)
         if s.held + units > p.amount then return end
@@ -1023,7 +1037,7 @@ local function the_rest()
           shorten(p, key)
           s.dirty = true
         end
-        for _, member in ipairs(call('ZRANGEBYSCORE', key, '(0', now)) do
+        for _, member in ipairs(call('ZRANGEBYSCORE', key, '(0', now, 'LIMIT', 0, MOST)) do
           call('ZREM', key, member)
           s.held, s.dirty = max(s.held - units_of(member), 0), true
         end
@@ -1031,10 +1045,12 @@ local function the_rest()
       s.waiting = call('ZCARD', queue)
       if s.waiting > 0 then
         local latest = now + p.waiter_us
-        for _, member in ipairs(call('ZRANGEBYSCORE', alive, format('(%d', latest), '+inf')) do
+        for _, member in ipairs(call('ZRANGEBYSCORE', alive, format('(%d', latest), '+inf', 'LIMIT', 0, MOST)) do
           pcall('ZADD', alive, latest, member)
         end
-        for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now)) do
+        local crashed = call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', 0, MOST)
+        s.has_crashed = #crashed == MOST
+        for _, member in ipairs(crashed) do
           call('ZREM', queue, member)
           call('ZREM', alive, member)
           s.waiting = s.waiting - 1
