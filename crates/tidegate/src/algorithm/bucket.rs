@@ -9,12 +9,10 @@ use super::scale::Scale;
 use super::{Answer, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
 
-/// A bucket in some scale, with what only its kind of limit says.
+/// A bucket in some scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket<S> {
     pub(crate) scale: S,
-    /// A queue promises a constant outflow.
-    pub(crate) strict: bool,
 }
 
 impl<S: Scale> Bucket<S> {

@@ -41,7 +41,7 @@ impl Plan {
         let stepped = |cap: u64| {
             let phase_us = phase_us(period, limit.offset_us(), unix_us_at_zero);
             let scale = Stepped { amount, tick_us: period, cap, wait_us, phase_us };
-            Self::Stepped(Bucket { scale, strict: false })
+            Self::Stepped(Bucket { scale })
         };
         let slices = |slice_us: u64, span: u64| {
             let phase_us = unix_us_at_zero % slice_us;
@@ -51,15 +51,15 @@ impl Plan {
             Algorithm::TokenBucket { burst } => {
                 let burst = u128::from(burst) * u128::from(cell);
                 let full = burst + u128::from(wait_us) * u128::from(drain);
-                Self::smooth(cell, drain, burst, full, false)
+                Self::smooth(cell, drain, burst, full)
             }
             Algorithm::LeakyBucket { capacity } => {
                 let full = u128::from(capacity) * u128::from(cell);
-                Self::smooth(cell, drain, full, full, false)
+                Self::smooth(cell, drain, full, full)
             }
             Algorithm::LeakyQueue { queue } => {
                 let unit = u128::from(cell);
-                Self::smooth(cell, drain, unit, unit * (u128::from(queue) + 1), true)
+                Self::smooth(cell, drain, unit, unit * (u128::from(queue) + 1))
             }
             Algorithm::Ticked { cap } => stepped(cap),
             Algorithm::FixedWindow => stepped(amount),
@@ -73,10 +73,10 @@ impl Plan {
         }
     }
 
-    fn smooth(cell: u64, drain: u64, burst: u128, full: u128, strict: bool) -> Self {
+    fn smooth(cell: u64, drain: u64, burst: u128, full: u128) -> Self {
         match Word::new(cell, drain, burst, full) {
-            Some(scale) => Self::Word(Bucket { scale, strict }),
-            None => Self::Wide(Bucket { scale: Wide::new(cell, drain, burst, full, |_| true), strict }),
+            Some(scale) => Self::Word(Bucket { scale }),
+            None => Self::Wide(Bucket { scale: Wide::new(cell, drain, burst, full, |_| true) }),
         }
     }
 

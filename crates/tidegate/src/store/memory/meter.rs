@@ -186,7 +186,7 @@ impl Meter {
         let rested = group.rested();
         let now_us = self.home.clock.now().as_micros();
         let (smooth, seen, level) = self.glance(now_us, hash, |print| group.read(rested?, print))?;
-        let bucket = Bucket { scale: smooth.word, strict: false };
+        let bucket = Bucket { scale: smooth.word };
         let (wait_us, level) = bucket.raise(now_us, level, smooth.word.unit, false).ok()?;
         if !group.replace(seen, smooth.word.after(word_at(now_us), level)) {
             return None;
@@ -210,7 +210,7 @@ impl Meter {
     ) -> Option<(Smooth, Seen, u64)> {
         let smooth = self.numbers.smooth()?;
         let seen = read(Print::new(hash, smooth.version))?;
-        let level = Bucket { scale: smooth.word, strict: false }.level(now_us, seen.word);
+        let level = Bucket { scale: smooth.word }.level(now_us, seen.word);
         let is_timely = level <= smooth.word.full && now_us < Timestamp::MAX.as_micros();
         is_timely.then_some((smooth, seen, level))
     }
@@ -230,7 +230,7 @@ impl Meter {
         if cost == 1
             && let Some((smooth, seen, level)) = self.glance(now_us, hash, read)
         {
-            let bucket = Bucket { scale: smooth.word, strict: false };
+            let bucket = Bucket { scale: smooth.word };
             let (outcome, level, is_whole) = match bucket.raise(now_us, level, smooth.word.unit, false) {
                 Ok((wait_us, level)) => {
                     let word = smooth.word.after(word_at(now_us), level);

@@ -75,11 +75,10 @@ impl FastPlan {
     }
 }
 
-/// The head of the words: what kind of plan, whether it is strict, its version.
+/// The head of the words: what kind of plan, its version.
 const KIND: u64 = 0x7f;
 const KIND_WORD: u64 = 1;
 const KIND_STEPPED: u64 = 2;
-const STRICT: u64 = 0x80;
 
 #[inline]
 fn version(head: u64) -> u16 {
@@ -133,11 +132,8 @@ impl Numbers {
 fn encode(version: u16, limit: u64, plan: &Plan) -> [u64; WORDS] {
     let head = |kind: u64| (u64::from(version) << 8) | kind;
     match plan {
-        Plan::Word(Bucket { scale: w, strict }) => {
-            let strict = if *strict { STRICT } else { 0 };
-            [head(KIND_WORD | strict), limit, w.cell, w.drain, w.unit, w.burst, w.full]
-        }
-        Plan::Stepped(Bucket { scale: s, .. }) => {
+        Plan::Word(Bucket { scale: w }) => [head(KIND_WORD), limit, w.cell, w.drain, w.unit, w.burst, w.full],
+        Plan::Stepped(Bucket { scale: s }) => {
             [head(KIND_STEPPED), limit, s.amount, s.tick_us, s.cap, s.wait_us, s.phase_us]
         }
         _ => [head(0), limit, 0, 0, 0, 0, 0],
@@ -149,11 +145,11 @@ fn decode(words: [u64; WORDS]) -> Fast {
     let plan = match head & KIND {
         KIND_WORD => {
             let scale = Word { cell: a, drain: b, unit: c, burst: d, full: e };
-            FastPlan::Word(Bucket { scale, strict: head & STRICT != 0 })
+            FastPlan::Word(Bucket { scale })
         }
         KIND_STEPPED => {
             let scale = Stepped { amount: a, tick_us: b, cap: c, wait_us: d, phase_us: e };
-            FastPlan::Stepped(Bucket { scale, strict: false })
+            FastPlan::Stepped(Bucket { scale })
         }
         _ => FastPlan::None,
     };

@@ -32,7 +32,7 @@ for n = 1, a[2] do
   local number, b, c, d, e, f = a[at], a[at + 1], a[at + 2], a[at + 3], a[at + 4], a[at + 5]
   local p = { number = number, tag = a[at + 6] }
   if number == 1 then
-    p.cell, p.drain, p.burst, p.full, p.strict, p.full_us = b, c, d, e, f, floor(e / c)
+    p.cell, p.drain, p.burst, p.full, p.full_us = b, c, d, e, floor(e / c)
   elseif number == 2 then
     p.amount, p.tick_us, p.cap, p.wait_us, p.phase, p.full = b, c, d, e, f, d + b * ceil(e / c)
   elseif number == 3 then

@@ -65,27 +65,27 @@ impl Version {
     ) -> Self {
         let (amount, period, wait) = (limit.amount(), limit.period_us(), limit.wait_us());
         let (cell, drain) = limit.cell_and_drain();
-        let wide = |burst: u128, full: u128, strict: bool| {
+        let wide = |burst: u128, full: u128| {
             // As in decide.lua, which works it out from the tag of another limit's state.
             let full_units = full / u128::from(cell);
             let fits = |factor: u64| (full_units + 1) * u128::from(cell) * u128::from(factor) < EXACT;
-            Plan::Smooth(Bucket { scale: Wide::new(cell, drain, burst, full, fits), strict })
+            Plan::Smooth(Bucket { scale: Wide::new(cell, drain, burst, full, fits) })
         };
         let stepped = |cap: u64| {
             let phase_us = phase_us(period, limit.offset_us(), unix_us_at_zero);
             let scale = Stepped { amount, tick_us: period, cap, wait_us: wait, phase_us };
-            Plan::Stepped(Bucket { scale, strict: false })
+            Plan::Stepped(Bucket { scale })
         };
         let unit = u128::from(cell);
         let plan = match *limit.algorithm() {
             Algorithm::TokenBucket { burst } => {
                 let burst = u128::from(burst) * unit;
-                wide(burst, burst + u128::from(wait) * u128::from(drain), false)
+                wide(burst, burst + u128::from(wait) * u128::from(drain))
             }
             Algorithm::LeakyBucket { capacity } => {
-                wide(u128::from(capacity) * unit, u128::from(capacity) * unit, false)
+                wide(u128::from(capacity) * unit, u128::from(capacity) * unit)
             }
-            Algorithm::LeakyQueue { queue } => wide(unit, unit * (u128::from(queue) + 1), true),
+            Algorithm::LeakyQueue { queue } => wide(unit, unit * (u128::from(queue) + 1)),
             Algorithm::Ticked { cap } => stepped(cap),
             Algorithm::FixedWindow => stepped(amount),
             Algorithm::WarmUp { warmup } => {
@@ -107,7 +107,7 @@ impl Version {
         let narrow = |ticks: u128| u64::try_from(ticks).unwrap_or(u64::MAX);
         let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         let (numbers, tag) = match plan {
-            Plan::Smooth(Bucket { scale: s, strict }) => {
+            Plan::Smooth(Bucket { scale: s }) => {
                 // In lowest terms: the finer ticks follow from these.
                 let rest = narrow(s.full % u128::from(s.cell)) / (s.cell / cell);
                 let mut numbers = vec![cell, s.full_units()];
@@ -117,7 +117,7 @@ impl Version {
                 if rest != 0 {
                     numbers.push(rest);
                 }
-                ([1, s.cell, s.drain, narrow(s.burst), narrow(s.full), u64::from(strict)], tag('b', numbers))
+                ([1, s.cell, s.drain, narrow(s.burst), narrow(s.full), 0], tag('b', numbers))
             }
             Plan::Stepped(Bucket { scale: s, .. }) => {
                 let phase = (s.phase_us != 0).then_some(s.phase_us);
