@@ -209,7 +209,7 @@ fn a_log_beside_the_main_count_is_coarse_and_counts_for_longer() {
     let State::Slices(mut log) = State::new(&limit("100 per 64us sliding-log")) else { panic!("a log") };
     // Pieces of two slices: an entry counts as one of the odd slice.
     log.starts = [(0, 1), (1, 2), (2, 3), (7, 4)].into();
-    log.coarsen();
+    log.coarsen(7);
     assert_eq!(log.starts, [(1, 3), (3, 3), (7, 4)].into());
 }
 

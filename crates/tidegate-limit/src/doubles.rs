@@ -95,10 +95,12 @@ mod tests {
         {
             assert_eq!(limit(fits).exact_in_doubles(), Ok(()), "{fits}");
         }
-        for odd in ["999983/s burst 10000000000", "1234567/day burst 1000000"] {
+        for odd in ["999983/week burst 1000000", "1234567/day burst 1000000"] {
             let named = limit(odd).nearest_that_fits().unwrap();
             assert_eq!(named.exact_in_doubles(), Ok(()), "{odd} -> {named}");
             assert!(limit(odd).exact_in_doubles().is_err());
         }
+        // More units than go from one limit to another exact to a millionth.
+        assert!(limit("1000000/s burst 5000000000").exact_in_doubles().is_err());
     }
 }

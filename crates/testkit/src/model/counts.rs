@@ -89,7 +89,7 @@ impl Count {
     fn owe(&mut self, now_us: u64, units: u64) {
         self.state.owe(now_us, units);
         if let State::Slices(slices) = &mut self.state {
-            slices.coarsen();
+            slices.coarsen(i128::from(now_us));
         }
     }
 }

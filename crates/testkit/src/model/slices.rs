@@ -52,11 +52,15 @@ impl Slices {
 
     /// The same starts in at most 33 pieces: what is kept beside a key's main count.
     /// Each start is taken to be in the last slice of its piece, so it counts for longer.
-    pub fn coarsen(&mut self) {
-        let piece = ceil(self.span + 1, 32);
+    pub fn coarsen(&mut self, now: i128) {
+        let piece = ceil(self.span + 1 + ceil(self.wait, self.length), 32);
+        let current = self.slice(now);
         let mut coarse = BTreeMap::new();
         for (slice, units) in &self.starts {
-            *coarse.entry(slice.div_euclid(piece) * piece + piece - 1).or_default() += units;
+            let last = slice.div_euclid(piece) * piece + piece - 1;
+            // What has started does not seem to start later.
+            let last = if *slice <= current { last.min(current) } else { last };
+            *coarse.entry(last).or_default() += units;
         }
         self.starts = coarse;
     }

@@ -37,14 +37,16 @@ impl Count {
 
     /// Charges what another limit granted: in full, up to a full key.
     fn charge(&mut self, now_us: u64, units: u64) {
-        self.plan.owe(now_us, &mut self.state, units);
-        self.coarsen();
+        if units > 0 {
+            self.plan.owe(now_us, &mut self.state, units);
+        }
+        self.coarsen(now_us);
     }
 
     /// A log beside another limit's count must not grow with its amount.
-    fn coarsen(&mut self) {
+    fn coarsen(&mut self, now_us: u64) {
         if let (Plan::Slices(slices), State::Slices(state)) = (&self.plan, &mut self.state) {
-            *state = slices.coarse(state);
+            *state = slices.coarse(now_us, state);
         }
     }
 }

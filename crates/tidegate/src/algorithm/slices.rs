@@ -170,11 +170,15 @@ impl Slices {
 
     /// The same count in at most about [`PIECES`] entries, for one that is kept beside another
     /// limit's: units count until the youngest of their piece would have gone.
-    pub(crate) fn coarse(&self, state: &SliceState) -> SliceState {
-        let piece = (self.span + 1).div_ceil(PIECES);
+    pub(crate) fn coarse(&self, now_us: u64, state: &SliceState) -> SliceState {
+        let piece = (self.span + 1 + self.wait_us.div_ceil(self.slice_us)).div_ceil(PIECES);
+        let now = self.slice(now_us);
         let mut coarse = SliceState::default();
         for entry in &state.counted {
-            Self::apply(&mut coarse, entry.slice / piece * piece + piece - 1, entry.units);
+            let last = entry.slice / piece * piece + piece - 1;
+            // What has started must not seem to start later: others would wait for it.
+            let slice = if entry.slice <= now { last.min(now) } else { last };
+            Self::apply(&mut coarse, slice, entry.units);
         }
         coarse
     }

@@ -401,15 +401,16 @@ impl Meter {
         }
         let is_moving = plan.is_one_word() != old.plan.is_one_word();
         let now_us = || self.home.clock.now().as_micros();
-        // Twice as long as they count: a word of ticks seems in use for up to a tick longer.
-        let until_us = || now_us().saturating_add(old.plan.longest_us().saturating_mul(2));
+        // Twice as long as they count: a word of ticks seems in use for up to a tick longer,
+        // and what was kept beside another limit may be merged and kept again.
+        let longest_us = old.plan.longest_us().saturating_mul(2).saturating_add(KEPT_AT_LEAST_US);
+        let until_us = || now_us().saturating_add(longest_us);
         self.remember(Past { number: old.number, plan: old.plan, until_us: until_us() });
         let move_on = || {
             if is_moving {
                 // Also for as long as a key can have counts of limits before it.
                 let others = self.past().iter().map(|past| past.until_us).max();
-                let kept_us = now_us().saturating_add(KEPT_AT_LEAST_US);
-                let until_us = until_us().max(kept_us).max(others.unwrap_or(0));
+                let until_us = until_us().max(others.unwrap_or(0));
                 self.moving_until_us.fetch_max(until_us, Ordering::AcqRel);
             }
         };

@@ -496,10 +496,18 @@ impl<'a> Locked<'a> {
         let (meter, hash, now_us) = (place.ask.meter, place.ask.hash, place.now.as_micros());
         let group = place.group.map(|at| &self.groups[at]);
         let needs_none = place.ask.cost == 0 || hash == meter.strangers;
-        // A slot of another version may have to move into the shards.
-        let version = place.version.number;
+        // A slot of another version may have to move into the shards, unless it is written anew
+        // where it is.
+        let version = &place.version;
         let in_slot = group.and_then(|group| group.find(hash));
-        let is_known = needs_none || in_slot.is_some_and(|(_, print)| print.version() == version);
+        let stays = |(slot, print): (usize, Print)| {
+            let number = print.version();
+            let is_idle = || group.is_some_and(|group| group.word(slot) <= word_at(now_us));
+            let past = || meter.past_plan(number).filter(|_| version.between(number).is_empty());
+            let counts_alike = || past().is_some_and(|plan| plan.counts_alike(&version.plan));
+            number == version.number || version.plan.is_one_word() && (is_idle() || counts_alike())
+        };
+        let is_known = needs_none || in_slot.is_some_and(stays);
         let in_group = in_slot.is_none()
             && place.version.plan.is_one_word()
             && group.is_some_and(|group| group.free_slot(now_us).is_some());

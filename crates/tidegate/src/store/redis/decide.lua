@@ -162,6 +162,7 @@ local function the_rest()
     if not p then return nil end
     local x, y, z = match(head, '^(%-?%d+):?(%d*):?(%d*)$')
     x, y, z = tonumber(x), tonumber(y) or 0, tonumber(z)
+    if not x then return nil end
     local s = { at = now }
     if p.number == 1 then
       s.level = x - now > p.full_us and p.full or min(max((x - now) * p.drain + y * p.fine, 0), p.full)
@@ -304,7 +305,7 @@ local function the_rest()
       local kind = kinds[count.p.number]
       kind.advance(count.p, count.s)
       count.expires = expires or max(kind.idle(count.p, count.s), now + KEPT_US)
-      kind.owe(count.p, count.s, units)
+      if units > 0 then kind.owe(count.p, count.s, units) end
       if kind.coarsen then kind.coarsen(count.p, count.s) end
       kept[#kept + 1] = count
     end
@@ -616,7 +617,11 @@ local function the_rest()
       return s.at + ceil(max(again, 0) / p.drain)
     end
 
-    function kind.head(p, s) return format('%d:%d', s.base, s.stored) end
+    function kind.head(p, s)
+      -- One that was not used yet: cold, and free for as long as it takes.
+      if s.used == 0 then return format('%d:%d', -price(p.cold, p.cold, p.cell), p.cold) end
+      return format('%d:%d', s.base, s.stored)
+    end
 
     function kind.read(p, head, at)
       local base, stored = match(head, '^(%-?%d+):(%d+)$')
@@ -702,10 +707,15 @@ local function the_rest()
     -- Beside another limit's count it has few entries: units count until the youngest of
     -- their piece would have gone.
     function kind.coarsen(p, s)
-      local piece = ceil((p.span + 1) / 32)
+      local piece, current = ceil((p.span + 1 + ceil(p.wait_us / p.slice_us)) / 32), slice_at(p, now)
       local slices, units, n = s.slices, s.units, s.n
       s.slices, s.units, s.n, s.total, s.known = {}, {}, 0, 0, 0
-      for i = 1, n do add(s, floor(slices[i] / piece) * piece + piece - 1, units[i]) end
+      for i = 1, n do
+        local last = floor(slices[i] / piece) * piece + piece - 1
+        -- What has started must not seem to start later: others would wait for it.
+        if slices[i] <= current then last = min(last, current) end
+        add(s, last, units[i])
+      end
     end
 
     function kind.advance(p, s)
@@ -739,9 +749,9 @@ local function the_rest()
     end
 
     function kind.head(p, s)
-      local text = format('%d', p.amount)
-      for i = 1, s.n do text = text .. format(',%d:%d', s.slices[i], s.units[i]) end
-      return text
+      local parts = { format('%d', p.amount) }
+      for i = 1, s.n do parts[i + 1] = format('%d:%d', s.slices[i], s.units[i]) end
+      return table.concat(parts, ',')
     end
 
     function kind.read(p, head, at)
@@ -797,6 +807,7 @@ local function the_rest()
             s.slices[s.known], s.units[s.known] = slice, units
           end
         end
+        if #list == 0 then break end
         chunk = 1999
       end
       s.gone, s.n = gone, s.n - gone
