@@ -139,11 +139,11 @@ struct Loaded {
     found: Found,
     others: Option<Box<Others>>,
     /// Set if another limit wrote it last.
-    past: Option<Past>,
+    past: Option<WrittenBefore>,
 }
 
 /// The state of a key that another limit wrote last.
-struct Past {
+struct WrittenBefore {
     /// None if the version is forgotten.
     plan: Option<Plan>,
     state: State,
@@ -371,12 +371,12 @@ impl<'a> Locked<'a> {
         let Some(plan) = plan else {
             // The version is forgotten: assume that the key was fully used.
             let full = version.plan.used_up(version.in_force().since_us.min(now_us));
-            let past = Past { plan: None, state, between: SmallVec::new() };
+            let past = WrittenBefore { plan: None, state, between: SmallVec::new() };
             return Loaded { state: full, found, others, past: Some(past) };
         };
         let (between, current) = (version.between(number), version.in_force());
         if between.is_empty() && plan.counts_alike(&version.plan) {
-            let past = Past { plan: Some(plan), state: state.clone(), between: SmallVec::new() };
+            let past = WrittenBefore { plan: Some(plan), state: state.clone(), between: SmallVec::new() };
             return Loaded { state, found, others, past: Some(past) };
         }
         let last = Count { plan, state };
@@ -384,7 +384,7 @@ impl<'a> Locked<'a> {
             Some(others) => others.start(now_us, &last, &between, &current),
             None => Others::none(plan).start(now_us, &last, &between, &current),
         };
-        let past = Past { plan: Some(plan), state: last.state, between: start.between };
+        let past = WrittenBefore { plan: Some(plan), state: last.state, between: start.between };
         Loaded { state: start.state, found, others, past: Some(past) }
     }
 
@@ -410,7 +410,7 @@ impl<'a> Locked<'a> {
         let place = &self.places[index];
         let (now_us, plan) = (place.now.as_micros(), &place.version.plan);
         match loaded.past.take() {
-            Some(Past { plan: last, state, between, .. }) => {
+            Some(WrittenBefore { plan: last, state, between, .. }) => {
                 let last = last.map(|plan| Count { plan, state });
                 let mut others = loaded.others.take().unwrap_or_else(|| Box::new(Others::none(*plan)));
                 others.take_over(now_us, units, last.into_iter().chain(between), plan);

@@ -21,15 +21,15 @@ pub(crate) struct Version {
     pub(crate) number: u64,
     pub(crate) limit: Limit,
     pub(crate) plan: Plan,
-    pub(crate) numbers: Arc<Numbers>,
+    pub(crate) numbers: Arc<ScriptLimit>,
     /// Those of the limits that were in force here before, oldest first.
-    pub(crate) before: SmallVec<[Arc<Numbers>; OTHERS_MAX]>,
+    pub(crate) before: SmallVec<[Arc<ScriptLimit>; OTHERS_MAX]>,
     /// The longest list that a call about one key may have to read.
     pub(crate) entries: u64,
 }
 
 /// What the script takes of a limit.
-pub(crate) struct Numbers {
+pub(crate) struct ScriptLimit {
     /// The kind and five numbers.
     pub(crate) plan: [u64; 6],
     /// Written behind every state, so that another limit can tell whose it is.
@@ -135,7 +135,7 @@ impl Version {
             }
             Plan::Slots(s) => ([5, s.amount, s.queue, us(lease), us(WAITER_ALIVE), 0], String::new()),
         };
-        let numbers = Arc::new(Numbers { plan: numbers, tag, since });
+        let numbers = Arc::new(ScriptLimit { plan: numbers, tag, since });
         let entries = entries(&limit);
         Self { number, limit, plan, numbers, before: SmallVec::new(), entries }
     }
@@ -146,9 +146,9 @@ impl Version {
         next.before = self.before.clone();
         if next.numbers.tag == self.numbers.tag {
             // One that counts alike goes on with the same counts.
-            let Numbers { plan, tag, .. } = &*next.numbers;
+            let ScriptLimit { plan, tag, .. } = &*next.numbers;
             let (plan, tag, since) = (*plan, tag.clone(), self.numbers.since);
-            next.numbers = Arc::new(Numbers { plan, tag, since });
+            next.numbers = Arc::new(ScriptLimit { plan, tag, since });
             return next;
         }
         if next.before.len() == OTHERS_MAX {

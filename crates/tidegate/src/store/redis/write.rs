@@ -5,7 +5,7 @@ use super::core::Core;
 use super::job::{Change, Group, How, Job, Key, Request, What};
 use super::name;
 use super::pack::Packed;
-use super::plan::{Mark, Numbers, Version};
+use super::plan::{Mark, ScriptLimit, Version};
 use crate::algorithm::OTHERS_MAX;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub(super) fn runs(requests: &[Request]) -> SmallVec<[Run; 2]> {
 
 /// A limit of the call, and the numbers of those that were in force before it; 0 for none.
 struct Planned {
-    numbers: Arc<Numbers>,
+    numbers: Arc<ScriptLimit>,
     before: [u64; OTHERS_MAX],
 }
 
@@ -125,7 +125,7 @@ impl Writer<'_> {
         number
     }
 
-    fn number_of(&mut self, numbers: &Arc<Numbers>) -> u64 {
+    fn number_of(&mut self, numbers: &Arc<ScriptLimit>) -> u64 {
         let at =
             self.plans.iter().position(|plan| Arc::ptr_eq(&plan.numbers, numbers)).unwrap_or_else(|| {
                 self.plans.push(Planned { numbers: numbers.clone(), before: [0; OTHERS_MAX] });
