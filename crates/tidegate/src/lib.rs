@@ -58,7 +58,7 @@ mod clock;
 mod key;
 #[cfg(feature = "redis")]
 mod parts;
-#[cfg(any(feature = "macros", feature = "tower"))]
+#[cfg(any(feature = "macros", feature = "tower", feature = "redis"))]
 mod sampler;
 #[cfg(any(feature = "redis", feature = "listen"))]
 mod sleep;

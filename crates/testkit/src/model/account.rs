@@ -239,6 +239,34 @@ pub(super) fn in_lowest_terms(a: i128, b: i128) -> (i128, i128) {
     (a / divisor, b / divisor)
 }
 
+/// Gives units of a grant back, and then what was cancelled while that was in its way. A whole
+/// grant that cannot come back now is kept for later.
+pub(super) fn refund<A>(
+    account: &mut A,
+    grant: &mut Grant,
+    units: i128,
+    cancelled: impl Fn(&mut A) -> &mut Vec<Grant>,
+    give_back: impl Fn(&mut A, &mut Grant, i128) -> bool,
+) {
+    if units == 0 {
+        return;
+    }
+    if !give_back(account, grant, units) {
+        if units == i128::from(grant.cost) {
+            cancelled(account).push(grant.clone());
+        }
+        return;
+    }
+    let mut earlier = std::mem::take(cancelled(account));
+    earlier.sort_by_key(|grant| -grant.mark);
+    for mut grant in earlier {
+        let units = i128::from(grant.cost);
+        if !give_back(account, &mut grant, units) {
+            cancelled(account).push(grant);
+        }
+    }
+}
+
 /// `a / b`, rounded up, for `b` above 0.
 pub(super) fn ceil(a: i128, b: i128) -> i128 {
     a.div_euclid(b) + i128::from(a.rem_euclid(b) > 0)

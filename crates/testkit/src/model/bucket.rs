@@ -4,7 +4,7 @@
 //! water is measured in ticks: a unit is `unit` ticks, a microsecond drains `drain`, in
 //! lowest terms times what the store has room for ([`Store::finer`]).
 
-use super::account::{Account, Grant, MILLION, ceil, in_lowest_terms, whole};
+use super::account::{self, Account, Grant, MILLION, ceil, in_lowest_terms, whole};
 use super::store::Store;
 use crate::{Denied, Mode};
 use tidegate::{Algorithm, Limit};
@@ -130,24 +130,13 @@ impl Account for Bucket {
     }
 
     fn refund(&mut self, now: i128, grant: &mut Grant, units: i128) {
-        if units == 0 {
-            return;
-        }
-        if !self.give_back(now, grant, units) {
-            if units == i128::from(grant.cost) {
-                self.cancelled.push(grant.clone());
-            }
-            return;
-        }
-        // Those who were cancelled while it was in their way.
-        let mut earlier = std::mem::take(&mut self.cancelled);
-        earlier.sort_by_key(|grant| -grant.mark);
-        for mut grant in earlier {
-            let units = i128::from(grant.cost);
-            if !self.give_back(now, &mut grant, units) {
-                self.cancelled.push(grant);
-            }
-        }
+        account::refund(
+            self,
+            grant,
+            units,
+            |state| &mut state.cancelled,
+            |state, grant, units| state.give_back(now, grant, units),
+        );
     }
 
     fn owe(&mut self, now: i128, units: i128) {

@@ -2,7 +2,7 @@
 //! period since 1970 (weeks on Monday, and `offset` later), `cap` can be saved up. A
 //! fixed window is one that saves up one window.
 
-use super::account::{Account, Grant, MILLION, ceil, whole};
+use super::account::{self, Account, Grant, MILLION, ceil, whole};
 use super::bucket::whole_us;
 use crate::{Denied, Mode};
 use tidegate::Limit;
@@ -160,24 +160,13 @@ impl Account for Ticks {
     }
 
     fn refund(&mut self, now: i128, grant: &mut Grant, units: i128) {
-        if units == 0 {
-            return;
-        }
-        if !self.give_back(now, grant, units) {
-            if units == i128::from(grant.cost) {
-                self.cancelled.push(grant.clone());
-            }
-            return;
-        }
-        // Those who were cancelled while it was in their way.
-        let mut earlier = std::mem::take(&mut self.cancelled);
-        earlier.sort_by_key(|grant| -grant.mark);
-        for mut grant in earlier {
-            let units = i128::from(grant.cost);
-            if !self.give_back(now, &mut grant, units) {
-                self.cancelled.push(grant);
-            }
-        }
+        account::refund(
+            self,
+            grant,
+            units,
+            |state| &mut state.cancelled,
+            |state, grant, units| state.give_back(now, grant, units),
+        );
     }
 
     fn owe(&mut self, now: i128, units: i128) {

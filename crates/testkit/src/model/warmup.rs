@@ -4,7 +4,7 @@
 //! that cost their plain time; above it, time climbs linearly to three times that.
 //! Each call pays its own wait, so the call after it never pays for this one.
 
-use super::account::{Account, Grant, MILLION, ceil, in_lowest_terms, whole};
+use super::account::{self, Account, Grant, MILLION, ceil, in_lowest_terms, whole};
 use super::bucket::whole_us;
 use crate::{Denied, Mode};
 use std::time::Duration;
@@ -141,24 +141,13 @@ impl Account for WarmUp {
 
     /// Only the last start can be taken back: later ones stand on it.
     fn refund(&mut self, _now: i128, grant: &mut Grant, units: i128) {
-        if units == 0 {
-            return;
-        }
-        if !self.give_back(grant, units) {
-            if units == i128::from(grant.cost) {
-                self.cancelled.push(grant.clone());
-            }
-            return;
-        }
-        // Those who were cancelled while it was in their way.
-        let mut earlier = std::mem::take(&mut self.cancelled);
-        earlier.sort_by_key(|grant| -grant.mark);
-        for mut grant in earlier {
-            let units = i128::from(grant.cost);
-            if !self.give_back(&mut grant, units) {
-                self.cancelled.push(grant);
-            }
-        }
+        account::refund(
+            self,
+            grant,
+            units,
+            |state| &mut state.cancelled,
+            |state, grant, units| state.give_back(grant, units),
+        );
     }
 
     /// The next start moves on by it. What rest has cooled stays cold.
