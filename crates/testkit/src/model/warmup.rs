@@ -141,13 +141,7 @@ impl Account for WarmUp {
 
     /// Only the last start can be taken back: later ones stand on it.
     fn refund(&mut self, _now: i128, grant: &mut Grant, units: i128) {
-        account::refund(
-            self,
-            grant,
-            units,
-            |state| &mut state.cancelled,
-            |state, grant, units| state.give_back(grant, units),
-        );
+        account::refund(self, grant, units, |state| &mut state.cancelled, Self::give_back);
     }
 
     /// The next start moves on by it. What rest has cooled stays cold.
