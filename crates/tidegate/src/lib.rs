@@ -58,6 +58,7 @@ mod clock;
 mod key;
 #[cfg(feature = "redis")]
 mod parts;
+mod process;
 #[cfg(any(feature = "macros", feature = "tower", feature = "redis"))]
 mod sampler;
 #[cfg(any(feature = "redis", feature = "listen"))]

@@ -98,7 +98,7 @@ impl Timer {
     pub(crate) fn of_the_process() -> &'static Timer {
         static TIMER: LazyLock<&'static Timer> = LazyLock::new(|| {
             let timer: &'static Timer = Box::leak(Box::default());
-            timer.process.store(std::process::id(), Ordering::Relaxed);
+            timer.process.store(crate::process::id(), Ordering::Relaxed);
             timer.start();
             timer
         });
@@ -114,7 +114,7 @@ impl Timer {
 
     /// A process that has the timer by `fork` has not got its thread: it starts one.
     fn stays_alive(&self) {
-        let (held, own) = (self.process.load(Ordering::Relaxed), std::process::id());
+        let (held, own) = (self.process.load(Ordering::Relaxed), crate::process::id());
         let is_inherited = held != 0 && held != own;
         if is_inherited
             && self.process.compare_exchange(held, own, Ordering::Relaxed, Ordering::Relaxed).is_ok()

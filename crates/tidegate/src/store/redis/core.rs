@@ -126,7 +126,7 @@ impl Store {
             servers: AtomicUsize::new(shards.len()),
             warn_at_us: AtomicU64::new(0),
             looks: Sampler::default(),
-            process: std::process::id(),
+            process: crate::process::id(),
             holders: Mutex::default(),
             renews_all: AtomicBool::new(false),
             renew: Notify::new(),
@@ -189,7 +189,7 @@ impl Core {
     /// True in a process that has it by `fork`: the thread that talks to Redis did not come
     /// along, and whoever waited for it would wait for ever. Looked at before every wait.
     pub(crate) fn is_inherited(&self) -> bool {
-        std::process::id() != self.process
+        crate::process::id() != self.process
     }
 
     /// True a bounded number of times a second: what another limit would say beside a refusal

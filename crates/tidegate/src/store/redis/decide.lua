@@ -1386,16 +1386,18 @@ local names = KEYS
 -- The level of a bucket by a text that this limit has written, and no other beside it; nil if
 -- it is anything else.
 local function level_of(p, text)
-  local tag, plus = p.tag, find(text, '+', 1, true)
-  if not plus or sub(text, -#tag) ~= tag then return nil end
-  local us, fraction = sub(text, plus + 1, -#tag - 1), 0
-  local colon = find(us, ':', 1, true)
-  if colon then us, fraction = sub(us, 1, colon - 1), tonumber(sub(us, colon + 1)) end
-  local ahead = tonumber(us)
-  local passed = now - (tonumber(sub(text, 1, plus - 1)) or math.huge)
-  if not ahead or not fraction or passed < 0 then return nil end
+  local tag = p.tag
+  if sub(text, -#tag) ~= tag then return nil end
+  -- The time has sixteen digits until the year 2286, and mostly there is no fraction.
+  local written, ahead, fraction = tonumber(sub(text, 1, 16)), tonumber(sub(text, 17, -#tag - 1)), 0
+  if not written or not ahead then
+    written, ahead, fraction = match(sub(text, 1, -#tag - 1), '^(%d+)%+(%d+):?(%d*)$')
+    if not written then return nil end
+    written, ahead, fraction = tonumber(written), tonumber(ahead), tonumber(fraction) or 0
+  end
   -- Limits that were in force here since then have a say.
-  if not p.is_first and now - passed < p.since then return nil end
+  if written > now or (written < p.since and not p.is_first) then return nil end
+  local passed = now - written
   if passed > ahead then return 0 end
   local level = (ahead - passed) * p.drain + fraction
   return level <= p.full and level or nil
@@ -1410,15 +1412,21 @@ end
 -- Writes a level; tells what went wrong. A key that seems new may hold something else than
 -- a text: that is not written, and told.
 local function put(p, name, level, is_new)
-  local fraction = level % p.drain
-  local us, text = (level - fraction) / p.drain, nil
-  local ms = us + 1000
-  ms = (ms - ms % 1000) / 1000 + 1
-  if ms < keep_ms then ms = keep_ms end
-  if fraction > 0 then text = format('%d+%d:%d%s', now, us, fraction, p.tag)
-  else text = format('%d+%d%s', now, us, p.tag) end
-  if not is_new then return pcall('SET', name, text, 'PX', format('%d', ms)).err end
-  local before = pcall('SET', name, text, 'PX', format('%d', ms), 'GET')
+  local text, ms = p.first_text, p.first_ms
+  if level ~= p.cell or not text then
+    local fraction = level % p.drain
+    local us = (level - fraction) / p.drain
+    ms = us + 1000
+    ms = (ms - ms % 1000) / 1000 + 1
+    if ms < keep_ms then ms = keep_ms end
+    ms = format('%d', ms)
+    if fraction > 0 then text = format('%d+%d:%d%s', now, us, fraction, p.tag)
+    else text = format('%d+%d%s', now, us, p.tag) end
+    -- The same for every key that has used one unit, of which there are many.
+    if level == p.cell then p.first_text, p.first_ms = text, ms end
+  end
+  if not is_new then return pcall('SET', name, text, 'PX', ms).err end
+  local before = pcall('SET', name, text, 'PX', ms, 'GET')
   return type(before) == 'table' and before.err
 end
 
