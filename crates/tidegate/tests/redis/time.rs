@@ -11,7 +11,8 @@ const MONDAY_US: u64 = 4 * DAY_US;
 #[test]
 fn windows_begin_at_the_same_time_in_redis_and_in_memory() {
     let server = RedisServer::start();
-    let shared = Limiter::builder().redis(Redis::at(&server.url()).unwrap()).build();
+    let redis = Redis::at(&server.url()).unwrap().deadline(Duration::from_secs(5));
+    let shared = Limiter::builder().redis(redis).build();
     let memory = Limiter::new();
     for (nth, (limit, first_us, period_us)) in [
         ("5/day fixed-window", 0, DAY_US),
@@ -44,7 +45,7 @@ fn windows_begin_at_the_same_time_in_redis_and_in_memory() {
 fn another_offset_is_another_limit_and_what_was_used_goes_along() {
     let server = RedisServer::start();
     let clock = tidegate::ManualClock::new();
-    let redis = Redis::at(&server.url()).unwrap();
+    let redis = Redis::at(&server.url()).unwrap().deadline(Duration::from_secs(5));
     let limiter = Limiter::builder().redis(redis).clock(clock.clone()).build();
     let gate = limiter.gate("gate", "5/day fixed-window offset 8h").unwrap();
     let hours = |hours: u64| Duration::from_secs(3_600 * hours);
