@@ -9,6 +9,7 @@
 
 mod cluster;
 mod conn;
+mod nginx;
 mod ports;
 mod postgres;
 mod process;
@@ -22,6 +23,7 @@ mod wait;
 
 pub use cluster::Cluster;
 pub use conn::Conn;
+pub use nginx::Nginx;
 pub use postgres::PostgresServer;
 pub use proxy::FaultProxy;
 pub use rabbit::RabbitServer;
