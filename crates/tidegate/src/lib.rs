@@ -110,4 +110,7 @@ mod guides {
     #[cfg(all(feature = "macros", feature = "axum"))]
     #[doc = include_str!("../../../docs/guard.md")]
     struct Guard;
+    #[cfg(all(feature = "macros", feature = "axum"))]
+    #[doc = include_str!("../../../docs/guard-caches.md")]
+    struct GuardCaches;
 }

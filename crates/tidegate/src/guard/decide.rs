@@ -11,7 +11,7 @@ use super::fields::{Brief, Written};
 use super::guarded::{Choice, Guard};
 use super::judge::Judge;
 use super::key_bytes::KeyBytes;
-use super::key_write::{self, Found};
+use super::key_write::Found;
 use super::list::List;
 use super::record::Outcome;
 use super::rule::Missing;
@@ -156,12 +156,12 @@ impl Guard {
         }
         let mut asks = Asks::default();
         if let Err(stop) = self.find(&judge, facets, &mut asks) {
-            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(facets.headers()))));
+            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(shared, facets))));
         }
         let is_instant = |ask: &Ask| rules.rules[ask.rule].is_instant;
         if asks.live.iter().all(is_instant) && asks.shadow.iter().all(is_instant) {
             let decisions = judge.decide_now(&asks.live);
-            let protocol = || Protocol::of(facets.headers());
+            let protocol = || Protocol::of(shared, facets);
             let judged = judge.settle(&asks.live, &decisions, Duration::ZERO, protocol);
             if judged.is_ok() {
                 for ask in &asks.shadow {
@@ -174,7 +174,7 @@ impl Guard {
         }
         let asking = Asking {
             shared: self.shared.clone(),
-            protocol: Protocol::of(facets.headers()),
+            protocol: Protocol::of(shared, facets),
             caller: shared.caller_of(facets),
             started: judge.started,
             rules: rules.clone(),
@@ -204,13 +204,13 @@ impl Guard {
         let policy = rule.policies.first().filter(|_| rule.is_simple)?;
         let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
         let mut ask = Ask { rule: index, key: KeyBytes::new(), cost: rule.cost(facets) };
-        if key_write::write(&rule.key, facets, route, &mut ask.key) != Found::Whole {
+        if rule.write_key(facets, route, &mut ask.key) != Found::Whole {
             return None;
         }
         let decision = policy.gate.check_cost(&ask.key, ask.cost);
         if !decision.is_allowed() {
             let judge = Judge { shared, rules, started: None };
-            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(facets.headers()))));
+            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(shared, facets))));
         }
         passage(text.map(|text| Brief::new(text, &decision)))
     }
@@ -232,7 +232,7 @@ impl Guard {
             // Written where it stays: keys are large to move.
             list.push(Ask { rule: index, key: KeyBytes::new(), cost: 0 });
             let Some(ask) = list.last_mut() else { continue };
-            let found = key_write::write(&rule.key, facets, route, &mut ask.key);
+            let found = rule.write_key(facets, route, &mut ask.key);
             let is_found = found == Found::Whole;
             let is_on = |own: &List, all: &List| {
                 client_is_on(own) || (is_found && (own.has_key(&ask.key) || all.has_key(&ask.key)))

@@ -8,7 +8,7 @@ use super::peer::Peer;
 use crate::caller::{Client, User, mapped};
 #[cfg(feature = "axum")]
 use axum::extract::ConnectInfo;
-use http::{Extensions, HeaderMap, Method, Request, Uri};
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use std::cell::Cell;
 use std::net::IpAddr;
 #[cfg(feature = "axum")]
@@ -24,6 +24,7 @@ pub(super) type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sy
 pub struct Facets<'a> {
     method: &'a Method,
     uri: &'a Uri,
+    version: Version,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     finder: &'a ClientFinder,
@@ -112,6 +113,7 @@ impl<'a> Facets<'a> {
         Self {
             method: request.method(),
             uri: request.uri(),
+            version: request.version(),
             headers: request.headers(),
             extensions: request.extensions(),
             finder,
@@ -122,10 +124,11 @@ impl<'a> Facets<'a> {
 
     #[cfg(feature = "axum")]
     pub(super) fn of_parts(parts: &'a http::request::Parts, finder: &'a ClientFinder) -> Self {
-        let http::request::Parts { method, uri, headers, extensions, .. } = parts;
+        let http::request::Parts { method, uri, version, headers, extensions, .. } = parts;
         Self {
             method,
             uri,
+            version: *version,
             headers,
             extensions,
             finder,
@@ -142,6 +145,11 @@ impl<'a> Facets<'a> {
     /// The target.
     pub fn uri(&self) -> &'a Uri {
         self.uri
+    }
+
+    /// The version of HTTP.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// The header fields, as they came.

@@ -74,6 +74,7 @@ pub(super) struct Shared {
     /// Whether most of the above is not there: what the short way needs to know.
     pub(super) is_plain: bool,
     pub(super) tells_handlers: bool,
+    pub(super) serves_grpc: bool,
     scopes_callers: bool,
 }
 
@@ -137,6 +138,7 @@ impl Guard {
             allow: Listed::default(),
             deny: Listed::default(),
             tells_handlers: false,
+            serves_grpc: false,
             scopes_callers: true,
         }
     }
@@ -266,6 +268,7 @@ pub struct GuardBuilder {
     allow: Listed,
     deny: Listed,
     tells_handlers: bool,
+    serves_grpc: bool,
     scopes_callers: bool,
 }
 
@@ -292,6 +295,19 @@ impl GuardBuilder {
     /// Which header fields answers carry; [`Headers::standard`] unless said.
     pub fn headers(mut self, headers: Headers) -> Self {
         self.headers = headers;
+        self
+    }
+
+    /// The service behind speaks gRPC: gRPC requests are refused by a gRPC status instead of
+    /// an HTTP one. Off unless said, so that a client cannot choose a refusal that says 200
+    /// and goes past [`render`](Self::render).
+    ///
+    /// gRPC is POST over HTTP/2 with the content type `application/grpc`, gRPC-Web is POST
+    /// with `application/grpc-web` or `application/grpc-web-text`; each alone or followed by
+    /// `+` or `;`. Routes that do not speak gRPC want another guard: there, too, whoever sends
+    /// such a request would be refused by a gRPC status.
+    pub fn grpc(mut self) -> Self {
+        self.serves_grpc = true;
         self
     }
 
@@ -328,7 +344,7 @@ impl GuardBuilder {
         self
     }
 
-    /// No rule applies to these keys, written as they are shown (`user:42`).
+    /// No rule applies to these keys, written as in [`Rule::allow_keys`].
     pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.allow.keys.extend(keys.into_iter().map(Into::into));
         self
@@ -389,6 +405,7 @@ impl GuardBuilder {
             allow,
             deny,
             tells_handlers: self.tells_handlers,
+            serves_grpc: self.serves_grpc,
             scopes_callers: self.scopes_callers,
         };
         Ok(Guard { shared: Arc::new(shared), choice: Choice::All })

@@ -8,6 +8,7 @@ use super::facets::Facets;
 use super::guarded::Guard;
 use super::json_fields::JsonFields;
 use super::replay::Replay;
+use super::text::{self, Said};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request};
@@ -139,7 +140,9 @@ impl JsonLayer {
 
 /// `application/json`, or any type that ends in `+json`.
 fn is_json(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else { return false };
+    // Two types are none: the service could take the other one.
+    let Said::Once(kind) = text::header(headers, &CONTENT_TYPE) else { return false };
+    let Ok(kind) = std::str::from_utf8(kind) else { return false };
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/json")
         || kind

@@ -1,5 +1,6 @@
 //! Allow and deny lists, by network and by key.
 
+use super::key_secret::stored_key;
 use super::network::{NetworkError, Networks};
 use crate::caller::Client;
 use std::collections::HashSet;
@@ -19,8 +20,14 @@ impl List {
         self.networks.add(networks)
     }
 
+    /// Each key as it was written, for rules that show their keys, and with its secrets
+    /// digested, for all others. Neither kind of rule writes a key of the other form.
     pub(super) fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
-        self.keys.extend(keys.into_iter().map(|key| key.as_ref().into()));
+        for key in keys {
+            let key = key.as_ref();
+            self.keys.insert(stored_key(key).into());
+            self.keys.insert(key.into());
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -34,7 +34,10 @@
 //! - Waits are awaited (bounded in number), places of a concurrency limit are held until
 //!   the answer's body has ended, and a client that goes away gives back what it reserved.
 //! - A refusal is a 429 as `application/problem+json` with `Retry-After`, or what your
-//!   [`Render`] makes of it; gRPC requests get `RESOURCE_EXHAUSTED` with a `RetryInfo`.
+//!   [`Render`] makes of it; where [gRPC is served](GuardBuilder::grpc), its requests get
+//!   `RESOURCE_EXHAUSTED` with a `RetryInfo`. No refusal is kept by caches.
+//! - What is shown of keys is one switch, [`Rule::show_keys`]. By default clients see none of
+//!   them, and log and store have secrets by their digest.
 //! - An [`Observer`] and the log are told about every verdict as a [`Record`], whose text
 //!   is a sentence that explains it.
 //! - [`ClientIp`] finds the client's address: the peer's, or what trusted proxies say.
@@ -52,7 +55,7 @@ mod rules;
 
 mod key;
 mod key_bytes;
-mod key_shown;
+mod key_secret;
 mod key_text;
 mod key_write;
 
@@ -109,6 +112,7 @@ pub use guarded::{Guard, GuardBuilder};
 pub use headers::Headers;
 pub use json_layer::{JsonFuture, JsonLayer, JsonService};
 pub use key::{KeyError, KeyExpr};
+pub use key_secret::stored_key;
 pub use layer::{GuardFuture, GuardLayer, GuardService};
 #[cfg(feature = "listen")]
 pub use listener::{Connection, Listener, ListenerError, ListenerStats};

@@ -93,8 +93,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One rule's verdict on one request. Its text is the sentence that explains it:
-/// ``denied by `checkout` for user:42: 1000/s, 0 left, free again in 320 ms``.
+/// One rule's verdict on one request. Its text is the sentence that explains it to an
+/// operator: ``denied by `checkout` for user:42: 1000/s, 0 left, free again in 320 ms``.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     pub(super) rule: &'a str,
@@ -104,6 +104,8 @@ pub struct Record<'a> {
     pub(super) decision: Option<Decision>,
     pub(super) outcome: Outcome,
     pub(super) is_shadow: bool,
+    /// True if clients may see the key.
+    pub(super) shows_keys: bool,
     pub(super) wait: Duration,
     pub(super) took: Duration,
     /// The key as an expression, where it could not be found.
@@ -122,8 +124,8 @@ impl<'a> Record<'a> {
         self.policy
     }
 
-    /// The key, where it was found, as people may see it: values of headers and cookies by
-    /// their digest, unless the rule [shows them](super::Rule::show_whole_keys).
+    /// The key, where it was found, as the store has it: values of headers and cookies by
+    /// their digest, unless the rule [shows its keys](super::Rule::show_keys).
     pub fn key(&self) -> Option<Key<'a>> {
         self.key
     }
@@ -165,8 +167,36 @@ impl<'a> Record<'a> {
     }
 }
 
+/// For whom a sentence is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Operator,
+    /// Is not told whose key it is, nor of lists.
+    Client,
+}
+
+struct ForClient<'a>(&'a Record<'a>);
+
+impl fmt::Display for ForClient<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reader = if self.0.shows_keys { Reader::Operator } else { Reader::Client };
+        self.0.write(f, reader)
+    }
+}
+
 impl fmt::Display for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Reader::Operator)
+    }
+}
+
+impl Record<'_> {
+    /// The sentence that a client may read.
+    pub(super) fn for_client(&self) -> impl fmt::Display {
+        ForClient(self)
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, reader: Reader) -> fmt::Result {
         let verb = match (self.outcome, self.is_shadow) {
             (Outcome::Allowed | Outcome::Waited, false) => "allowed",
             (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
@@ -184,7 +214,7 @@ impl fmt::Display for Record<'_> {
             "" => f.write_str(" by the guard")?,
             policy => write!(f, " by `{policy}`")?,
         }
-        if let Some(key) = self.key {
+        if let Some(key) = self.key.filter(|_| reader == Reader::Operator) {
             write!(f, " for {key}")?;
         }
         if self.outcome == Outcome::Waited {
@@ -192,6 +222,7 @@ impl fmt::Display for Record<'_> {
         }
         f.write_str(": ")?;
         match self.outcome {
+            Outcome::Listed if reader == Reader::Client => f.write_str("the request is not allowed"),
             Outcome::Listed => f.write_str("on a deny list"),
             Outcome::Exempt => f.write_str("on an allow list"),
             Outcome::NotCharged => f.write_str("another rule refused"),
@@ -206,9 +237,7 @@ impl fmt::Display for Record<'_> {
             }
         }
     }
-}
 
-impl Record<'_> {
     fn numbers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(limit), Some(decision)) = (self.limit, &self.decision) else { return Ok(()) };
         write!(f, "{}", Numbers { limit, decision })

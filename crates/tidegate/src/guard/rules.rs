@@ -7,17 +7,17 @@ use super::error::GuardError;
 use super::facets::Facets;
 use super::fields::PolicyText;
 use super::key::{KeyExpr, Part};
+use super::key_bytes::KeyBytes;
+use super::key_write::{self, Found, Secrets};
 use super::list::List;
 use super::route::Route;
 use super::rule::{Cost, CostOf, Listed, Missing, Rule};
-use super::{key_shown, key_write};
 use crate::ask::Side;
 use crate::gate::Gate;
 use crate::limiter::{Limiter, Options};
 use crate::sampler::Sampler;
 use crate::{Algorithm, Limit};
 use smallvec::SmallVec;
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -37,14 +37,14 @@ pub(super) struct Ready {
     pub(super) shared_key: Box<[u8]>,
     cost: ReadyCost,
     pub(super) is_shadow: bool,
-    /// True if parts of its keys are not shown.
-    pub(super) has_secrets: bool,
+    /// True if its keys are whole everywhere, and clients may see them.
+    pub(super) shows_keys: bool,
     pub(super) allow: List,
     pub(super) deny: List,
     pub(super) sampler: Arc<Sampler>,
     /// True if no gate of it waits, holds a place or lives elsewhere.
     pub(super) is_instant: bool,
-    /// True if it is instant, in force, without lists, and has one limit.
+    /// True if it is instant, in force, without lists, has one limit and tells no keys.
     pub(super) is_simple: bool,
     /// True if it is simple, for all paths, by the client's address, and a unit each.
     pub(super) is_by_client: bool,
@@ -93,9 +93,11 @@ impl Ready {
         }
     }
 
-    /// A key as people and clients may see it.
-    pub(super) fn shown<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
-        if self.has_secrets { key_shown::without_secrets(key).into() } else { key.into() }
+    /// The key of a request. `route` is the pattern that fits.
+    #[inline]
+    pub(super) fn write_key(&self, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
+        let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
+        key_write::write(&self.key, secrets, facets, route, key)
     }
 
     /// The JSON pointers that it asks for.
@@ -161,7 +163,7 @@ struct Draft {
     missing: Missing,
     cost: ReadyCost,
     is_shadow: bool,
-    shows_whole_keys: bool,
+    shows_keys: bool,
     allow: List,
     deny: List,
     options: Options,
@@ -173,8 +175,7 @@ const LIMITS_MAX: usize = 8;
 
 impl Draft {
     fn new(rule: Rule) -> Result<Self, GuardError> {
-        let Rule { name, limits, on, key, cost, missing, is_shadow, shows_whole_keys, allow, deny, options } =
-            rule;
+        let Rule { name, limits, on, key, cost, missing, is_shadow, shows_keys, allow, deny, options } = rule;
         let is_part = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
             let what = "a name is 1 to 60 letters, digits or any of `._-:/`; write for example `checkout`";
@@ -201,19 +202,7 @@ impl Draft {
         };
         let cost = cost_of(cost, &limits).map_err(|what| of(&what))?;
         let (allow, deny) = (list(&allow).map_err(|what| of(&what))?, list(&deny).map_err(|what| of(&what))?);
-        Ok(Self {
-            limits,
-            routes,
-            key,
-            missing,
-            cost,
-            is_shadow,
-            shows_whole_keys,
-            allow,
-            deny,
-            options,
-            name,
-        })
+        Ok(Self { limits, routes, key, missing, cost, is_shadow, shows_keys, allow, deny, options, name })
     }
 
     fn define(self, old: Option<&RuleSet>, undo: &mut Undo<'_>) -> Result<Ready, GuardError> {
@@ -232,7 +221,8 @@ impl Draft {
         let is_memory = |policy: &Policy| matches!(policy.gate.side, Side::Memory(_));
         let is_instant = policies.iter().all(|policy| is_memory(policy) && !policy.is_place && !policy.waits);
         let has_lists = !self.allow.is_empty() || !self.deny.is_empty();
-        let is_simple = is_instant && policies.len() == 1 && !self.is_shadow && !has_lists;
+        let is_simple =
+            is_instant && policies.len() == 1 && !self.is_shadow && !self.shows_keys && !has_lists;
         let is_by_client = is_simple
             && self.routes.is_empty()
             && matches!(self.key.alternatives.first().map(Vec::as_slice), Some([Part::Ip]))
@@ -241,7 +231,7 @@ impl Draft {
             is_instant,
             is_simple,
             is_by_client,
-            has_secrets: !self.shows_whole_keys && key_shown::has_secrets(&self.key),
+            shows_keys: self.shows_keys,
             shared_key: format!("(no {})", self.key).into_bytes().into(),
             sampler: before.map(|rule| rule.sampler.clone()).unwrap_or_default(),
             name: self.name.into(),

@@ -4,6 +4,7 @@
 
 mod answers;
 mod axum;
+mod caching;
 mod grpc;
 mod hostile;
 mod json;
@@ -13,6 +14,7 @@ mod observe;
 mod places;
 mod replace;
 mod rules;
+mod shown;
 #[cfg(feature = "redis")]
 mod store;
 mod support;
