@@ -109,7 +109,7 @@ impl Refusal {
     /// # use tidegate::{Limiter, ManualClock, Refusal};
     /// # let limiter = Limiter::builder().clock(ManualClock::new()).build();
     /// # let gate = limiter.gate("checkout", "1000/s burst 1")?;
-    /// # gate.check("user:42");
+    /// # assert!(gate.check("user:42").is_allowed());
     /// let refusal = Refusal::new(&gate, "user:42", gate.check("user:42"));
     /// assert_eq!(
     ///     refusal.for_client().to_string(),

@@ -55,7 +55,7 @@ fn a_handlers_refusal_tells_its_caller_no_key() {
     use axum::response::IntoResponse as _;
     let (limiter, _) = limiter();
     let gate = limiter.gate("x", "1/h").unwrap();
-    gate.check("user:ann");
+    assert!(gate.check("user:ann").is_allowed());
     let refusal = Refusal::new(&gate, "user:ann", gate.check("user:ann"));
     let grpc = GrpcStatus::new(&refusal);
     assert_eq!(grpc.message(), "denied by `x`: 1/h, 0 left, free again in 1 h");
