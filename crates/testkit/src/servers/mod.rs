@@ -9,6 +9,7 @@
 
 mod cluster;
 mod conn;
+mod haproxy;
 mod nginx;
 mod ports;
 mod postgres;
@@ -23,6 +24,7 @@ mod wait;
 
 pub use cluster::Cluster;
 pub use conn::Conn;
+pub use haproxy::{Front, Haproxy};
 pub use nginx::Nginx;
 pub use postgres::PostgresServer;
 pub use proxy::FaultProxy;
