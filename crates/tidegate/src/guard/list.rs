@@ -81,6 +81,16 @@ mod tests {
     }
 
     #[test]
+    fn a_list_means_the_client_that_an_address_is_counted_as() {
+        let denied = list(&["203.0.113.7", "64:ff9b::198.51.100.7", "2002:c000:201:5::/64"]);
+        assert!(has(&denied, "64:ff9b::203.0.113.7"));
+        assert!(has(&denied, "198.51.100.7"));
+        assert!(!has(&denied, "64:ff9b::203.0.113.8"));
+        assert!(has(&denied, "2002:c000:201:6::1"));
+        assert!(!has(&denied, "2002:c000:202::1"));
+    }
+
+    #[test]
     fn what_is_not_a_network_is_told() {
         for text in ["10.0.0.0/33", "10.0.0/8", "::/129", "x", "10.0.0.0/-1", ""] {
             let error = List::default().add_networks([text]).unwrap_err().to_string();
