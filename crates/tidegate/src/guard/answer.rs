@@ -75,7 +75,7 @@ impl<'a> Refused<'a> {
     }
 
     /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny
-    /// list, 400 if the request does not say what the rule needs.
+    /// list, 400 if the request does not say what the rule needs, 408 if its body is too slow.
     pub fn status(&self) -> StatusCode {
         status(self.outcome())
     }
@@ -125,6 +125,7 @@ fn status(outcome: Outcome) -> StatusCode {
         Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Outcome::Listed => StatusCode::FORBIDDEN,
         Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
+        Outcome::SlowBody => StatusCode::REQUEST_TIMEOUT,
         _ => StatusCode::TOO_MANY_REQUESTS,
     }
 }
@@ -147,6 +148,7 @@ pub(super) fn problem_of<'a>(
         }
         Outcome::Listed => ("about:blank", "Forbidden"),
         Outcome::Incomplete | Outcome::Unclear => ("about:blank", "Bad Request"),
+        Outcome::SlowBody => ("about:blank", "Request Timeout"),
         _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
     };
     let mut problem = serde_json::json!({

@@ -32,13 +32,15 @@ pub struct Facets<'a> {
     client: Cell<Option<Client>>,
 }
 
-/// How a guard finds the client of a request.
+/// How a guard finds the client of a request, and what it has warned of.
 #[derive(Default)]
 pub(super) struct ClientFinder {
     pub(super) client_ip: ClientIp,
     pub(super) peer: Option<FindPeer>,
-    /// Whether it was said that a request came without a peer.
-    is_warned: AtomicBool,
+    /// Whether the log was warned that a request came without a peer.
+    is_peer_warned: AtomicBool,
+    /// Whether the log was warned that no layer reads bodies for a rule.
+    is_json_warned: AtomicBool,
 }
 
 impl std::fmt::Debug for ClientFinder {
@@ -57,13 +59,29 @@ impl ClientFinder {
     /// one allowance for everybody would look like one for each client.
     #[cold]
     fn warn_of_no_peer(&self) {
-        if !self.is_warned.swap(true, Ordering::Relaxed) {
+        if !self.is_peer_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "tidegate::guard",
                 "a key by `ip` met a request without a peer's address: all such requests count as one client, \
                  or as the rule's `missing` says. With axum, write \
                  `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, tell the guard \
                  where the address is: `.peer(|extensions| ...)`"
+            );
+        }
+    }
+
+    /// Warns, once, that a rule asks for a field of a body that no layer has looked into.
+    /// Otherwise one allowance for everybody would look like one for each value.
+    #[cold]
+    fn warn_of_no_json_layer(&self, pointer: &str) {
+        if !self.is_json_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "tidegate::guard",
+                "a rule asks for `json:{pointer}`, but nothing reads the body for it: all such requests share \
+                 one allowance, or are refused if the rule's `missing` says so. Add the guard's JSON layer \
+                 outside of its layer, around the same routes: \
+                 `.layer(guard.layer()).layer(guard.json_layer())` with axum, \
+                 `.layer(guard.json_layer()).layer(guard.layer())` with tower's `ServiceBuilder`"
             );
         }
     }
@@ -186,6 +204,10 @@ impl<'a> Facets<'a> {
 
     /// What the body says there; unclear without a [`JsonLayer`](super::JsonLayer).
     pub(super) fn json(&self, pointer: &str) -> &'a Field {
-        self.extensions.get::<JsonFields>().map_or(&Field::Unclear, |fields| fields.get(pointer))
+        let found = self.extensions.get::<JsonFields>().and_then(|fields| fields.get(pointer));
+        found.unwrap_or_else(|| {
+            self.finder.warn_of_no_json_layer(pointer);
+            &Field::Unclear
+        })
     }
 }

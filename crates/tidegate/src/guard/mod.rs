@@ -44,7 +44,8 @@
 )]
 //!
 //! What a layer here deliberately does not do: authenticate (the app puts a
-//! [`User`](crate::User) into the extensions), or limit how long a body may take.
+//! [`User`](crate::User) into the extensions), or limit how long a body may take that no rule
+//! asks for.
 
 mod guarded;
 mod rule;

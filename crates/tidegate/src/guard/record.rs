@@ -36,6 +36,9 @@ pub enum Outcome {
     /// Refused: a part of the key stands there twice, is too long or could not be read, and
     /// the rule refuses such requests, or has a list of denied keys on which it could be.
     Unclear,
+    /// Refused: the rule asks for a field of the body, and that did not come in time (see
+    /// [`JsonLayer::body_timeout`](super::JsonLayer::body_timeout)).
+    SlowBody,
     /// Not asked: the guard is switched off.
     Off,
 }
@@ -43,7 +46,7 @@ pub enum Outcome {
 impl Outcome {
     /// One word for metrics, always the same: `allowed`, `waited`, `queued`, `denied`,
     /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
-    /// `off`.
+    /// `slow_body`, `off`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -57,6 +60,7 @@ impl Outcome {
             Self::Skipped => "skipped",
             Self::Incomplete => "incomplete",
             Self::Unclear => "unclear",
+            Self::SlowBody => "slow_body",
             Self::Off => "off",
         }
     }
@@ -64,7 +68,12 @@ impl Outcome {
     /// True if a request that a rule in force sees like this is refused.
     pub fn is_refusal(self) -> bool {
         match self {
-            Self::Denied | Self::Unavailable | Self::Listed | Self::Incomplete | Self::Unclear => true,
+            Self::Denied
+            | Self::Unavailable
+            | Self::Listed
+            | Self::Incomplete
+            | Self::Unclear
+            | Self::SlowBody => true,
             Self::Allowed
             | Self::Waited
             | Self::Queued
@@ -173,8 +182,8 @@ impl fmt::Display for Record<'_> {
             (Outcome::Queued, _) => "would be queued",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete | Outcome::Unclear, false) => "refused",
-            (Outcome::Incomplete | Outcome::Unclear, true) => "would be refused",
+            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, false) => "refused",
+            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, true) => "would be refused",
             (Outcome::NotCharged, _) => "not charged",
             (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
             (Outcome::Off, _) => "let through",
@@ -196,6 +205,7 @@ impl fmt::Display for Record<'_> {
             Outcome::Exempt => f.write_str("on an allow list"),
             Outcome::NotCharged => f.write_str("another rule refused"),
             Outcome::Off => f.write_str("the guard is switched off"),
+            Outcome::SlowBody => f.write_str("the request's body did not come in time"),
             Outcome::Skipped | Outcome::Incomplete | Outcome::Unclear => {
                 let clearly = if self.outcome == Outcome::Unclear { "clearly " } else { "" };
                 write!(f, "the request does not {clearly}say ")?;

@@ -4,6 +4,7 @@
 
 mod answers;
 mod axum;
+mod bodies;
 mod grpc;
 mod hostile;
 mod json;

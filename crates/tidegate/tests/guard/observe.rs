@@ -300,6 +300,54 @@ fn a_key_by_address_without_addresses_is_warned_of_once() {
     assert!(warned(&["'x'"], &|| get("/x")).is_empty());
 }
 
+#[test]
+fn a_json_rule_without_its_layer_is_warned_of_once() {
+    for rule in [
+        Rule::new("goods", "9/h").by("json:/goods"),
+        Rule::new("goods", "9/h").by("number(json:/goods)"),
+        Rule::new("goods", "9/h").by("'all'").cost_from("json:/goods", 1),
+        Rule::new("goods", "9/h").by("json:/goods").shadow(),
+    ] {
+        let (guard, _) = guard_of(rule);
+        let order = || with("content-type", "application/json", post("/orders"));
+        let lines = logged(Level::WARN, || {
+            for _ in 0..3 {
+                assert_eq!(ask(&guard, order()).status, 200);
+            }
+        });
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        let start = "WARN message=a rule asks for `json:/goods`, but nothing reads the body for it";
+        assert!(lines[0].starts_with(start), "{}", lines[0]);
+        assert!(lines[0].contains("`.layer(guard.layer()).layer(guard.json_layer())`"), "{}", lines[0]);
+    }
+}
+
+#[test]
+fn nobody_is_warned_of_a_json_layer_that_is_there() {
+    let rules = ["json:/goods", "json:/goods else ip"];
+    for (kind, body) in [
+        ("application/json", r#"{"goods": 7}"#),
+        ("application/json", "{}"),
+        ("application/json", ""),
+        ("application/json", "broken"),
+        ("application/json", r#"{"goods": "much too long to be read"}"#),
+        ("text/plain", "goods"),
+    ] {
+        let rules = rules.iter().enumerate().map(|(at, by)| Rule::new(&format!("r{at}"), "9/h").by(*by));
+        let (guard, _) = build(|guard| rules.fold(guard, GuardBuilder::rule));
+        let mut shop = tower::ServiceBuilder::new()
+            .layer(guard.json_layer().max_bytes(16))
+            .layer(guard.layer())
+            .service(Shop::default());
+        let lines = logged(Level::WARN, || {
+            let request = from("192.0.2.1", with("content-type", kind, post("/orders")));
+            let request = request.map(|()| http_body_util::Full::<bytes::Bytes>::from(body));
+            assert_eq!(block_on(tower::Service::call(&mut shop, request)).unwrap().status(), 200);
+        });
+        assert!(lines.is_empty(), "{kind} {body}: {lines:#?}");
+    }
+}
+
 /// The common request has a short way, which nobody watches.
 #[derive(Default)]
 struct Watching;
