@@ -9,14 +9,21 @@ use tidegate::Limiter;
 use tidegate::guard::{Guard, Outcome, Rule};
 
 /// What curl prints: the answers, one after the other.
-fn curl(arguments: &[&str]) -> String {
+pub(crate) fn curl(arguments: &[&str]) -> String {
+    try_curl(arguments).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The same, or what curl says is wrong.
+pub(crate) fn try_curl(arguments: &[&str]) -> Result<String, String> {
     let ran = Command::new("curl")
         .args(["--silent", "--show-error", "--include", "--max-time", "20", "--noproxy", "*"])
         .args(arguments)
         .output()
         .expect("curl is not installed: run ./test, which installs it");
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    String::from_utf8(ran.stdout).unwrap()
+    match ran.status.success() {
+        true => Ok(String::from_utf8(ran.stdout).unwrap()),
+        false => Err(String::from_utf8_lossy(&ran.stderr).into_owned()),
+    }
 }
 
 fn header<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
