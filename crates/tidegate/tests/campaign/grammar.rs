@@ -22,6 +22,10 @@ pub(crate) enum Aim {
 /// The header in which the proxy says once more who its client is.
 pub(crate) const TRUE_CLIENT: &str = "x-true-client";
 
+fn word(rng: &mut Rng, from: &[&'static str]) -> &'static str {
+    rng.pick::<&'static str>(from)
+}
+
 /// A method, mostly one that the rule is about.
 pub(crate) fn method(rng: &mut Rng, aim: Aim) -> &'static str {
     let usual = match aim {
@@ -32,7 +36,7 @@ pub(crate) fn method(rng: &mut Rng, aim: Aim) -> &'static str {
         "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "post", "Post", "POSTS", "FOO",
         "PRI", "M-SEARCH",
     ];
-    if rng.percent(80) { usual } else { *rng.pick(&OTHERS) }
+    if rng.percent(80) { usual } else { word(rng, &OTHERS) }
 }
 
 /// What stands where a method should.
@@ -52,12 +56,12 @@ pub(crate) fn path(rng: &mut Rng) -> String {
     let ids =
         ["7", "7", "8", "07", "+7", "%2B7", "007", "7;x=1", "seven", "7.0", "0x7", "%2F7", "-7", "7%20"];
     let goods = if rng.percent(90) { "goods" } else { *rng.pick(&["Goods", "files", "goods%00", "goods."]) };
-    for segment in [goods, *rng.pick(&ids), "order"] {
+    for segment in [goods, word(rng, &ids), "order"] {
         path.push_str(slashes(rng));
         path.push_str(&escaped(rng, segment));
     }
     if rng.percent(15) {
-        path.push_str(*rng.pick(&["/", "//", "/.", "/x/..", "/%2e", "/more"]));
+        path.push_str(word(rng, &["/", "//", "/.", "/x/..", "/%2e", "/more"]));
     }
     path
 }
@@ -78,7 +82,7 @@ fn slashes(rng: &mut Rng) -> &'static str {
         "/%2F/",
         "/;a/../",
     ];
-    if rng.percent(75) { "/" } else { *rng.pick(&WAYS) }
+    if rng.percent(75) { "/" } else { word(rng, &WAYS) }
 }
 
 /// Some letters as percent signs and numbers, which means the same.
@@ -234,7 +238,7 @@ pub(crate) fn bad_line(rng: &mut Rng) -> Vec<u8> {
 pub(crate) fn api_keys(rng: &mut Rng) -> Vec<Vec<u8>> {
     let count = if rng.percent(80) { 1 } else { rng.below(4) };
     let line = |rng: &mut Rng| {
-        let name: &[u8] = *rng.pick(&[&b"x-api-key"[..], b"X-Api-Key", b"X-API-KEY"]);
+        let name = word(rng, &["x-api-key", "X-Api-Key", "X-API-KEY"]);
         let value = match rng.below(14) {
             0 => b" k1 ".to_vec(),
             1 => b"K1".to_vec(),
@@ -246,7 +250,7 @@ pub(crate) fn api_keys(rng: &mut Rng) -> Vec<Vec<u8>> {
             7 => b"k1+%2B".to_vec(),
             nth => format!("k{}", nth % 3).into_bytes(),
         };
-        [name, b": ", &value].concat()
+        [name.as_bytes(), b": ", &value].concat()
     };
     (0..count).map(|_| line(rng)).collect()
 }
