@@ -54,7 +54,9 @@ mod acquire;
 mod ask;
 mod asked;
 mod caller;
+mod check;
 mod clock;
+mod gate_error;
 mod key;
 #[cfg(feature = "redis")]
 mod parts;
