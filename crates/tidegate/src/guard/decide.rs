@@ -20,7 +20,7 @@ use crate::caller::{Caller, User};
 use crate::decision::Decision;
 use crate::permit::Permit;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -107,7 +107,11 @@ impl Guard {
     #[inline(always)]
     pub(super) fn straight_way<A>(&self, rules: &RuleSet, request: &Request<A>) -> Option<Passage> {
         let shared = &*self.shared;
-        if !self.is_plain_now(rules) {
+        // The first request that matches a rule is noted on the short way.
+        if rules.has_open() || !self.is_plain_now(rules) {
+            return None;
+        }
+        if shared.passes_preflights && *request.method() == Method::OPTIONS {
             return None;
         }
         let ([rule], Choice::All) = (&*rules.rules, &self.choice) else { return None };
@@ -123,9 +127,49 @@ impl Guard {
 
     /// Judges a request by these rules, at once where that is possible.
     pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        match self.short_way(rules, facets) {
+        if *facets.method() == Method::OPTIONS && facets.is_preflight() {
+            return self.begin_preflight(rules, facets);
+        }
+        self.begin_any(rules, facets)
+    }
+
+    #[inline]
+    fn begin_any(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+        let begun = match self.short_way(rules, facets) {
             Some(judged) => Begun::Judged(judged),
             None => self.long_way(rules, facets),
+        };
+        // After the rules that match were marked; none are while the guard is off.
+        if rules.has_open() && self.is_on() {
+            rules.look_for_unmatched(self.shared.limiter.clock().now());
+        }
+        begun
+    }
+
+    /// A CORS preflight: let through but by rules about `OPTIONS`, or judged as any other
+    /// request, with a hint in the log if it is refused.
+    #[cold]
+    fn begin_preflight(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+        if self.shared.passes_preflights {
+            facets.set_free_preflight();
+        }
+        match self.begin_any(rules, facets) {
+            Begun::Asking(asking) => {
+                let shared = self.shared.clone();
+                Begun::Asking(Box::pin(async move {
+                    let judged = asking.await;
+                    if judged.is_err() {
+                        shared.warn_of_preflight();
+                    }
+                    judged
+                }))
+            }
+            Begun::Judged(judged) => {
+                if judged.is_err() {
+                    self.shared.warn_of_preflight();
+                }
+                Begun::Judged(judged)
+            }
         }
     }
 

@@ -1,13 +1,15 @@
 //! What rules may ask about a request.
 //!
-//! The client's address is found when somebody asks for it, and once.
+//! The client's address and the normalised path are found when somebody asks for them, and once.
 
 use super::client_ip::ClientIp;
 use super::json_fields::{Field, JsonFields};
+use super::path::Paths;
 use super::peer::Peer;
 use crate::caller::{Client, User, mapped};
 #[cfg(feature = "axum")]
 use axum::extract::ConnectInfo;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -27,6 +29,9 @@ pub struct Facets<'a> {
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     finder: &'a ClientFinder,
+    paths: Paths<'a>,
+    /// Whether it is a preflight that only rules about `OPTIONS` apply to.
+    is_free_preflight: Cell<bool>,
     /// Whether it is known who the client is, or that nobody is.
     is_client_known: Cell<bool>,
     client: Cell<Option<Client>>,
@@ -115,6 +120,8 @@ impl<'a> Facets<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
             finder,
+            paths: Paths::new(request.uri().path()),
+            is_free_preflight: Cell::new(false),
             is_client_known: Cell::new(false),
             client: Cell::new(None),
         }
@@ -129,6 +136,8 @@ impl<'a> Facets<'a> {
             headers,
             extensions,
             finder,
+            paths: Paths::new(uri.path()),
+            is_free_preflight: Cell::default(),
             is_client_known: Cell::default(),
             client: Cell::default(),
         }
@@ -139,9 +148,40 @@ impl<'a> Facets<'a> {
         self.method
     }
 
-    /// The target.
+    /// The target, as it came. Its path can be written in many ways: [`path`](Self::path) is one
+    /// for all of them.
     pub fn uri(&self) -> &'a Uri {
         self.uri
+    }
+
+    /// The path, normalised as in RFC 3986 §6.2.2 (percent-encoded letters, digits and `-._~`
+    /// decoded, dot segments removed), with doubled slashes as one: `/goods/7` for
+    /// `//goods/x/../%37`.
+    pub fn path(&self) -> &str {
+        self.paths.normal()
+    }
+
+    /// All readings of the path.
+    #[inline]
+    pub(super) fn paths(&self) -> &Paths<'a> {
+        &self.paths
+    }
+
+    /// True if a browser asks whether a page of another origin may send a request.
+    pub(super) fn is_preflight(&self) -> bool {
+        *self.method == Method::OPTIONS
+            && self.headers.contains_key(ORIGIN)
+            && self.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+    }
+
+    /// From now on only rules that name `OPTIONS` apply.
+    pub(super) fn set_free_preflight(&self) {
+        self.is_free_preflight.set(true);
+    }
+
+    #[inline]
+    pub(super) fn is_free_preflight(&self) -> bool {
+        self.is_free_preflight.get()
     }
 
     /// The header fields, as they came.

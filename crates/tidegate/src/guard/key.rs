@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
 /// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
 /// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d` |
-/// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
+/// | `path:2` | a segment of the [normalised path](Facets::path), counted from 1, percent-decoded | `path:2=7` |
 /// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
 /// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82ee` |
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
@@ -45,8 +45,9 @@ use std::sync::Arc;
 /// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
 /// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
 /// bits of it). An empty one counts as missing: then the next alternative is taken, or the
-/// rule's [`Missing`](super::Missing) says what happens. One above 4096 bytes, and one that
-/// stands there twice, is unclear, which is no way to another alternative.
+/// rule's [`Missing`](super::Missing) says what happens. One above 4096 bytes, one that
+/// stands there twice, and a segment of a path that programs read differently (`/a//../b`), is
+/// unclear, which is no way to another alternative.
 ///
 /// Values of headers and cookies are shown by the beginning of their SHA-256; the store's
 /// key has them as they are (`header:x-api-key=k1`). [`Rule::show_whole_keys`] shows them.

@@ -8,6 +8,7 @@ use super::facets::Facets;
 use super::json_fields::Field;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
+use super::path::Paths;
 use super::text::{self, PartText, Said, Value};
 use http::Method;
 use sha2::{Digest, Sha256};
@@ -15,7 +16,7 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 
 /// Longer values are digested.
-const WHOLE_MAX: usize = 128;
+pub(super) const WHOLE_MAX: usize = 128;
 /// Longer values are unclear: a stranger does not make us digest megabytes.
 const VALUE_MAX: usize = 4096;
 /// Bytes of a digested value that are shown.
@@ -72,15 +73,10 @@ pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>
 
 /// What the client says there, of the parts that are the client's words.
 #[inline]
-fn said<'a>(part: &Part, facets: &Facets<'a>) -> Said<Value<'a>> {
+fn said<'f>(part: &Part, facets: &'f Facets<'_>) -> Said<Value<'f>> {
     match part {
         Part::Header(name) => text::header(facets.headers(), name).map(Value::Plain),
-        Part::Path(number) => match text::segment(facets.uri().path(), *number) {
-            None => Said::Nothing,
-            // Not even decoded.
-            Some(raw) if raw.len() > VALUE_MAX => Said::Unclear,
-            Some(raw) => Said::Once(text::decoded(raw, PartText::Path)),
-        },
+        Part::Path(number) => segment(facets.paths(), *number),
         Part::Query(name) => facets.uri().query().map_or(Said::Nothing, |query| text::parameter(query, name)),
         Part::Cookie(name) => text::cookie(facets.headers(), name).map(Value::Plain),
         Part::Json(pointer) => match facets.json(pointer) {
@@ -89,6 +85,22 @@ fn said<'a>(part: &Part, facets: &Facets<'a>) -> Said<Value<'a>> {
             Field::Unclear => Said::Unclear,
         },
         _ => Said::Nothing,
+    }
+}
+
+/// A segment of the normalised path: however a client writes a path, it has one key by it.
+#[inline]
+fn segment<'f>(paths: &'f Paths<'_>, number: usize) -> Said<Value<'f>> {
+    let found = text::segment(paths.normal(), number);
+    if paths.swapped().is_some_and(|other| text::segment(other, number) != found) {
+        // Programs differ in which one it is.
+        return Said::Unclear;
+    }
+    match found {
+        None => Said::Nothing,
+        // Not even decoded.
+        Some(raw) if raw.len() > VALUE_MAX => Said::Unclear,
+        Some(raw) => Said::Once(text::decoded(raw, PartText::Path)),
     }
 }
 
@@ -182,7 +194,7 @@ fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
 }
 
 /// Methods that anybody could make up would each have an allowance of their own.
-fn method(method: &Method) -> &[u8] {
+pub(super) fn method(method: &Method) -> &[u8] {
     match *method {
         Method::GET
         | Method::HEAD

@@ -32,6 +32,10 @@ impl List {
         !self.networks.is_empty()
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(|key| &**key)
+    }
+
     pub(super) fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }

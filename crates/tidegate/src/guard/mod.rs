@@ -56,9 +56,13 @@ mod key_shown;
 mod key_text;
 mod key_write;
 
+mod checks;
 mod facets;
 mod list;
+mod methods;
+mod path;
 mod route;
+mod route_text;
 mod text;
 
 mod client_ip;
@@ -89,6 +93,7 @@ mod fields;
 mod grpc;
 mod headers;
 
+mod matched;
 mod observe;
 mod record;
 
@@ -112,6 +117,7 @@ pub use key::{KeyError, KeyExpr};
 pub use layer::{GuardFuture, GuardLayer, GuardService};
 #[cfg(feature = "listen")]
 pub use listener::{Connection, Listener, ListenerError, ListenerStats};
+pub use matched::{GuardStats, RuleStats};
 pub use network::NetworkError;
 pub use observe::Observer;
 pub use peer::Peer;

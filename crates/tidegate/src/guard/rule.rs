@@ -107,6 +107,14 @@ impl Rule {
     /// Applies to requests of this method (any, if none is said) and pattern (any, if none is
     /// said), as in `POST /goods/{id}/order`, `/files/{*rest}` or `POST`. `GET` means `HEAD` too, as routers
     /// answer it with the handler of GET. Said several times, any of them.
+    ///
+    /// The pattern is compared with the path as it came and with the normalised one
+    /// ([`Facets::path`]), and a slash at its end does not count, so that no other way to
+    /// write a path evades the rule.
+    ///
+    /// What could never match is an error when the guard is built: a method that is not
+    /// registered (`PSOT`; one of your own is written `extension:FETCH`), a segment in another
+    /// router's grammar (`:id`, `<id>`), an empty one, `.` and `..`.
     pub fn on(mut self, pattern: &str) -> Self {
         self.on.push(pattern.into());
         self

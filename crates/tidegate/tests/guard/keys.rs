@@ -43,6 +43,8 @@ fn a_client_has_one_allowance_whichever_way_its_requests_go() {
         let watched = Guard::new(&limiter).rule(Rule::new("clients", "3/min").by("ip"));
         let watched = watched.observer(Keys::default()).build().unwrap();
         let request = || from(ip, Request::get("/").body(()).unwrap());
+        // Until it has met a request, a rule goes no way of its own.
+        assert_eq!(ask(&straight, from("192.0.2.200", get("/"))).status, 200);
         assert_eq!(ask(&straight, request()).status, 200);
         let client = tidegate::Client::new(ip.parse().unwrap());
         let gate = limiter.get("clients").unwrap();

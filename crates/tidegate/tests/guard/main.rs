@@ -4,12 +4,17 @@
 
 mod answers;
 mod axum;
+mod cors;
 mod grpc;
 mod hostile;
 mod json;
 mod keys;
 mod lists;
+#[path = "../support/logged.rs"]
+mod logged;
+mod never;
 mod observe;
+mod paths;
 mod places;
 mod replace;
 mod rules;

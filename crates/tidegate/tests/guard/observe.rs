@@ -7,9 +7,6 @@ use tidegate::guard::{Guard, GuardBuilder, Missing, Observer, Record, Rule};
 use tidegate::{Limiter, ManualClock};
 use tracing::Level;
 
-#[path = "../support/logged.rs"]
-mod logged;
-
 /// Every sentence, with what metrics would count.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
@@ -158,7 +155,7 @@ fn a_wait_for_a_place_is_told_as_one() {
 }
 
 fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
-    logged::logged("tidegate::guard", level, run)
+    crate::logged::logged("tidegate::guard", level, run)
 }
 
 #[test]

@@ -37,6 +37,20 @@ fn a_rule_that_denies_then_answers_503() {
     assert_eq!(grpc.header("grpc-status"), Some("14"));
 }
 
+/// Redis holds no list that long: known before anything changes, not after.
+#[test]
+fn a_rule_that_redis_cannot_hold_changes_no_other_rule() {
+    let limiter = limiter();
+    let rule = |name: &str, limit: &str| Rule::new(name, limit).by("user");
+    let guard = Guard::new(&limiter).rule(rule("a", "9/h")).rule(rule("b", "9/h")).build().unwrap();
+    for wrong in [rule("b", "20000 per 1h sliding-log"), rule("new", "20000 per 1h sliding-log")] {
+        let error = guard.replace([rule("a", "1/h"), rule("first", "1/h"), wrong]).unwrap_err();
+        assert!(error.to_string().contains("cannot be kept in Redis"), "{error}");
+        assert_eq!(limiter.get("a").unwrap().limit().to_string(), "9/h");
+        assert!(limiter.get("first").is_none() && limiter.get("new").is_none());
+    }
+}
+
 #[test]
 fn a_refusal_that_a_handler_returns_is_503_too() {
     let deny = Options::new().fallback(Fallback::Deny);
