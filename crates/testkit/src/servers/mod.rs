@@ -7,6 +7,7 @@
 //! Waiting is for a condition ([`wait_until`]), never for a time. Whatever goes wrong
 //! panics with what was expected and what the server's log says.
 
+mod browser;
 mod cluster;
 mod conn;
 mod ports;
@@ -20,6 +21,7 @@ mod sentinels;
 mod tls;
 mod wait;
 
+pub use browser::Browser;
 pub use cluster::Cluster;
 pub use conn::Conn;
 pub use postgres::PostgresServer;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod attribute;
+mod browser;
 mod curl;
 mod leaving;
 mod retry;
