@@ -5,7 +5,8 @@
 
 use crate::{Cancelled, Guid, Journal, JournalError, Record, Status};
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -15,7 +16,8 @@ use std::time::{Duration, SystemTime};
 /// Nobody is kept waiting for longer than this in one request.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// `GET /{guid}`, `GET /{guid}/wait?seconds=10` (at most 30), `POST /{guid}/cancel`.
+/// `GET /{guid}`, `GET /{guid}/wait?seconds=10` (at most 30), `POST /{guid}/cancel`. Every
+/// answer is `Cache-Control: no-store`: a status that a cache kept would never change.
 ///
 /// ```
 /// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,7 +32,13 @@ pub fn router(journal: Journal) -> Router {
         .route("/{guid}", get(status))
         .route("/{guid}/wait", get(wait))
         .route("/{guid}/cancel", post(cancel))
+        .layer(map_response(forbid_caching))
         .with_state(journal)
+}
+
+async fn forbid_caching(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 async fn status(State(journal): State<Journal>, Path(guid): Path<String>) -> Result<Json<Shown>, Problem> {

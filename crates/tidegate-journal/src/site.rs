@@ -160,7 +160,11 @@ impl<T, E: OfDeferred> Kept for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`#[limited(..., otherwise = defer)]` cannot turn a deferred call into the error `{Self}`",
     label = "`{Self}` does not implement `From<tidegate_journal::Deferred>`",
-    note = "write `impl From<tidegate_journal::Deferred> for {Self}`"
+    note = "a refused call is deferred, or refused where it cannot be recorded, and the error says which: return \
+            one of your own, such as `enum ShipError {{ Busy(tidegate::Refusal), \
+            Later(tidegate_journal::Deferred) }}`, with `From` for both and `Display`",
+    note = "or return `Box<dyn std::error::Error + Send + Sync>`, into which both convert",
+    note = "if `{Self}` is a type of yours, write `impl From<tidegate_journal::Deferred> for {Self}`"
 )]
 pub trait OfDeferred {
     /// The answer as this error.

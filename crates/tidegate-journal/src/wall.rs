@@ -16,6 +16,26 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Where a journal on SQLite takes its time from; tests bring their own.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::{Duration, SystemTime};
+/// use tidegate_journal::TimeSource;
+///
+/// /// Stands still until the test moves it.
+/// #[derive(Default)]
+/// struct TestTime(AtomicU64);
+///
+/// impl TimeSource for TestTime {
+///     fn wall(&self) -> SystemTime {
+///         SystemTime::UNIX_EPOCH + self.monotonic()
+///     }
+///
+///     fn monotonic(&self) -> Duration {
+///         Duration::from_secs(self.0.load(Ordering::Relaxed))
+///     }
+/// }
+/// ```
 pub trait TimeSource: Send + Sync + 'static {
     /// What people think the time is. May jump.
     fn wall(&self) -> SystemTime;

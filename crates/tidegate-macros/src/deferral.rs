@@ -1,6 +1,7 @@
 //! `otherwise = defer`: what it says, as far as it can be checked without the function.
 
 use crate::arguments;
+use crate::constant::{self, Place};
 use crate::options::ungrouped;
 use crate::suggest::suggestion;
 use proc_macro2::{Span, TokenStream};
@@ -108,6 +109,10 @@ impl Deferral {
             ("priority", &self.priority),
             ("journal", &self.journal),
         ];
+        if let Some(key) = &self.key {
+            let place = Place { effect: "all deferred calls would be one record", around: ("key = ", "") };
+            constant::check(&place, key, signature)?;
+        }
         for (option, given) in options {
             if let Some(given) = given {
                 arguments::check(option, given, signature)?;

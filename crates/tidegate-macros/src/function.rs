@@ -3,6 +3,7 @@
 //! The body itself is not moved anywhere, so that `?`, `return`, generics, lifetimes and
 //! `self` stay what they were.
 
+use crate::constant::{self, Place};
 use crate::deferral::RETURNS;
 use crate::rule::{Otherwise, Part, Rule, Rules};
 use crate::{arguments, attributes, future, replay};
@@ -134,11 +135,19 @@ fn check_waiting(rules: &Rules, signature: &Signature, is_async: bool) -> Result
 fn check_arguments(rules: &Rules, signature: &Signature) -> Result<()> {
     for rule in &rules.limits {
         for part in &rule.parts {
-            match part {
-                Part::Value(key) => arguments::check("key", key, signature)?,
-                Part::Ip(given) | Part::User(given) => arguments::check("by", given, signature)?,
-                Part::CallerIp | Part::CallerUser => {}
-            }
+            let (option, given, around) = match part {
+                Part::Value(key) if rule.parts.len() > 1 => ("key", key, ("", "")),
+                Part::Value(key) => ("key", key, ("key = ", "")),
+                Part::Ip(given) => ("by", given, ("by = ip(", ")")),
+                Part::User(given) => ("by", given, ("by = user(", ")")),
+                Part::CallerIp | Part::CallerUser => continue,
+            };
+            let effect = match rule.parts.len() {
+                1 => "all calls would share one allowance",
+                _ => "it would tell no calls apart",
+            };
+            constant::check(&Place { effect, around }, given, signature)?;
+            arguments::check(option, given, signature)?;
         }
         if let Some(cost) = &rule.cost {
             arguments::check("cost", cost, signature)?;

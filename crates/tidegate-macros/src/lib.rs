@@ -7,6 +7,7 @@
 mod arguments;
 mod attributes;
 mod block;
+mod constant;
 mod deferral;
 mod function;
 mod future;

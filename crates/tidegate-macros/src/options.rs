@@ -3,12 +3,12 @@
 //! Only the grammar: what goes with what, and what it means, is in `rule.rs` and
 //! `function.rs`.
 
-use crate::suggest::suggestion;
+use crate::suggest::{said_by_a_limit, suggestion};
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Expr, Ident, LitStr, Path, Result, Token, parenthesized, token};
+use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
 /// What stands inside `#[limited(...)]`, or inside one `and(...)` of it.
 #[derive(Default)]
@@ -71,11 +71,16 @@ impl Options {
         if input.peek(LitStr) {
             return Err(input.error("the text of the limit comes first, or as `limit = \"...\"`"));
         }
+        if self.limit.is_none() && input.peek(Lit) {
+            let what = "a limit is a text that says its period, too: write for example `\"10 per 60s\"`";
+            return Err(input.error(what));
+        }
         if !input.peek(Ident::peek_any) {
             return Err(
                 input.error("an option is a word, as in `#[limited(\"1000/s burst 20\", key = goods_id)]`")
             );
         }
+        let written = input.fork();
         let word = Ident::parse_any(input)?;
         let text = word.to_string();
         if !is_outside && OUTSIDE.contains(&text.as_str()) {
@@ -93,8 +98,10 @@ impl Options {
             "name" => self.name = Some(literal(input, &word, "checkout")?),
             "prefix" => self.prefix = Some(literal(input, &word, "goods:")?),
             "key" => self.key = Some(value(input, &word, "goods_id")?),
-            "cost" => self.cost = Some(value(input, &word, "items.len()")?),
-            "limiter" => self.limiter = Some(value(input, &word, "self.limiter")?),
+            "cost" => self.cost = Some(no_text(&word, value(input, &word, "items.len()")?, "items.len()")?),
+            "limiter" => {
+                self.limiter = Some(no_text(&word, value(input, &word, "self.limiter")?, "self.limiter")?);
+            }
             "otherwise" => self.otherwise = Some(value(input, &word, "|refusal| ...")?),
             "by" => {
                 equals(input, &word, "user")?;
@@ -102,10 +109,14 @@ impl Options {
             }
             "missing" => {
                 equals(input, &word, "refuse")?;
-                self.missing = Some(Ident::parse_any(input)?);
+                self.missing = Some(one_word(input, &word, "refuse")?);
             }
             "crate" => {
                 equals(input, &word, "my_tidegate")?;
+                if let Some(text) = input.parse::<Option<LitStr>>()? {
+                    let what = format!("`crate` is a path, not a text: write `crate = {}`", text.value());
+                    return Err(Error::new(text.span(), what));
+                }
                 self.krate = Some(input.call(Path::parse_mod_style)?);
             }
             "blocking" => self.blocking = Some(word.span()),
@@ -119,7 +130,16 @@ impl Options {
                 parenthesized!(content in input);
                 self.and.push((word.span(), Self::parse_within(&content, false)?));
             }
-            _ => return Err(unknown(&word, is_outside)),
+            _ => {
+                let hint = hint(&text, is_outside);
+                let is_value = input.peek(Token![::]) || input.peek(Token![!]) || input.peek(Token![.]);
+                let is_constant = text.starts_with(|c: char| c.is_uppercase());
+                let is_no_option = is_value || !input.peek(Token![=]) && (is_constant || hint.is_empty());
+                if self.limit.is_none() && is_no_option {
+                    return Err(not_known_yet(&written, None));
+                }
+                return Err(unknown(&word, &hint, is_outside));
+            }
         }
         Ok(())
     }
@@ -142,20 +162,38 @@ impl By {
     }
 
     fn parse_one(input: ParseStream<'_>) -> Result<Self> {
+        const KNOWN: [&str; 4] = ["ip", "user", "global", "custom"];
+        let is_known = |text: &str| KNOWN.contains(&text);
+        if let Some(literal) = input.parse::<Option<LitStr>>()? {
+            let text = literal.value();
+            let what = match text.to_lowercase() {
+                word if is_known(&word) => format!("`by` is a word, not a text: write `by = {word}`"),
+                _ => format!(
+                    "`by` is `ip`, `user`, `global` or `custom`, not a text; an argument is \
+                     `by = user({text})` or `key = {text}`"
+                ),
+            };
+            return Err(Error::new(literal.span(), what));
+        }
         let written = input.fork();
         let word = Ident::parse_any(input)?;
-        let known = ["ip", "user", "global", "custom"];
         let text = word.to_string();
         if input.peek(Token![.]) || input.peek(Token![::]) || input.peek(token::Bracket) {
             let expression = written.parse().map_or(text, |expression| shown(&expression));
-            let what = format!(
-                "`by` says who calls in a word, and `{expression}` is an expression: write \
-                 `by = user({expression})` or `key = {expression}`"
-            );
+            let last = expression.rsplit("::").next().unwrap_or_default().to_lowercase();
+            let what = match expression.contains("::") && is_known(&last) {
+                true => format!("`by` is a word: write `by = {last}`"),
+                false => format!(
+                    "`by` says who calls in a word, and `{expression}` is an expression: write \
+                     `by = user({expression})` or `key = {expression}`"
+                ),
+            };
             return Err(Error::new(word.span(), what));
         }
-        if !known.contains(&text.as_str()) {
-            let hint = match suggestion(&text, known.iter().copied()) {
+        if !is_known(&text) {
+            let lower = text.to_lowercase();
+            let hint = match suggestion(&lower, KNOWN.into_iter()) {
+                _ if is_known(&lower) => format!(" (did you mean `{lower}`?)"),
                 none if none.is_empty() => format!("; an argument is `by = user({text})` or `key = {text}`"),
                 hint => hint,
             };
@@ -179,11 +217,23 @@ impl By {
 }
 
 /// An expression as somebody would write it.
-fn shown(expression: &Expr) -> String {
+pub(crate) fn shown(expression: &Expr) -> String {
     let text = expression.to_token_stream().to_string();
-    [(" . ", "."), (" :: ", "::"), (" (", "("), ("( ", "("), (" )", ")"), (" [", "[")]
-        .iter()
-        .fold(text, |text, (from, to)| text.replace(from, to))
+    if let Expr::Lit(_) = expression {
+        return text;
+    }
+    [
+        (" . ", "."),
+        (" :: ", "::"),
+        (" (", "("),
+        ("( ", "("),
+        (" )", ")"),
+        (" [", "["),
+        (" !", "!"),
+        (" ,", ","),
+    ]
+    .iter()
+    .fold(text, |text, (from, to)| text.replace(from, to))
 }
 
 fn equals(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<()> {
@@ -207,19 +257,75 @@ pub(crate) fn ungrouped(expression: Expr) -> Expr {
     }
 }
 
-fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr> {
-    equals(input, word, &format!("\"{example}\""))?;
-    if !input.peek(LitStr) {
-        let what = format!("`{word}` is a text, known when it is compiled: write `{word} = \"{example}\"`");
-        return Err(Error::new(input.span(), what));
-    }
-    input.parse()
+/// A text where an expression stands in another language's annotation.
+fn no_text(word: &Ident, given: Expr, example: &str) -> Result<Expr> {
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &given else { return Ok(given) };
+    let meant = syn::parse_str::<Expr>(&text.value()).map_or(example.to_string(), |_| text.value());
+    let what = format!("`{word}` is an expression, not a text: write `{word} = {meant}`");
+    Err(Error::new(text.span(), what))
 }
 
-fn unknown(word: &Ident, is_outside: bool) -> Error {
-    let known = EACH.iter().chain(OUTSIDE.iter().filter(|_| is_outside));
-    let text = word.to_string();
-    let hint = suggestion(&text, known.clone().copied());
-    let list: Vec<String> = known.map(|word| format!("`{word}`")).collect();
-    Error::new(word.span(), format!("`{text}` is not an option{hint}; there are {}", list.join(", ")))
+/// A word, also where somebody wrote it as a text or as a variant.
+fn one_word(input: ParseStream<'_>, option: &Ident, example: &str) -> Result<Ident> {
+    if let Some(text) = input.parse::<Option<LitStr>>()? {
+        let what = format!("`{option}` is a word, not a text: write `{option} = {example}`");
+        return Err(Error::new(text.span(), what));
+    }
+    let word = Ident::parse_any(input)?;
+    if input.peek(Token![::]) {
+        let what = format!("`{option}` is a word: write `{option} = {example}`");
+        return Err(Error::new(word.span(), what));
+    }
+    Ok(word)
+}
+
+fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr> {
+    equals(input, word, &format!("\"{example}\""))?;
+    if input.peek(LitStr) {
+        return input.parse();
+    }
+    if word == "limit" && input.peek(Lit) {
+        let what = "`limit` is a text that says its period, too: write for example `limit = \"10 per 60s\"`";
+        return Err(input.error(what));
+    }
+    if input.peek(Ident::peek_any) {
+        return Err(not_known_yet(input, Some((word, example))));
+    }
+    let what = format!("`{word}` is a text: write `{word} = \"{example}\"`");
+    Err(Error::new(input.span(), what))
+}
+
+/// A constant or a call where a text has to be: this is read before anything has a value.
+fn not_known_yet(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Error {
+    let span = value.span();
+    let value = value.parse().map_or_else(|_| "this".into(), |value| format!("`{}`", shown(&value)));
+    let (is_limit, form) = match option {
+        None => (true, "#[limited(\"1000/s burst 20\")]".to_string()),
+        Some((word, example)) => (word == "limit", format!("{word} = \"{example}\"")),
+    };
+    let later = match is_limit {
+        true => "; a limit that is known only when the program runs replaces it by `Gate::change`",
+        false => "",
+    };
+    let what = format!(
+        "{value} has no value yet, as `#[limited]` is read before constants are: write the text itself, as in \
+         `{form}`{later}"
+    );
+    Error::new(span, what)
+}
+
+fn hint(word: &str, is_outside: bool) -> String {
+    match said_by_a_limit(word) {
+        Some(limit) => format!(" (the text of the limit says it, as in `\"{limit}\"`)"),
+        None => suggestion(word, known(is_outside)),
+    }
+}
+
+fn unknown(word: &Ident, hint: &str, is_outside: bool) -> Error {
+    let list: Vec<String> = known(is_outside).map(|word| format!("`{word}`")).collect();
+    Error::new(word.span(), format!("`{word}` is not an option{hint}; there are {}", list.join(", ")))
+}
+
+fn known(is_outside: bool) -> impl Iterator<Item = &'static str> {
+    EACH.into_iter().chain(OUTSIDE.into_iter().filter(move |_| is_outside))
 }

@@ -239,6 +239,16 @@ impl Otherwise {
                 Self::Error => Self::Error,
             },
             Some(Expr::Paren(inner)) => Self::new(Some(*inner.expr))?,
+            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. }))
+                if syn::parse_str::<Path>(&text.value()).is_ok() =>
+            {
+                let name = text.value();
+                let what = format!(
+                    "this would return the text \"{name}\": write `otherwise = {name}` to call a function, or \
+                     `otherwise = |_| \"{name}\"` if the text is meant"
+                );
+                return Err(Error::new(text.span(), what));
+            }
             Some(expression) if is_function(&expression) => {
                 Self::Call { path: expression, is_awaited: false }
             }

@@ -3,11 +3,15 @@
 /// ` (did you mean ...?)`, if one of the known words is close.
 pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     // What the same thing is called elsewhere.
-    let other = match word {
-        "rate" | "quota" | "limits" | "permits" => Some("limit"),
-        "fallback" | "or_else" | "else" | "on_limit" | "error" => Some("otherwise"),
-        "keys" | "per" => Some("key"),
-        "weight" | "units" | "tokens" => Some("cost"),
+    let other = match plain(word).as_str() {
+        "rate" | "quota" | "limits" | "permits" | "count" | "max" | "requests" => Some("limit"),
+        "fallback" | "fallbackmethod" | "fallbackmethodname" | "defaultfallback" | "blockhandler"
+        | "handler" | "orelse" | "else" | "onlimit" | "onrefused" | "error" => Some("otherwise"),
+        "keys" | "per" | "cachekey" | "keyfunc" | "keyresolver" | "keygenerator" => Some("key"),
+        "limittype" | "keytype" | "type" | "scope" => Some("by"),
+        "resource" | "id" => Some("name"),
+        "keyprefix" | "namespace" => Some("prefix"),
+        "weight" | "units" | "tokens" | "requestedtokens" => Some("cost"),
         "client" | "addr" | "address" | "remote" => Some("ip"),
         _ => None,
     };
@@ -20,6 +24,30 @@ pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -
         Some(meant) => format!(" (did you mean `{meant}`?)"),
         None => String::new(),
     }
+}
+
+/// A limit whose text says what this word says elsewhere, where a limit is several options.
+pub(crate) fn said_by_a_limit(word: &str) -> Option<&'static str> {
+    Some(match plain(word).as_str() {
+        "period" | "window" | "interval" | "rateinterval" | "duration" | "ttl" | "seconds" | "unit"
+        | "timeunit" | "limitrefreshperiod" | "limitforperiod" => "10 per 60s",
+        "permitspersecond" | "persecond" | "qps" | "rps" | "tps" | "replenishrate" => "10/s",
+        "perminute" | "rpm" => "10/min",
+        "burst" | "maxburst" | "maxburstseconds" | "burstcapacity" | "capacity" => "10/s burst 20",
+        "wait" | "maxwait" | "maxwaitsecond" | "maxwaitseconds" | "timeout" | "timeoutduration" => {
+            "10/s wait 1s"
+        }
+        "warmup" | "warmupperiod" => "10/s warmup 30s",
+        "queue" | "queuelimit" => "leaky 10/s queue 20",
+        "concurrent" | "concurrency" | "maxconcurrent" | "maxconcurrentcalls" => "10 concurrent",
+        "algorithm" | "strategy" => "10 per 60s sliding-log",
+        _ => return None,
+    })
+}
+
+/// A word without what tells `maxBurst` from `max_burst`.
+pub(crate) fn plain(word: &str) -> String {
+    word.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
 /// Letters to add, drop or replace.
@@ -38,6 +66,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 mod tests {
     use super::*;
 
@@ -57,5 +86,22 @@ mod tests {
         assert_eq!(suggestion("banana", known.into_iter()), "");
         assert_eq!(suggestion("xy", ["by"].into_iter()), " (did you mean `by`?)");
         assert_eq!(suggestion("zz", ["by"].into_iter()), "");
+    }
+
+    #[test]
+    fn words_of_annotations_are_known() {
+        let known = ["limit", "key", "by", "otherwise", "name"];
+        let meant = |word| suggestion(word, known.into_iter());
+        assert_eq!(meant("blockHandler"), " (did you mean `otherwise`?)");
+        assert_eq!(meant("fallback_method"), " (did you mean `otherwise`?)");
+        assert_eq!(meant("limitType"), " (did you mean `by`?)");
+        assert_eq!(said_by_a_limit("permitsPerSecond"), Some("10/s"));
+        assert_eq!(said_by_a_limit("max_wait_second"), Some("10/s wait 1s"));
+        assert_eq!(said_by_a_limit("limit"), None);
+        for example in ["period", "qps", "rpm", "burst", "wait", "warmup", "queue", "concurrency", "strategy"]
+        {
+            let limit = said_by_a_limit(example).unwrap().parse::<tidegate_limit::Limit>();
+            assert!(limit.is_ok(), "{example}: {limit:?}");
+        }
     }
 }

@@ -24,6 +24,12 @@ use std::task::{Context, Poll};
 /// assert_eq!(Client::new("2001:db8::2".parse()?), Client::new("2001:db8::1".parse()?));
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
+///
+/// Two kinds of IPv6 addresses are made of an IPv4 address, and counted by it:
+/// - `64:ff9b::203.0.113.9` (NAT64, RFC 6052) is an IPv4 client behind a translator. By its
+///   /64, all IPv4 clients would be one. It is the client `203.0.113.9`.
+/// - `2002:cb00:7109::/48` (6to4, RFC 3056) belongs to the IPv4 address 203.0.113.9, all
+///   65,536 of its /64s. It is one client, by its /48 or by fewer bits if those are asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Client {
@@ -47,7 +53,8 @@ impl Client {
     /// IPv6 addresses by their /64.
     pub const IPV6_BITS: u8 = 64;
 
-    /// The client of this address. An IPv4 address written as IPv6 is an IPv4 address.
+    /// The client of this address. An IPv4 address written as IPv6 is an IPv4 address, and so
+    /// is one that NAT64 has translated.
     pub fn new(ip: IpAddr) -> Self {
         Self::within(ip, 32, Self::IPV6_BITS)
     }
@@ -93,12 +100,12 @@ impl Client {
     /// [`within`](Self::within) for an address that is [`mapped`].
     #[inline]
     pub(crate) fn of_mapped(ip: u128, ipv4_bits: u8, ipv6_bits: u8) -> Self {
-        if ip >> 32 == IPV4_MAPPED {
+        if ip >> 32 == IPV4_MAPPED || ip >> 32 == NAT64 {
             let bits = u64::from(ipv4_bits.min(32));
             let mask = u64::MAX << (32 - bits);
             return Self { lower: u64::from(ip as u32) & mask, upper: 0, width: V4 | bits };
         }
-        let bits = ipv6_bits.min(128);
+        let bits = ipv6_bits.min(if ip >> 112 == SIX_TO_FOUR { SIX_TO_FOUR_BITS } else { 128 });
         let first = ip & u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
         Self { lower: first as u64, upper: (first >> 64) as u64, width: V6 | u64::from(bits) }
     }
@@ -106,6 +113,18 @@ impl Client {
 
 /// The upper 96 bits of an IPv4 address written as IPv6.
 const IPV4_MAPPED: u128 = 0xffff;
+/// The upper 96 bits of an IPv4 address that NAT64 has translated, `64:ff9b::/96` (RFC 6052).
+const NAT64: u128 = 0x0064_ff9b_0000_0000_0000_0000;
+/// The upper 16 bits of a 6to4 address, `2002::/16` (RFC 3056).
+const SIX_TO_FOUR: u128 = 0x2002;
+/// What belongs to one IPv4 address of it.
+const SIX_TO_FOUR_BITS: u8 = 48;
+
+/// The IPv4 address that NAT64 has made this address of.
+#[cfg(feature = "tower")]
+pub(crate) fn nat64(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    (ip.to_bits() >> 32 == NAT64).then(|| Ipv4Addr::from_bits(ip.to_bits() as u32))
+}
 
 /// An address of either family as the number of an IPv6 one.
 #[inline]
@@ -427,5 +446,23 @@ mod tests {
         assert_eq!(at("2001:db8::1", 32, 200), "2001:db8::1");
         assert_eq!(at("2001:db8::1", 32, 0), "::/0");
         assert_eq!(at("::ffff:203.0.113.9", 32, 64), "203.0.113.9");
+    }
+
+    #[test]
+    fn addresses_made_of_an_ipv4_address_are_counted_by_it() {
+        let at = |ip: &str, v4, v6| Client::within(ip.parse().unwrap(), v4, v6).to_string();
+        assert_eq!(at("64:ff9b::203.0.113.9", 32, 64), "203.0.113.9");
+        assert_eq!(at("64:ff9b::cb00:710a", 24, 128), "203.0.113.0/24");
+        assert_eq!(at("64:ff9b::10.0.0.1", 32, 64), "10.0.0.1");
+        // A site of 6to4 is one client, unless more of them are to be one.
+        assert_eq!(at("2002:cb00:7109:1::1", 32, 64), "2002:cb00:7109::/48");
+        assert_eq!(at("2002:cb00:7109:ffff::1", 32, 128), "2002:cb00:7109::/48");
+        assert_eq!(at("2002:cb00:710a::1", 32, 64), "2002:cb00:710a::/48");
+        assert_eq!(at("2002:cb00:7109::1", 32, 32), "2002:cb00::/32");
+        // Where the IPv4 address stands in these, if it does, is not known, or anybody's word.
+        assert_eq!(at("64:ff9b:1::203.0.113.9", 32, 64), "64:ff9b:1::/64");
+        assert_eq!(at("64:ff9b:0:0:0:1:cb00:7109", 32, 64), "64:ff9b::/64");
+        assert_eq!(at("2001:0:4136:e378:8000:63bf:3fff:fdd2", 32, 64), "2001:0:4136:e378::/64");
+        assert_eq!(at("::203.0.113.9", 32, 64), "::/64");
     }
 }

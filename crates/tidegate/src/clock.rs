@@ -65,6 +65,33 @@ impl std::ops::Add<Duration> for Timestamp {
 /// A clock that steps back gives nothing away, and one that jumped forward and
 /// came back locks nobody out for longer than one full drain of the limit. (Keys that
 /// only came while it was ahead hold their room until it gets there again.)
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tidegate::{Clock, Timer, Timestamp};
+///
+/// /// The time of the log that is replayed.
+/// #[derive(Clone, Default)]
+/// struct LogTime(Arc<(AtomicU64, Timer)>);
+///
+/// impl LogTime {
+///     fn reach(&self, us: u64) {
+///         self.0.0.fetch_max(us, Ordering::Relaxed);
+///         self.0.1.fire(self.now()); // wakes those whose time has come
+///     }
+/// }
+///
+/// impl Clock for LogTime {
+///     fn now(&self) -> Timestamp {
+///         Timestamp::from_micros(self.0.0.load(Ordering::Relaxed))
+///     }
+///
+///     fn timer(&self) -> &Timer {
+///         &self.0.1
+///     }
+/// }
+/// ```
 pub trait Clock: Send + Sync + 'static {
     /// The time now. Threads that call it one after the other should not see it
     /// go back.

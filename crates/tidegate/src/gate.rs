@@ -13,6 +13,8 @@ use crate::{Algorithm, Limit, LimitError};
 use std::fmt;
 use std::sync::Arc;
 
+pub use crate::gate_error::GateError;
+
 /// A [`Limit`] in force under a name, in one [`Limiter`](crate::Limiter).
 ///
 /// Cheap to clone; clones are the same gate. Keys are any bytes (`"user:42"`), and
@@ -258,24 +260,37 @@ impl Gate {
     /// also if the limit is not exact there, or its list of entries too long.
     pub fn change<L: TryInto<Limit, Error: Into<LimitError>>>(&self, limit: L) -> Result<(), GateError> {
         let limit = limit.try_into().map_err(Into::into)?;
+        self.accepts(&limit)?;
+        self.put_in_force(limit);
+        Ok(())
+    }
+
+    /// Whether this limit can be put in force here. Once it can, it always can: what decides
+    /// about it, the kind of the gate and its options, never changes.
+    pub(crate) fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
         let now = self.limit();
         let holds = |limit: &Limit| matches!(limit.algorithm(), Algorithm::Concurrency { .. });
-        if holds(&now) != holds(&limit) {
+        if holds(&now) != holds(limit) {
             return Err(GateError::OtherKind {
                 name: self.name().into(),
                 now: now.into(),
-                limit: limit.into(),
+                limit: limit.clone().into(),
             });
         }
+        #[cfg(feature = "redis")]
+        if let Side::Redis(meter) = &self.side {
+            crate::store::redis::accept(self.name(), limit, meter.leases.is_some())?;
+        }
+        Ok(())
+    }
+
+    /// Puts a limit in force that it [accepts](Self::accepts).
+    pub(crate) fn put_in_force(&self, limit: Limit) {
         match &self.side {
             Side::Memory(meter) => meter.change(limit),
             #[cfg(feature = "redis")]
-            Side::Redis(meter) => {
-                crate::store::redis::accept(self.name(), &limit, meter.leases.is_some())?;
-                meter.change(limit);
-            }
+            Side::Redis(meter) => meter.change(limit),
         }
-        Ok(())
     }
 
     /// The limit in force.
@@ -289,15 +304,18 @@ impl Gate {
     }
 
     /// This gate, if it is what somebody who knows it by this limit means.
-    pub(crate) fn if_defined_as(self, limit: Limit) -> Result<Self, GateError> {
+    pub(crate) fn if_defined_as(self, limit: &Limit) -> Result<Self, GateError> {
         // The limit that it was defined with names it too: code that ships a limit must go
         // on finding its gate after an operator has changed it.
-        if *self.side.defined() == limit {
+        if self.side.defined() == limit {
             return Ok(self);
         }
         match self.limit() {
-            now if now == limit => Ok(self),
-            now => Err(GateError::Defined { name: self.name().into(), now: now.into(), limit: limit.into() }),
+            now if now == *limit => Ok(self),
+            now => {
+                let limit = limit.clone().into();
+                Err(GateError::Defined { name: self.name().into(), now: now.into(), limit })
+            }
         }
     }
 
@@ -450,63 +468,4 @@ impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Handle({:?})", self.pin.gate)
     }
-}
-
-/// Why a gate cannot be defined or changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GateError {
-    /// Nothing can be taken ahead of such a limit.
-    #[error(
-        "gate `{name}` cannot be leased: `{limit}` promises its own pace, and nothing can be taken ahead of it"
-    )]
-    Lease {
-        /// The name.
-        name: String,
-        /// The limit that was asked for.
-        limit: Box<Limit>,
-    },
-    /// Redis would have to read too long a list in one call.
-    #[error(
-        "gate `{name}` cannot be kept in Redis: `{limit}` has up to {entries} entries a key, at most {most} \
-         are read there in time; write {instead}"
-    )]
-    Long {
-        /// The name.
-        name: String,
-        /// The limit that was asked for.
-        limit: Box<Limit>,
-        /// Entries that a key can have under it.
-        entries: u64,
-        /// Entries that a key may have.
-        most: u64,
-        /// What to write instead.
-        instead: String,
-    },
-    /// The text is not a limit.
-    #[error(transparent)]
-    Limit(#[from] LimitError),
-    /// The name is not one.
-    #[error("`{0}` is not a name of a gate: {rule}", rule = tidegate_limit::NAME_RULE)]
-    Name(String),
-    /// The name stands for another limit already.
-    #[error("gate `{name}` is in force as `{now}`: call `change` on it to make it `{limit}`")]
-    Defined {
-        /// The name.
-        name: String,
-        /// The limit in force.
-        now: Box<Limit>,
-        /// The limit that was asked for.
-        limit: Box<Limit>,
-    },
-    /// A concurrency limit and a rate cannot replace each other.
-    #[error("gate `{name}` cannot change from `{now}` to `{limit}`: define a second gate and check both")]
-    OtherKind {
-        /// The name.
-        name: String,
-        /// The limit in force.
-        now: Box<Limit>,
-        /// The limit that was asked for.
-        limit: Box<Limit>,
-    },
 }

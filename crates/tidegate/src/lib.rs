@@ -54,7 +54,9 @@ mod acquire;
 mod ask;
 mod asked;
 mod caller;
+mod check;
 mod clock;
+mod gate_error;
 mod key;
 #[cfg(feature = "redis")]
 mod parts;
@@ -111,4 +113,7 @@ mod guides {
     #[cfg(all(feature = "macros", feature = "axum"))]
     #[doc = include_str!("../../../docs/guard.md")]
     struct Guard;
+    #[cfg(all(feature = "macros", feature = "axum"))]
+    #[doc = include_str!("../../../docs/guard-caches.md")]
+    struct GuardCaches;
 }

@@ -2,8 +2,9 @@
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
-use crate::ask::{OwnedAsk, Side, decide};
+use crate::ask::{Side, decide};
 use crate::asked::VerdictFuture;
+use crate::check::owned;
 use crate::clock::{Clock, ClockError, MonotonicClock, StoreClock, Timestamp};
 use crate::gate::{Gate, GateError};
 use crate::store::memory::{Home, Meter, Pages};
@@ -18,6 +19,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 #[cfg(feature = "redis")]
 use std::time::Duration;
 use tidegate_limit::is_gate_name;
+
+pub use crate::check::Check;
 
 /// Keys held unless said otherwise.
 const MAX_KEYS: usize = 1_000_000;
@@ -46,8 +49,17 @@ struct Shared {
     home: Arc<Home>,
     #[cfg(feature = "redis")]
     redis: Option<Arc<redis::Store>>,
-    gates: RwLock<HashMap<Box<str>, Gate>>,
+    gates: RwLock<Gates>,
     defined: AtomicU32,
+}
+
+type Gates = HashMap<Box<str>, Gate>;
+
+/// A gate as it is to be.
+pub(crate) struct Definition<'a> {
+    pub(crate) name: String,
+    pub(crate) limit: Limit,
+    pub(crate) options: &'a Options,
 }
 
 /// What happens to a new key when the store holds as many live keys as it may.
@@ -300,40 +312,73 @@ impl Limiter {
         options: Options,
     ) -> Result<Gate, GateError> {
         let limit = limit.try_into().map_err(Into::into)?;
+        // Most calls find it: those need no lock that others wait for.
+        if let Some(gate) = self.get(name) {
+            return gate.if_defined_as(&limit);
+        }
+        let definition = Definition { name: name.into(), limit, options: &options };
+        let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
+        self.accepts(&gates, &definition)?;
+        Ok(self.define(&mut gates, &definition).0)
+    }
+
+    /// The gates of these names, and whether each was defined now: all of them, or none is.
+    ///
+    /// # Errors
+    /// As [`gate`](Self::gate), with the index of the first that cannot be.
+    #[cfg(feature = "tower")]
+    pub(crate) fn define_all(
+        &self,
+        definitions: &[Definition<'_>],
+    ) -> Result<Vec<(Gate, bool)>, (usize, GateError)> {
+        let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
+        for (at, definition) in definitions.iter().enumerate() {
+            self.accepts(&gates, definition).map_err(|error| (at, error))?;
+        }
+        Ok(definitions.iter().map(|definition| self.define(&mut gates, definition)).collect())
+    }
+
+    /// Whether a gate can be defined like this.
+    fn accepts(&self, gates: &Gates, definition: &Definition<'_>) -> Result<(), GateError> {
+        let Definition { name, limit, options } = definition;
         if !is_gate_name(name) {
             return Err(GateError::Name(crate::Key::new(name).to_string()));
         }
-        if let Some(gate) = self.get(name) {
-            return gate.if_defined_as(limit);
+        if let Some(gate) = gates.get(&**name) {
+            return gate.clone().if_defined_as(limit).map(drop);
         }
-        let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(gate) = gates.get(name) {
-            return gate.clone().if_defined_as(limit);
+        #[cfg(feature = "redis")]
+        if self.shared.redis.is_some() {
+            redis::accept(name, limit, options.redis.lease.is_some())?;
         }
-        let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
-        let gate = Gate { side: self.side(id, name, limit, &options)? };
-        gates.insert(name.into(), gate.clone());
-        Ok(gate)
+        #[cfg(not(feature = "redis"))]
+        let _ = options;
+        Ok(())
     }
 
-    fn side(&self, id: u32, name: &str, limit: Limit, options: &Options) -> Result<Side, GateError> {
+    /// Defines a gate that [can be](Self::accepts), unless it is.
+    fn define(&self, gates: &mut Gates, definition: &Definition<'_>) -> (Gate, bool) {
+        let Definition { name, limit, options } = definition;
+        if let Some(gate) = gates.get(&**name) {
+            return (gate.clone(), false);
+        }
+        let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
+        let gate = Gate { side: self.side(id, name, limit.clone(), options) };
+        gates.insert(name.as_str().into(), gate.clone());
+        (gate, true)
+    }
+
+    fn side(&self, id: u32, name: &str, limit: Limit, options: &Options) -> Side {
         #[cfg(feature = "redis")]
         if let Some(store) = &self.shared.redis {
-            redis::accept(name, &limit, options.redis.lease.is_some())?;
-            return Ok(Side::Redis(Arc::new(redis::Meter::new(
-                id,
-                name,
-                limit,
-                store.clone(),
-                &options.redis,
-            ))));
+            return Side::Redis(Arc::new(redis::Meter::new(id, name, limit, store.clone(), &options.redis)));
         }
         let home = match options.max_keys {
             Some(keys) => Arc::new(Home::new(self.shared.home.clock.clone(), keys, Pages::Huge)),
             None => self.shared.home.clone(),
         };
         let refuses = options.overflow == Overflow::Refuse;
-        Ok(Side::Memory(Arc::new(Meter::new(id, name, limit, home, refuses))))
+        Side::Memory(Arc::new(Meter::new(id, name, limit, home, refuses)))
     }
 
     /// The gate of this name, if it is defined.
@@ -447,32 +492,4 @@ impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.gates()).finish()
     }
-}
-
-/// One question: gate, key, cost.
-#[derive(Clone, Copy, Debug)]
-pub struct Check<'a> {
-    gate: &'a Gate,
-    key: crate::Key<'a>,
-    cost: u64,
-}
-
-impl<'a> Check<'a> {
-    /// Asks `gate` for one unit of `key`.
-    pub fn new<K: AsRef<[u8]> + ?Sized>(gate: &'a Gate, key: &'a K) -> Self {
-        Self { gate, key: crate::Key::new(key), cost: 1 }
-    }
-
-    /// Asks for `cost` units instead.
-    #[must_use]
-    pub fn cost(mut self, cost: u64) -> Self {
-        self.cost = cost;
-        self
-    }
-}
-
-fn owned(checks: &[Check<'_>]) -> Vec<OwnedAsk> {
-    let own =
-        |(index, check): (usize, &Check<'_>)| check.gate.owned(check.key.as_bytes(), check.cost).at(index);
-    checks.iter().enumerate().map(own).collect()
 }

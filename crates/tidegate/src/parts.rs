@@ -295,11 +295,16 @@ fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTo
     let mut shares: Vec<MemoryAsk> = Vec::new();
     let not_asked = |ask: &RedisAsk| Decision::not_asked(&ask.meter.version().limit);
     let mut decisions: Decisions = asks.iter().map(not_asked).collect();
+    let shown = |at: usize, decision: Decision| {
+        let of = merged.of[at];
+        asks[at].meter.shown_alone(decision, &merged.keys[of].version, merged.costs[of], mode, fault)
+    };
     let mut is_denied = false;
     for (at, ask) in asks.iter().enumerate() {
-        match ask.meter.question(&merged.keys[merged.of[at]].version, &ask.key, ask.cost, fault) {
+        let of = merged.of[at];
+        match ask.meter.question(&merged.keys[of].version, &ask.key, merged.costs[of], fault) {
             Alone::Denied(decision) => (decisions[at], is_denied) = (decision, true),
-            Alone::Share(share) => shares.push(MemoryAsk { index: ask.index, ..share }),
+            Alone::Share(share) => shares.push(MemoryAsk { index: ask.index, cost: ask.cost, ..share }),
         }
     }
     if is_denied {
@@ -307,18 +312,13 @@ fn alone(asks: &[RedisAsk], merged: &Merged, mode: Mode, fault: Fault) -> PartTo
         let open = (0..asks.len()).filter(|at| !decisions[*at].is_asked()).collect::<SmallVec<[usize; 2]>>();
         for (at, share) in open.into_iter().zip(&shares) {
             let decision = share.meter.look(share.hash, share.cost, mode);
-            let limit = &merged.keys[merged.of[at]].version.limit;
-            decisions[at] = asks[at].meter.local.shown(decision, limit, fault.retry_us);
+            decisions[at] = shown(at, decision);
         }
         return PartTold { decisions, charges: SmallVec::new(), decided: Timestamp::default() };
     }
     let told = decide_in_memory(&shares, mode);
-    let shown = told.decisions.into_iter().zip(asks).zip(&merged.of);
-    let decisions = shown
-        .map(|((decision, ask), at)| {
-            ask.meter.local.shown(decision, &merged.keys[*at].version.limit, fault.retry_us)
-        })
-        .collect();
+    let decisions =
+        told.decisions.into_iter().enumerate().map(|(at, decision)| shown(at, decision)).collect();
     PartTold { decisions, charges: told.charges, decided: told.now }
 }
 

@@ -101,16 +101,49 @@ impl Refusal {
     pub fn retry_after(&self) -> Option<Duration> {
         self.told.decision.retry_after()
     }
+
+    /// The sentence for whoever called from outside: without the key, which can be somebody
+    /// else's business.
+    ///
+    /// ```
+    /// # use tidegate::{Limiter, ManualClock, Refusal};
+    /// # let limiter = Limiter::builder().clock(ManualClock::new()).build();
+    /// # let gate = limiter.gate("checkout", "1000/s burst 1")?;
+    /// # assert!(gate.check("user:42").is_allowed());
+    /// let refusal = Refusal::new(&gate, "user:42", gate.check("user:42"));
+    /// assert_eq!(
+    ///     refusal.for_client().to_string(),
+    ///     "denied by `checkout`: 1000/s burst 1, 0 left, free again in 1 ms"
+    /// );
+    /// # Ok::<(), tidegate::GateError>(())
+    /// ```
+    pub fn for_client(&self) -> impl fmt::Display {
+        ForClient(&self.told)
+    }
 }
 
-impl fmt::Display for Refusal {
+struct ForClient<'a>(&'a Told);
+
+impl fmt::Display for ForClient<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { gate, key, limit, decision, because: _ } = &*self.told;
+        self.0.write(f, "")
+    }
+}
+
+impl Told {
+    fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
+        let Self { gate, limit, decision, .. } = self;
         write!(f, "denied by `{gate}`")?;
         if !key.is_empty() {
             write!(f, " for {key}")?;
         }
         write!(f, ": {}", Numbers { limit, decision })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.told.write(f, &self.told.key)
     }
 }
 

@@ -50,6 +50,7 @@ fn buy() -> Rule {
 async fn by_tonic(demo: Option<&str>) -> Result<(), Box<dyn Error>> {
     let guard = Guard::new(&Limiter::new())
         .rule(buy())
+        .grpc()
         .peer(|extensions| Some(extensions.get::<TcpConnectInfo>()?.remote_addr?.ip()))
         .build()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -70,7 +71,7 @@ async fn by_tonic(demo: Option<&str>) -> Result<(), Box<dyn Error>> {
 /// the peer by itself there.
 async fn by_listener(demo: Option<&str>) -> Result<(), Box<dyn Error>> {
     let limiter = Limiter::new();
-    let guard = Guard::new(&limiter).rule(buy()).build()?;
+    let guard = Guard::new(&limiter).rule(buy()).grpc().build()?;
     let listener = Listener::bind("127.0.0.1:0")
         .await?
         .connections(limiter.gate("connections", "1000 concurrent")?)?

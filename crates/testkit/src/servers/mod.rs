@@ -7,8 +7,11 @@
 //! Waiting is for a condition ([`wait_until`]), never for a time. Whatever goes wrong
 //! panics with what was expected and what the server's log says.
 
+mod browser;
 mod cluster;
 mod conn;
+mod haproxy;
+mod nginx;
 mod ports;
 mod postgres;
 mod process;
@@ -20,8 +23,11 @@ mod sentinels;
 mod tls;
 mod wait;
 
+pub use browser::Browser;
 pub use cluster::Cluster;
 pub use conn::Conn;
+pub use haproxy::{Front, Haproxy};
+pub use nginx::Nginx;
 pub use postgres::PostgresServer;
 pub use proxy::FaultProxy;
 pub use rabbit::RabbitServer;

@@ -7,7 +7,7 @@ use rcgen::{
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a client needs to be let in, as PEM texts.
+/// What a client needs to be let in, and its server to prove itself, as PEM texts.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// The authority that signed the server's certificate.
@@ -16,14 +16,19 @@ pub struct TlsFiles {
     pub client_cert: String,
     /// Its key.
     pub client_key: String,
-    server_cert: String,
-    server_key: String,
+    /// The server's certificate.
+    pub server_cert: String,
+    /// Its key.
+    pub server_key: String,
 }
 
 impl TlsFiles {
     /// Makes a new authority and what it signs. The server's certificate is good for
     /// `127.0.0.1` and `localhost`.
-    pub(super) fn make() -> Self {
+    ///
+    /// # Panics
+    /// Where no keys can be made.
+    pub fn make() -> Self {
         let mut ca = params("Tidegate's tests", &[]);
         ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod cluster;
+mod haproxy;
+mod nginx;
 mod postgres;
 mod proxy;
 mod rabbit;

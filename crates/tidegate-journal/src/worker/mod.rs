@@ -133,6 +133,16 @@ impl Worker {
 
     /// The same for a handler that wants to know the record's guid, attempt and lease.
     ///
+    /// ```
+    /// # use tidegate_journal::{JobError, Journal, Worker};
+    /// # fn worker(journal: &Journal) -> Worker {
+    /// Worker::new(journal).on_replay("charge", |replay, cents: u64| async move {
+    ///     // The guid is the same in every attempt: an idempotency key for whom it calls.
+    ///     Ok::<_, JobError>(format!("charge {cents} once, as {}", replay.guid))
+    /// })
+    /// # }
+    /// ```
+    ///
     /// # Panics
     /// Where it is known already, as [`with`](Self::with).
     #[must_use]

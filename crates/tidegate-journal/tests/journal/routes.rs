@@ -16,6 +16,8 @@ async fn ask(journal: &Journal, method: Method, path: &str) -> (StatusCode, Stri
     let request = Request::builder().method(method).uri(path).body(Body::empty()).unwrap();
     let response = router(journal.clone()).oneshot(request).await.unwrap();
     let status = response.status();
+    // A status that a cache kept would never change.
+    assert_eq!(response.headers()["cache-control"], "no-store", "{path}");
     let kind = response.headers().get("content-type").map(|kind| kind.to_str().unwrap().to_owned());
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (status, kind.unwrap_or_default(), serde_json::from_slice(&body).unwrap_or_default())

@@ -215,7 +215,7 @@ pub(crate) async fn notify(user: &str, times: u32) -> Result<String, ShopError> 
     Ok(format!("{user} {times}"))
 }
 
-#[limited("1/day", blocking, otherwise = defer(key = 7))]
+#[limited("1/day", blocking, otherwise = defer(key = const { 7 }))]
 pub(crate) fn sweep() -> Result<(), ShopError> {
     Ok(())
 }

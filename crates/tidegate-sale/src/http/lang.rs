@@ -15,11 +15,10 @@ const RANGES_MAX: usize = 16;
 impl Lang {
     /// The one with the highest weight, the first of equals; English if neither is named.
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let Some(text) = headers.get(ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()) else {
-            return Self::En;
-        };
+        // Several lines are one list.
+        let lines = headers.get_all(ACCEPT_LANGUAGE).iter().filter_map(|line| line.to_str().ok());
         let mut best = (0.0, Self::En);
-        for range in text.split(',').take(RANGES_MAX) {
+        for range in lines.flat_map(|line| line.split(',')).take(RANGES_MAX) {
             let (name, weight) = range.split_once(';').unwrap_or((range, ""));
             let weight: f32 = match weight.trim().strip_prefix("q=") {
                 Some(weight) => weight.trim().parse().unwrap_or(0.0),
@@ -63,5 +62,11 @@ mod tests {
             let headers = [(ACCEPT_LANGUAGE, text.parse().unwrap())].into_iter().collect();
             assert_eq!(Lang::of(&headers), lang, "{text}");
         }
+    }
+
+    #[test]
+    fn several_lines_are_one_list() {
+        let lines = ["de", "en;q=0.5", "zh"].map(|line| (ACCEPT_LANGUAGE, line.parse().unwrap()));
+        assert_eq!(Lang::of(&lines.into_iter().collect()), Lang::Zh);
     }
 }

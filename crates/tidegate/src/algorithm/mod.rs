@@ -20,7 +20,7 @@ pub(crate) use scale::{Scale, Stepped, Word, word_at};
 pub(crate) use slots::Waiter;
 #[cfg(feature = "redis")]
 pub(crate) use {
-    scale::{Wide, phase_us},
+    scale::{MILLIONTHS, Wide, phase_us},
     slices::{SliceState, Slices},
     slots::{SlotState, Slots},
     warmup::{WarmState, WarmUp},

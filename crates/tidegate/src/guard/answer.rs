@@ -1,21 +1,25 @@
-//! What somebody who is refused is told.
+//! What somebody who is refused is told, and that no cache may keep it.
 
+use super::facets::Facets;
 use super::fields::{self, Shown};
+use super::guarded::Shared;
 use super::headers::{Headers, retry_after_seconds};
 use super::record::{Outcome, Record};
 use super::{grpc, rules::RuleSet};
 use crate::decision::Decision;
 use crate::key::Key;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use std::fmt;
 use std::time::Duration;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// A refused request, for a renderer. Its text is the sentence that explains it.
+/// A refused request, for a renderer. Its text is the sentence for the client: without the
+/// key, and without saying that there is a deny list, unless the rule
+/// [shows its keys](super::Rule::show_keys).
 #[derive(Debug)]
 pub struct Refused<'a> {
     pub(super) records: &'a [Record<'a>],
@@ -42,7 +46,8 @@ impl<'a> Refused<'a> {
         self.record().rule
     }
 
-    /// Whose request it is, where the rule found that out, as [`Record::key`] shows it.
+    /// Whose request it is, where the rule found that out, as [`Record::key`] has it. It is
+    /// in no answer unless you put it there.
     pub fn key(&self) -> Option<Key<'a>> {
         self.record().key
     }
@@ -75,7 +80,7 @@ impl<'a> Refused<'a> {
     }
 
     /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny
-    /// list, 400 if the request does not say what the rule needs.
+    /// list, 400 if the request does not say what the rule needs, 408 if its body is too slow.
     pub fn status(&self) -> StatusCode {
         status(self.outcome())
     }
@@ -83,15 +88,17 @@ impl<'a> Refused<'a> {
 
 impl fmt::Display for Refused<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.record().fmt(f)
+        self.record().for_client().fmt(f)
     }
 }
 
 /// Makes the answer to a refused request. Also any function from `&Refused` to a
 /// response is one.
 ///
-/// `Retry-After` and the `RateLimit` fields are added afterwards, unless it has set them.
-/// gRPC requests never get here: they have answers of their own.
+/// `Retry-After` and the `RateLimit` fields are added afterwards, unless it has set them, and
+/// `Cache-Control: no-store` in place of any other `Cache-Control`: a cache that kept a
+/// refusal would refuse everybody. Where [gRPC is served](super::GuardBuilder::grpc), its
+/// requests never get here: they have answers of their own.
 ///
 /// ```
 /// use tidegate::guard::{Guard, Refused, Rule};
@@ -125,6 +132,7 @@ fn status(outcome: Outcome) -> StatusCode {
         Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Outcome::Listed => StatusCode::FORBIDDEN,
         Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
+        Outcome::SlowBody => StatusCode::REQUEST_TIMEOUT,
         _ => StatusCode::TOO_MANY_REQUESTS,
     }
 }
@@ -147,6 +155,7 @@ pub(super) fn problem_of<'a>(
         }
         Outcome::Listed => ("about:blank", "Forbidden"),
         Outcome::Incomplete | Outcome::Unclear => ("about:blank", "Bad Request"),
+        Outcome::SlowBody => ("about:blank", "Request Timeout"),
         _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
     };
     let mut problem = serde_json::json!({
@@ -164,21 +173,29 @@ pub(super) fn problem_of<'a>(
     response
 }
 
-/// What an answer needs to know about the request.
+/// Forbids caches to keep an answer, whatever it said of that.
+pub(super) fn forbid_caching(headers: &mut HeaderMap) {
+    let is_no_store = |directive: &[u8]| directive.trim_ascii().eq_ignore_ascii_case(b"no-store");
+    let forbids = |line: &HeaderValue| line.as_bytes().split(|byte| *byte == b',').any(is_no_store);
+    if !headers.get_all(CACHE_CONTROL).iter().any(forbids) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+}
+
+/// In which form a refusal is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
-    Grpc,
-    GrpcWeb,
+    /// With this content type.
+    Grpc(&'static str),
 }
 
 impl Protocol {
-    pub(super) fn of(headers: &http::HeaderMap) -> Self {
-        match (grpc::is_grpc(headers), grpc::is_web(headers)) {
-            (false, _) => Self::Http,
-            (true, false) => Self::Grpc,
-            (true, true) => Self::GrpcWeb,
-        }
+    /// A client chooses gRPC only where the guard was told that it is served: its answers go
+    /// past the renderer, and say 200.
+    pub(super) fn of(shared: &Shared, facets: &Facets<'_>) -> Self {
+        let kind = if shared.serves_grpc { grpc::answer_type(facets) } else { None };
+        kind.map_or(Self::Http, Self::Grpc)
     }
 }
 
@@ -192,8 +209,7 @@ pub(super) fn whole(
 ) -> Response<Bytes> {
     let mut response = match protocol {
         Protocol::Http => render.render(refused),
-        Protocol::Grpc => grpc::render(refused, false),
-        Protocol::GrpcWeb => grpc::render(refused, true),
+        Protocol::Grpc(kind) => grpc::render(refused, kind),
     };
     // Those that would have let it through were not charged: what they have left is not
     // what they said.
@@ -207,13 +223,14 @@ pub(super) fn whole(
         .iter()
         .filter_map(|(record, decision)| {
             let text = rules.policy(record.policy)?;
-            let key = record.key.map_or(&b""[..], |key| key.as_bytes());
-            Some(Shown { text, decision, key })
+            let key = record.key.filter(|_| record.shows_keys);
+            Some(Shown { text, decision, key: key.map(|key| key.as_bytes()) })
         })
         .collect();
     fields::add(headers, &shown, response.headers_mut());
     if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds(), protocol) {
         response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
     }
+    forbid_caching(response.headers_mut());
     response
 }

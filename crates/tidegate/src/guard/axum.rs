@@ -4,7 +4,7 @@
 //! the app's state, for handlers that are guarded one by one. A [`Refusal`] that a handler
 //! returns is answered as the guard answers.
 
-use super::answer::problem_of;
+use super::answer::{forbid_caching, problem_of};
 use super::decide::{Begun, Passage};
 use super::decided::Decided;
 use super::facets::Facets;
@@ -136,7 +136,8 @@ impl IntoResponseParts for Admitted {
 
 /// For handlers, and functions below them, that are limited one by one (`#[limited]`): 429
 /// as `application/problem+json` with `Retry-After`, 503 if the store is away or full, 400 if who
-/// calls is not known but has to be.
+/// calls is not known but has to be. No cache keeps it, and its sentence is
+/// [`Refusal::for_client`].
 ///
 /// ```
 /// # #[cfg(feature = "macros")] {
@@ -154,10 +155,11 @@ impl IntoResponseParts for Admitted {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let outcome = Outcome::of_denied(self.decision());
-        let mut answer = problem_of(outcome, &self.to_string(), std::iter::once(self.gate()));
+        let mut answer = problem_of(outcome, &self.for_client().to_string(), std::iter::once(self.gate()));
         if let Some(after) = self.retry_after() {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(after)));
         }
+        forbid_caching(answer.headers_mut());
         answer.map(Body::from)
     }
 }

@@ -170,6 +170,13 @@ impl ClientIp {
         self.trusted.contain(peer.to_canonical())
     }
 
+    /// True if a client is shown like this.
+    pub(super) fn is_client(&self, text: &str) -> bool {
+        let address = text.split_once('/').map_or(text, |(address, _)| address);
+        let client = |ip| Client::within(ip, self.ipv4_bits, self.ipv6_bits);
+        address.parse().is_ok_and(|ip| client(ip).to_string() == text)
+    }
+
     /// The client, by its network.
     pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<Client> {
         Some(self.find_mapped(mapped(peer?), headers))

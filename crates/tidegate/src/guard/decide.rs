@@ -11,7 +11,7 @@ use super::fields::{Brief, Written};
 use super::guarded::{Choice, Guard};
 use super::judge::Judge;
 use super::key_bytes::KeyBytes;
-use super::key_write::{self, Found};
+use super::key_write::Found;
 use super::list::List;
 use super::record::Outcome;
 use super::rule::Missing;
@@ -20,7 +20,7 @@ use crate::caller::{Caller, User};
 use crate::decision::Decision;
 use crate::permit::Permit;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -107,7 +107,11 @@ impl Guard {
     #[inline(always)]
     pub(super) fn straight_way<A>(&self, rules: &RuleSet, request: &Request<A>) -> Option<Passage> {
         let shared = &*self.shared;
-        if !self.is_plain_now(rules) {
+        // The first request that matches a rule is noted on the short way.
+        if rules.has_open() || !self.is_plain_now(rules) {
+            return None;
+        }
+        if shared.passes_preflights && *request.method() == Method::OPTIONS {
             return None;
         }
         let ([rule], Choice::All) = (&*rules.rules, &self.choice) else { return None };
@@ -123,9 +127,49 @@ impl Guard {
 
     /// Judges a request by these rules, at once where that is possible.
     pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        match self.short_way(rules, facets) {
+        if *facets.method() == Method::OPTIONS && facets.is_preflight() {
+            return self.begin_preflight(rules, facets);
+        }
+        self.begin_any(rules, facets)
+    }
+
+    #[inline]
+    fn begin_any(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+        let begun = match self.short_way(rules, facets) {
             Some(judged) => Begun::Judged(judged),
             None => self.long_way(rules, facets),
+        };
+        // After the rules that match were marked; none are while the guard is off.
+        if rules.has_open() && self.is_on() {
+            rules.look_for_unmatched(self.shared.limiter.clock().now());
+        }
+        begun
+    }
+
+    /// A CORS preflight: let through but by rules about `OPTIONS`, or judged as any other
+    /// request, with a hint in the log if it is refused.
+    #[cold]
+    fn begin_preflight(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
+        if self.shared.passes_preflights {
+            facets.set_free_preflight();
+        }
+        match self.begin_any(rules, facets) {
+            Begun::Asking(asking) => {
+                let shared = self.shared.clone();
+                Begun::Asking(Box::pin(async move {
+                    let judged = asking.await;
+                    if judged.is_err() {
+                        shared.warn_of_preflight();
+                    }
+                    judged
+                }))
+            }
+            Begun::Judged(judged) => {
+                if judged.is_err() {
+                    self.shared.warn_of_preflight();
+                }
+                Begun::Judged(judged)
+            }
         }
     }
 
@@ -156,12 +200,12 @@ impl Guard {
         }
         let mut asks = Asks::default();
         if let Err(stop) = self.find(&judge, facets, &mut asks) {
-            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(facets.headers()))));
+            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(shared, facets))));
         }
         let is_instant = |ask: &Ask| rules.rules[ask.rule].is_instant;
         if asks.live.iter().all(is_instant) && asks.shadow.iter().all(is_instant) {
             let decisions = judge.decide_now(&asks.live);
-            let protocol = || Protocol::of(facets.headers());
+            let protocol = || Protocol::of(shared, facets);
             let judged = judge.settle(&asks.live, &decisions, Duration::ZERO, protocol);
             if judged.is_ok() {
                 for ask in &asks.shadow {
@@ -174,7 +218,7 @@ impl Guard {
         }
         let asking = Asking {
             shared: self.shared.clone(),
-            protocol: Protocol::of(facets.headers()),
+            protocol: Protocol::of(shared, facets),
             caller: shared.caller_of(facets),
             started: judge.started,
             rules: rules.clone(),
@@ -204,13 +248,13 @@ impl Guard {
         let policy = rule.policies.first().filter(|_| rule.is_simple)?;
         let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
         let mut ask = Ask { rule: index, key: KeyBytes::new(), cost: rule.cost(facets) };
-        if key_write::write(&rule.key, facets, route, &mut ask.key) != Found::Whole {
+        if rule.write_key(facets, route, &mut ask.key) != Found::Whole {
             return None;
         }
         let decision = policy.gate.check_cost(&ask.key, ask.cost);
         if !decision.is_allowed() {
             let judge = Judge { shared, rules, started: None };
-            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(facets.headers()))));
+            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(shared, facets))));
         }
         passage(text.map(|text| Brief::new(text, &decision)))
     }
@@ -232,7 +276,7 @@ impl Guard {
             // Written where it stays: keys are large to move.
             list.push(Ask { rule: index, key: KeyBytes::new(), cost: 0 });
             let Some(ask) = list.last_mut() else { continue };
-            let found = key_write::write(&rule.key, facets, route, &mut ask.key);
+            let found = rule.write_key(facets, route, &mut ask.key);
             let is_found = found == Found::Whole;
             let is_on = |own: &List, all: &List| {
                 client_is_on(own) || (is_found && (own.has_key(&ask.key) || all.has_key(&ask.key)))

@@ -1,14 +1,16 @@
 //! What rules may ask about a request.
 //!
-//! The client's address is found when somebody asks for it, and once.
+//! The client's address and the normalised path are found when somebody asks for them, and once.
 
 use super::client_ip::ClientIp;
 use super::json_fields::{Field, JsonFields};
+use super::path::Paths;
 use super::peer::Peer;
 use crate::caller::{Client, User, mapped};
 #[cfg(feature = "axum")]
 use axum::extract::ConnectInfo;
-use http::{Extensions, HeaderMap, Method, Request, Uri};
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use std::cell::Cell;
 use std::net::IpAddr;
 #[cfg(feature = "axum")]
@@ -24,21 +26,27 @@ pub(super) type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sy
 pub struct Facets<'a> {
     method: &'a Method,
     uri: &'a Uri,
+    version: Version,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
     finder: &'a ClientFinder,
+    paths: Paths<'a>,
+    /// Whether it is a preflight that only rules about `OPTIONS` apply to.
+    is_free_preflight: Cell<bool>,
     /// Whether it is known who the client is, or that nobody is.
     is_client_known: Cell<bool>,
     client: Cell<Option<Client>>,
 }
 
-/// How a guard finds the client of a request.
+/// How a guard finds the client of a request, and what it has warned of.
 #[derive(Default)]
 pub(super) struct ClientFinder {
     pub(super) client_ip: ClientIp,
     pub(super) peer: Option<FindPeer>,
-    /// Whether it was said that a request came without a peer.
-    is_warned: AtomicBool,
+    /// Whether the log was warned that a request came without a peer.
+    is_peer_warned: AtomicBool,
+    /// Whether the log was warned that no layer reads bodies for a rule.
+    is_json_warned: AtomicBool,
 }
 
 impl std::fmt::Debug for ClientFinder {
@@ -57,13 +65,29 @@ impl ClientFinder {
     /// one allowance for everybody would look like one for each client.
     #[cold]
     fn warn_of_no_peer(&self) {
-        if !self.is_warned.swap(true, Ordering::Relaxed) {
+        if !self.is_peer_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "tidegate::guard",
                 "a key by `ip` met a request without a peer's address: all such requests count as one client, \
                  or as the rule's `missing` says. With axum, write \
                  `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, tell the guard \
                  where the address is: `.peer(|extensions| ...)`"
+            );
+        }
+    }
+
+    /// Warns, once, that a rule asks for a field of a body that no layer has looked into.
+    /// Otherwise one allowance for everybody would look like one for each value.
+    #[cold]
+    fn warn_of_no_json_layer(&self, pointer: &str) {
+        if !self.is_json_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "tidegate::guard",
+                "a rule asks for `json:{pointer}`, but nothing reads the body for it: all such requests share \
+                 one allowance, or are refused if the rule's `missing` says so. Add the guard's JSON layer \
+                 outside of its layer, around the same routes: \
+                 `.layer(guard.layer()).layer(guard.json_layer())` with axum, \
+                 `.layer(guard.json_layer()).layer(guard.layer())` with tower's `ServiceBuilder`"
             );
         }
     }
@@ -112,9 +136,12 @@ impl<'a> Facets<'a> {
         Self {
             method: request.method(),
             uri: request.uri(),
+            version: request.version(),
             headers: request.headers(),
             extensions: request.extensions(),
             finder,
+            paths: Paths::new(request.uri().path()),
+            is_free_preflight: Cell::new(false),
             is_client_known: Cell::new(false),
             client: Cell::new(None),
         }
@@ -122,13 +149,16 @@ impl<'a> Facets<'a> {
 
     #[cfg(feature = "axum")]
     pub(super) fn of_parts(parts: &'a http::request::Parts, finder: &'a ClientFinder) -> Self {
-        let http::request::Parts { method, uri, headers, extensions, .. } = parts;
+        let http::request::Parts { method, uri, version, headers, extensions, .. } = parts;
         Self {
             method,
             uri,
+            version: *version,
             headers,
             extensions,
             finder,
+            paths: Paths::new(uri.path()),
+            is_free_preflight: Cell::default(),
             is_client_known: Cell::default(),
             client: Cell::default(),
         }
@@ -139,9 +169,45 @@ impl<'a> Facets<'a> {
         self.method
     }
 
-    /// The target.
+    /// The target, as it came. Its path can be written in many ways: [`path`](Self::path) is one
+    /// for all of them.
     pub fn uri(&self) -> &'a Uri {
         self.uri
+    }
+
+    /// The version of HTTP.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The path, normalised as in RFC 3986 §6.2.2 (percent-encoded letters, digits and `-._~`
+    /// decoded, dot segments removed), with doubled slashes as one: `/goods/7` for
+    /// `//goods/x/../%37`.
+    pub fn path(&self) -> &str {
+        self.paths.normal()
+    }
+
+    /// All readings of the path.
+    #[inline]
+    pub(super) fn paths(&self) -> &Paths<'a> {
+        &self.paths
+    }
+
+    /// True if a browser asks whether a page of another origin may send a request.
+    pub(super) fn is_preflight(&self) -> bool {
+        *self.method == Method::OPTIONS
+            && self.headers.contains_key(ORIGIN)
+            && self.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+    }
+
+    /// From now on only rules that name `OPTIONS` apply.
+    pub(super) fn set_free_preflight(&self) {
+        self.is_free_preflight.set(true);
+    }
+
+    #[inline]
+    pub(super) fn is_free_preflight(&self) -> bool {
+        self.is_free_preflight.get()
     }
 
     /// The header fields, as they came.
@@ -186,6 +252,10 @@ impl<'a> Facets<'a> {
 
     /// What the body says there; unclear without a [`JsonLayer`](super::JsonLayer).
     pub(super) fn json(&self, pointer: &str) -> &'a Field {
-        self.extensions.get::<JsonFields>().map_or(&Field::Unclear, |fields| fields.get(pointer))
+        let found = self.extensions.get::<JsonFields>().and_then(|fields| fields.get(pointer));
+        found.unwrap_or_else(|| {
+            self.finder.warn_of_no_json_layer(pointer);
+            &Field::Unclear
+        })
     }
 }

@@ -66,7 +66,7 @@ impl PolicyText {
 #[derive(Debug)]
 pub(super) struct Lasting {
     text: PolicyText,
-    /// Both fields, for answers that have no others; the second one is to be filled in.
+    /// Both fields, for answers that have no others; `RateLimit` is to be filled in.
     head: HeaderMap,
     fresh: Fresh,
 }
@@ -132,7 +132,8 @@ impl Lasting {
         let Some(value) = value else { return };
         if headers.is_empty() {
             put(headers, &self.head);
-            if let Some(limit) = headers.values_mut().nth(1) {
+            // By name: the order of a map's fields is nobody's promise.
+            if let Some((_, limit)) = headers.iter_mut().find(|(name, _)| **name == RATELIMIT) {
                 *limit = value;
             }
         } else {
@@ -176,7 +177,8 @@ fn quota(limit: &Limit) -> (u64, Option<u64>) {
 pub(super) struct Shown<'a> {
     pub(super) text: &'a PolicyText,
     pub(super) decision: &'a Decision,
-    pub(super) key: &'a [u8],
+    /// The key, if clients may see it: `pk`.
+    pub(super) key: Option<&'a [u8]>,
 }
 
 /// Adds the fields about these policies.
@@ -200,7 +202,12 @@ impl Brief {
     /// None if there is more to say, or nothing.
     pub(super) fn of(headers: &Headers, shown: &[Shown<'_>]) -> Option<Self> {
         match shown {
-            [only] if headers.standard && headers.are_plain() && only.decision.is_asked() => {
+            [only]
+                if headers.standard
+                    && headers.are_plain()
+                    && only.key.is_none()
+                    && only.decision.is_asked() =>
+            {
                 Some(Self::new(only.text.lasting?, only.decision))
             }
             _ => None,
@@ -236,7 +243,7 @@ impl Written {
         if shown.is_empty() || (!headers.standard && !headers.legacy) {
             return None;
         }
-        let standard = if headers.standard { standard(headers, shown) } else { None };
+        let standard = if headers.standard { standard(shown) } else { None };
         // A store that was not asked has told nothing.
         let told = shown.iter().filter(|shown| shown.decision.is_asked());
         let least = told.min_by_key(|shown| shown.decision.remaining()).filter(|_| headers.legacy);
@@ -258,7 +265,7 @@ impl Written {
     }
 }
 
-fn standard(headers: &Headers, shown: &[Shown<'_>]) -> Option<(HeaderValue, HeaderValue)> {
+fn standard(shown: &[Shown<'_>]) -> Option<(HeaderValue, HeaderValue)> {
     let mut policies = Line::new();
     for shown in shown {
         if !policies.is_empty() {
@@ -269,7 +276,7 @@ fn standard(headers: &Headers, shown: &[Shown<'_>]) -> Option<(HeaderValue, Head
     if policies.is_empty() {
         return None;
     }
-    Some((HeaderValue::from_bytes(&policies).ok()?, list(headers, shown)?))
+    Some((HeaderValue::from_bytes(&policies).ok()?, list(shown)?))
 }
 
 /// Bytes of a line that holds any name and two numbers.
@@ -316,7 +323,7 @@ fn put_number(line: &mut [u8; LINE], at: usize, number: u64) -> Option<usize> {
     Some(at + digits)
 }
 
-fn list(headers: &Headers, shown: &[Shown<'_>]) -> Option<HeaderValue> {
+fn list(shown: &[Shown<'_>]) -> Option<HeaderValue> {
     let mut limits = Line::new();
     for shown in shown.iter().filter(|shown| shown.decision.is_asked()) {
         if !limits.is_empty() {
@@ -326,9 +333,9 @@ fn list(headers: &Headers, shown: &[Shown<'_>]) -> Option<HeaderValue> {
         let length =
             shown.text.write(&mut line, shown.decision.remaining(), shown.decision.reset_seconds())?;
         limits.extend_from_slice(&line[..length]);
-        if headers.partition_keys {
+        if let Some(key) = shown.key {
             limits.extend_from_slice(b";pk=:");
-            limits.extend_from_slice(super::base64::encode(shown.key, true).as_bytes());
+            limits.extend_from_slice(super::base64::encode(key, true).as_bytes());
             limits.push(b':');
         }
     }
@@ -365,7 +372,7 @@ mod tests {
                 for of_service in [None, Some((RATELIMIT, HeaderValue::from_static("\"own\";r=1")))] {
                     let told = |text: &PolicyText| {
                         let mut headers: HeaderMap = of_service.clone().into_iter().collect();
-                        let shown = [Shown { text, decision: &decision, key: b"ann" }];
+                        let shown = [Shown { text, decision: &decision, key: None }];
                         add(&Headers::standard(), &shown, &mut headers);
                         headers
                     };
@@ -387,6 +394,19 @@ mod tests {
                 "{limit}"
             );
         }
+    }
+
+    #[test]
+    fn the_order_of_fields_in_a_head_makes_no_difference() {
+        let limit: Limit = "5/min".parse().unwrap();
+        let mut lasting = Lasting::new("checkout", &limit).unwrap();
+        let both =
+            [(RATELIMIT, HeaderValue::from_static("")), (RATELIMIT_POLICY, lasting.text.policy.clone())];
+        lasting.head = both.into_iter().collect();
+        let mut headers = HeaderMap::new();
+        lasting.add_to(&mut headers, 2, 30);
+        assert_eq!(headers[RATELIMIT_POLICY], "\"checkout\";q=5;w=60");
+        assert_eq!(headers[RATELIMIT], "\"checkout\";r=2;t=30");
     }
 
     #[test]

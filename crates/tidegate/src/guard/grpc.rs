@@ -1,15 +1,18 @@
-//! A refusal as gRPC sees it: trailers only, with a status and the time to come back.
+//! Which requests are gRPC, and a refusal as gRPC sees it: trailers only, with a status and
+//! the time to come back.
 //!
 //! The three messages that it takes (`google.rpc.Status`, `google.rpc.RetryInfo` and what
 //! they are made of) are written by hand: no protobuf library for a few bytes.
 
 use super::answer::Refused;
 use super::base64;
+use super::facets::Facets;
 use super::record::Outcome;
+use super::text::{self, Said};
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderValue, Method, Response, Version};
 use std::time::Duration;
 
 const INVALID_ARGUMENT: u8 = 3;
@@ -17,13 +20,36 @@ const PERMISSION_DENIED: u8 = 7;
 const RESOURCE_EXHAUSTED: u8 = 8;
 const UNAVAILABLE: u8 = 14;
 
-/// True for what gRPC clients send.
-pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-}
+const GRPC: &str = "application/grpc";
 
-pub(super) fn is_web(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc-web"))
+/// What an answer can be: of gRPC-Web the type that was asked for, as its clients read the
+/// body by the type of the answer.
+const TYPES: [&str; 7] = [
+    GRPC,
+    "application/grpc-web",
+    "application/grpc-web+proto",
+    "application/grpc-web+json",
+    "application/grpc-web-text",
+    "application/grpc-web-text+proto",
+    "application/grpc-web-text+json",
+];
+
+/// The content type of the answer to a gRPC request; none if the request is not one.
+///
+/// gRPC is POST over HTTP/2, gRPC-Web is POST over any version. A type that only begins like
+/// one of theirs (`application/grpcfoo`) is another type, and two types are none.
+pub(super) fn answer_type(facets: &Facets<'_>) -> Option<&'static str> {
+    let Said::Once(kind) = text::header(facets.headers(), &CONTENT_TYPE) else { return None };
+    if *facets.method() != Method::POST {
+        return None;
+    }
+    let known = |kind: &[u8]| TYPES.into_iter().find(|known| kind.eq_ignore_ascii_case(known.as_bytes()));
+    let kind = kind.split(|byte| *byte == b';').next()?.trim_ascii();
+    let without_format = kind.split(|byte| *byte == b'+').next()?;
+    match known(without_format)? {
+        GRPC => (facets.version() == Version::HTTP_2).then_some(GRPC),
+        web => Some(known(kind).unwrap_or(web)),
+    }
 }
 
 /// A refusal as gRPC says it: a code, a sentence, and as details a `google.rpc.Status` with a
@@ -58,9 +84,10 @@ pub struct GrpcStatus {
 }
 
 impl GrpcStatus {
-    /// What gRPC says of this refusal.
+    /// What gRPC says of this refusal. Its message is [`Refusal::for_client`]: without the key.
     pub fn new(refusal: &Refusal) -> Self {
-        Self::of(Outcome::of_denied(refusal.decision()), refusal.to_string(), refusal.retry_after())
+        let message = refusal.for_client().to_string();
+        Self::of(Outcome::of_denied(refusal.decision()), message, refusal.retry_after())
     }
 
     fn of(outcome: Outcome, message: String, retry_after: Option<Duration>) -> Self {
@@ -92,11 +119,10 @@ impl GrpcStatus {
 }
 
 /// 200 without a body, as gRPC wants it; the status is in the header fields.
-pub(super) fn render(refused: &Refused<'_>, is_web: bool) -> Response<Bytes> {
+pub(super) fn render(refused: &Refused<'_>, kind: &'static str) -> Response<Bytes> {
     let status = GrpcStatus::of(refused.outcome(), refused.to_string(), refused.told_after);
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
-    let kind = if is_web { "application/grpc-web+proto" } else { "application/grpc" };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert("grpc-status", HeaderValue::from(u16::from(status.code)));
     if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {

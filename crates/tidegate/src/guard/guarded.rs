@@ -1,6 +1,7 @@
 //! What a user builds and shares: a limiter, rules, and how refusals are answered.
 
 use super::answer::{Render, problem};
+use super::checks;
 use super::client_ip::ClientIp;
 use super::error::GuardError;
 use super::facets::{ClientFinder, Facets};
@@ -8,6 +9,7 @@ use super::headers::Headers;
 use super::json_layer::JsonLayer;
 use super::layer::GuardLayer;
 use super::list::List;
+use super::matched::GuardStats;
 use super::observe::Observer;
 use super::rule::{Listed, Rule};
 use super::rules::{RuleSet, list};
@@ -74,6 +76,10 @@ pub(super) struct Shared {
     /// Whether most of the above is not there: what the short way needs to know.
     pub(super) is_plain: bool,
     pub(super) tells_handlers: bool,
+    pub(super) serves_grpc: bool,
+    pub(super) passes_preflights: bool,
+    /// Whether it was said that a preflight was refused.
+    is_warned_of_preflights: AtomicBool,
     scopes_callers: bool,
 }
 
@@ -99,6 +105,19 @@ impl Shared {
 
     pub(super) fn caller_of(&self, facets: &Facets<'_>) -> Caller {
         self.caller(|| facets.client(), || facets.user())
+    }
+
+    /// Says, once, that a preflight was refused: a browser shows it as a fault of CORS, and
+    /// nobody looks for a limit there.
+    #[cold]
+    pub(super) fn warn_of_preflight(&self) {
+        if !self.passes_preflights && !self.is_warned_of_preflights.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                target: "tidegate::guard",
+                "a CORS preflight was refused, which a browser shows as a CORS error: put the CORS layer outside of \
+                 the guard, so that it answers preflights itself, or write `.pass_preflights()` if handlers answer them"
+            );
+        }
     }
 }
 
@@ -137,6 +156,8 @@ impl Guard {
             allow: Listed::default(),
             deny: Listed::default(),
             tells_handlers: false,
+            serves_grpc: false,
+            passes_preflights: false,
             scopes_callers: true,
         }
     }
@@ -153,21 +174,26 @@ impl Guard {
     }
 
     /// Puts other rules in force, all at once. Rules that stay keep what their keys have
-    /// used, also under another limit; without success nothing changes. Whoever waits
-    /// already goes on under the rules as they were.
+    /// used, also under another limit. Everything is checked before anything changes: without
+    /// success no limit was another one, not even for a moment. Whoever waits already goes on
+    /// under the rules as they were.
     ///
     /// A layer made by [`only`](Self::only) asks the rules that have its names now: where one
     /// is gone, it asks one rule less, down to none. The log is warned of it.
     ///
     /// # Errors
     /// As [`GuardBuilder::build`]; and if a concurrency limit would become a rate, or the
-    /// other way round, under the same name.
+    /// other way round, under the same name. A gate of a new rule's name that somebody else
+    /// defines with another limit at the same moment is an error, too, and changes nothing.
     pub fn replace(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), GuardError> {
         // One at a time.
         let chosen = self.shared.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = rules.into_iter().collect();
         let old = self.shared.rules.load_full();
-        let new = RuleSet::replace(&self.shared.limiter, rules, Some(&old))?;
+        let client_ip = &self.shared.finder.client_ip;
+        let new = RuleSet::replace(&self.shared.limiter, rules, Some(&old), client_ip)?;
+        new.warn_of_idle_keys("allow_keys", &self.shared.allow, client_ip);
+        new.warn_of_idle_keys("deny_keys", &self.shared.deny, client_ip);
         for gone in chosen.iter().filter(|name| old.has(name) && !new.has(name)) {
             tracing::warn!(
                 target: "tidegate::guard",
@@ -183,9 +209,14 @@ impl Guard {
     /// This guard with only these of its rules, for one route. The state is shared.
     ///
     /// # Errors
-    /// If there is no rule of such a name.
+    /// If there is no rule of such a name, or none is named.
     pub fn only<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<Self, GuardError> {
-        Ok(Self { shared: self.shared.clone(), choice: Choice::Only(self.names(names)?) })
+        let names = self.names(names)?;
+        if names.is_empty() {
+            let what = "`only` without a name guards nothing; write for example `guard.only([\"checkout\"])`";
+            return Err(GuardError::new(what));
+        }
+        Ok(Self { shared: self.shared.clone(), choice: Choice::Only(names) })
     }
 
     /// This guard without these of its rules. The state is shared.
@@ -234,6 +265,25 @@ impl Guard {
         !self.shared.is_off.load(Ordering::Relaxed)
     }
 
+    /// Figures as of now, among them which rules have matched no request.
+    ///
+    /// ```
+    /// # use tidegate::guard::{Guard, Rule};
+    /// # let limiter = tidegate::Limiter::new();
+    /// let order = Rule::new("order", "10/s").on("POST /goods/{id}/order").by("user else ip");
+    /// let guard = Guard::new(&limiter).rule(order).build()?;
+    /// // no request has come yet
+    /// assert_eq!(guard.stats().unmatched().collect::<Vec<_>>(), ["order"]);
+    /// # Ok::<(), tidegate::guard::GuardError>(())
+    /// ```
+    ///
+    /// Such a rule is logged once, after an hour of requests (WARN).
+    pub fn stats(&self) -> GuardStats {
+        let rules = self.shared.rules.load();
+        let rules = rules.rules.iter().map(|rule| rule.matched.stats(&rule.name)).collect();
+        GuardStats { waiting: self.waiting(), rules }
+    }
+
     /// Requests that wait for their start now.
     pub fn waiting(&self) -> usize {
         self.shared.waiting.load(Ordering::Relaxed)
@@ -266,6 +316,8 @@ pub struct GuardBuilder {
     allow: Listed,
     deny: Listed,
     tells_handlers: bool,
+    serves_grpc: bool,
+    passes_preflights: bool,
     scopes_callers: bool,
 }
 
@@ -292,6 +344,19 @@ impl GuardBuilder {
     /// Which header fields answers carry; [`Headers::standard`] unless said.
     pub fn headers(mut self, headers: Headers) -> Self {
         self.headers = headers;
+        self
+    }
+
+    /// The service behind speaks gRPC: gRPC requests are refused by a gRPC status instead of
+    /// an HTTP one. Off unless said, so that a client cannot choose a refusal that says 200
+    /// and goes past [`render`](Self::render).
+    ///
+    /// gRPC is POST over HTTP/2 with the content type `application/grpc`, gRPC-Web is POST
+    /// with `application/grpc-web` or `application/grpc-web-text`; each alone or followed by
+    /// `+` or `;`. Routes that do not speak gRPC want another guard: there, too, whoever sends
+    /// such a request would be refused by a gRPC status.
+    pub fn grpc(mut self) -> Self {
+        self.serves_grpc = true;
         self
     }
 
@@ -328,7 +393,7 @@ impl GuardBuilder {
         self
     }
 
-    /// No rule applies to these keys, written as they are shown (`user:42`).
+    /// No rule applies to these keys, written as in [`Rule::allow_keys`].
     pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.allow.keys.extend(keys.into_iter().map(Into::into));
         self
@@ -354,6 +419,19 @@ impl GuardBuilder {
         self
     }
 
+    /// Lets CORS preflights through (`OPTIONS` with `Origin` and `Access-Control-Request-Method`),
+    /// uncounted, but by rules that name the method (`.on("OPTIONS")`), and unless the client is
+    /// in `deny_networks`.
+    ///
+    /// Only for services whose handlers answer preflights themselves: where a CORS layer is
+    /// outside of the guard, none gets here. Off unless said, because anybody can send a
+    /// request that looks like one: a handler that runs for any method would then run without
+    /// limits.
+    pub fn pass_preflights(mut self) -> Self {
+        self.passes_preflights = true;
+        self
+    }
+
     /// Whether the service runs within [`Caller::scope`], so that functions deep inside
     /// can be limited by client or user; true unless said.
     pub fn caller_scope(mut self, scope: bool) -> Self {
@@ -368,7 +446,9 @@ impl GuardBuilder {
     pub fn build(self) -> Result<Guard, GuardError> {
         let listed = |listed: &Listed| list(listed).map_err(GuardError::new);
         let (allow, deny) = (listed(&self.allow)?, listed(&self.deny)?);
-        let rules = RuleSet::replace(&self.limiter, self.rules, None)?;
+        let client_ip = &self.finder.client_ip;
+        checks::check_lists(&self.rules, &self.allow, &self.deny, client_ip)?;
+        let rules = RuleSet::replace(&self.limiter, self.rules, None, client_ip)?;
         let has_lists = !allow.is_empty() || !deny.is_empty();
         let is_watched = self.tells_handlers || self.observer.is_some();
         let shared = Shared {
@@ -389,6 +469,9 @@ impl GuardBuilder {
             allow,
             deny,
             tells_handlers: self.tells_handlers,
+            serves_grpc: self.serves_grpc,
+            passes_preflights: self.passes_preflights,
+            is_warned_of_preflights: AtomicBool::new(false),
             scopes_callers: self.scopes_callers,
         };
         Ok(Guard { shared: Arc::new(shared), choice: Choice::All })

@@ -20,7 +20,6 @@ use std::time::Duration;
 pub struct Headers {
     pub(super) standard: bool,
     pub(super) legacy: bool,
-    pub(super) partition_keys: bool,
     /// The share of a `Retry-After` that may be added, in thousandths.
     jitter_permille: u32,
 }
@@ -35,7 +34,7 @@ impl Headers {
     /// `RateLimit-Policy` and `RateLimit` on every answer, `Retry-After` on refusals. The
     /// default.
     pub fn standard() -> Self {
-        Self { standard: true, legacy: false, partition_keys: false, jitter_permille: 0 }
+        Self { standard: true, legacy: false, jitter_permille: 0 }
     }
 
     /// Only `Retry-After` on refusals.
@@ -50,13 +49,6 @@ impl Headers {
         self
     }
 
-    /// The key as `pk` in `RateLimit`, so that a client with several keys can tell them
-    /// apart. Off unless said: a key can hold what a client should not see.
-    pub fn partition_keys(mut self) -> Self {
-        self.partition_keys = true;
-        self
-    }
-
     /// Adds to each `Retry-After`, and to gRPC's `RetryInfo`, a random time of up to this share
     /// of it (0.2 is a fifth), so that those who were refused together do not come back together. It is
     /// only ever made later.
@@ -67,7 +59,7 @@ impl Headers {
 
     /// The standard ones at most, in their shortest form.
     pub(super) fn are_plain(&self) -> bool {
-        !self.legacy && !self.partition_keys
+        !self.legacy
     }
 
     /// When to come back, as a client is told it, whatever protocol says it: jitter included.

@@ -5,13 +5,14 @@
 //! field unclear: programs differ in which one they take. As a key, what is unclear is shared
 //! or refused; as a cost, it is the most, or whoever writes such bodies would pay the least.
 
+use http::Extensions;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a [`JsonLayer`](super::JsonLayer) has found, in the request's extensions: pointers
-/// and what is there.
+/// What the [`JsonLayer`](super::JsonLayer)s around a guard have found, in the request's
+/// extensions: pointers and what is there.
 #[derive(Clone, Debug, Default)]
 pub(super) struct JsonFields(Arc<[(Box<str>, Field)]>);
 
@@ -42,10 +43,38 @@ impl JsonFields {
         Self(pointers.into_iter().map(|pointer| (pointer, Field::Missing)).collect())
     }
 
-    /// What is there; unclear, if nobody has looked.
-    pub(super) fn get(&self, pointer: &str) -> &Field {
-        let found = self.0.iter().find(|(own, _)| **own == *pointer);
-        found.map_or(&Field::Unclear, |(_, field)| field)
+    /// The same, where the body was not read: too long, too slow, or of another type.
+    pub(super) fn of_unread_body(pointers: Vec<Box<str>>) -> Self {
+        Self(pointers.into_iter().map(|pointer| (pointer, Field::Unclear)).collect())
+    }
+
+    /// Adds these fields of a body to those that layers further out have found. Where both have
+    /// looked, the inner layer counts: it is nearer to the service.
+    pub(super) fn add_to(self, extensions: &mut Extensions) {
+        match extensions.remove::<Self>() {
+            Some(outer) => extensions.insert(self.or(&outer)),
+            None => extensions.insert(self),
+        };
+    }
+
+    /// Adds fields of which nothing is known here. What a layer further out has read stays: its
+    /// bound may be higher.
+    pub(super) fn add_unread_to(self, extensions: &mut Extensions) {
+        match extensions.remove::<Self>() {
+            Some(outer) => extensions.insert(outer.or(&self)),
+            None => extensions.insert(self),
+        };
+    }
+
+    /// These, and those of the others whose pointers are not among them.
+    fn or(&self, others: &Self) -> Self {
+        let more = others.0.iter().filter(|(pointer, _)| self.get(pointer).is_none());
+        Self(self.0.iter().chain(more).cloned().collect())
+    }
+
+    /// What is there; none if no layer has looked.
+    pub(super) fn get(&self, pointer: &str) -> Option<&Field> {
+        self.0.iter().find(|(own, _)| **own == *pointer).map(|(_, field)| field)
     }
 }
 
@@ -170,7 +199,7 @@ mod tests {
     }
 
     fn look(pointer: &str, json: &str) -> Field {
-        JsonFields::find(vec![pointer.into()], json.as_bytes()).get(pointer).clone()
+        JsonFields::find(vec![pointer.into()], json.as_bytes()).get(pointer).unwrap().clone()
     }
 
     #[test]

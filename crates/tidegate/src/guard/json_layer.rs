@@ -1,27 +1,41 @@
 //! Reads JSON bodies for rules that ask for a field of them.
 //!
 //! A layer of its own, outside of the guard's: whoever has no such rule keeps bodies
-//! untouched and their type as it was. How long a slow body may take is the server's
-//! matter, as for any other reader of it.
+//! untouched and their type as it was. What it reads is bounded in bytes and in time; how long
+//! the rest of a body may take is the service's matter.
 
+use super::answer::Protocol;
+use super::body::Body as AnswerBody;
+use super::decide::Stop;
 use super::facets::Facets;
 use super::guarded::Guard;
 use super::json_fields::JsonFields;
+use super::judge::Judge;
+use super::key_bytes::KeyBytes;
+use super::list::List;
+use super::record::Outcome;
 use super::replay::Replay;
+use super::rules::Ready;
+use super::text::{self, Said};
+use crate::clock::Timestamp;
+use crate::sleep::Sleep;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Request};
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Bytes that are read unless said otherwise.
+/// Default of [`JsonLayer::max_bytes`].
 const MAX_BYTES: usize = 64 * 1024;
+/// Default of [`JsonLayer::body_timeout`].
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads the bodies that rules with `json:` parts ask for, up to a bound, and passes them
 /// on whole as [`Replay`]. It goes outside of [`Guard::layer`]:
@@ -42,22 +56,39 @@ const MAX_BYTES: usize = 64 * 1024;
 /// A body is read only if a rule that applies to the request asks for it and its content
 /// type is `application/json` or ends in `+json`. The fields of one that is longer than
 /// the bound, broken, or not read are unclear (see [`Missing`](super::Missing)); where a cost
-/// is to be read from them, it is the most that the rule says.
+/// is to be read from them, it is the most that the rule says. One that does not come in time
+/// is refused.
+///
+/// Several guards may have a JSON layer each, nested in any order.
 #[derive(Clone, Debug)]
 pub struct JsonLayer {
     guard: Guard,
     max_bytes: usize,
+    body_timeout: Duration,
 }
 
 impl JsonLayer {
     pub(super) fn new(guard: Guard) -> Self {
-        Self { guard, max_bytes: MAX_BYTES }
+        Self { guard, max_bytes: MAX_BYTES, body_timeout: BODY_TIMEOUT }
     }
 
-    /// Bytes of a body that are read at most; 64 KiB unless said.
+    /// Bytes of a body that are read at most. Default: 64 KiB.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
+        self
+    }
+
+    /// How long the body that a rule asks for may take to come, on the limiter's clock. Then the
+    /// request is refused (408, [`Outcome::SlowBody`]), and its connection is closed. It was not
+    /// charged, and has held no slot of this guard. Where only rules in shadow ask for the body,
+    /// or rules that have the client's network on their allow lists, it goes on unread instead.
+    /// Default: 10 s. `Duration::MAX` waits for ever.
+    ///
+    /// [`Outcome::SlowBody`]: super::Outcome::SlowBody
+    #[must_use]
+    pub fn body_timeout(mut self, timeout: Duration) -> Self {
+        self.body_timeout = timeout;
         self
     }
 }
@@ -77,12 +108,12 @@ pub struct JsonService<S> {
     inner: S,
 }
 
-impl<S, B> Service<Request<B>> for JsonService<S>
+impl<S, B, A> Service<Request<B>> for JsonService<S>
 where
-    S: Service<Request<Replay<B>>> + Clone,
+    S: Service<Request<Replay<B>>, Response = Response<A>> + Clone,
     B: Body<Data = Bytes> + Unpin,
 {
-    type Response = S::Response;
+    type Response = Response<AnswerBody<A>>;
     type Error = S::Error;
     type Future = JsonFuture<S, B>;
 
@@ -97,18 +128,23 @@ where
         let is_read = !pointers.is_empty() && !is_empty && !is_too_long && is_json(request.headers());
         let (mut head, body) = request.into_parts();
         if !is_read {
-            if !pointers.is_empty() && is_empty {
-                head.extensions.insert(JsonFields::of_no_body(pointers));
+            match pointers.is_empty() {
+                true => {}
+                false if is_empty => JsonFields::of_no_body(pointers).add_to(&mut head.extensions),
+                false => JsonFields::of_unread_body(pointers).add_unread_to(&mut head.extensions),
             }
             let request = Request::from_parts(head, Replay::new(body));
             return JsonFuture { state: State::Running { future: self.inner.call(request) } };
         }
-        let body = Replay::new(body);
-        // The one that was made ready is the one that will be called.
-        let clone = self.inner.clone();
-        let service = std::mem::replace(&mut self.inner, clone);
-        let max_bytes = self.layer.max_bytes;
-        JsonFuture { state: State::Reading { request: Some((head, body)), pointers, service, max_bytes } }
+        let request = Request::from_parts(head, Replay::new(body));
+        let reading = Reading {
+            request: Some(request),
+            pointers,
+            is_read: false,
+            deadline: None,
+            service: self.inner.clone(),
+        };
+        JsonFuture { state: State::Reading { layer: self.layer.clone(), reading } }
     }
 }
 
@@ -117,10 +153,7 @@ impl JsonLayer {
     fn pointers<B>(&self, request: &Request<B>) -> Vec<Box<str>> {
         let shared = &self.guard.shared;
         let rules = shared.rules.load();
-        let asks = |rule: &&super::rules::Ready| {
-            rule.pointers().next().is_some() && self.guard.choice.has(&rule.name)
-        };
-        let mut asking = rules.rules.iter().filter(asks).peekable();
+        let mut asking = rules.rules.iter().filter(|rule| self.asks(rule)).peekable();
         if asking.peek().is_none() || !self.guard.is_on() {
             return Vec::new();
         }
@@ -135,18 +168,49 @@ impl JsonLayer {
         }
         pointers
     }
+
+    /// True if this rule may ask for a body.
+    fn asks(&self, rule: &Ready) -> bool {
+        rule.pointers().next().is_some() && self.guard.choice.has(&rule.name)
+    }
+
+    /// The answer to a request whose body is too slow, in the name of the first rule that needs
+    /// it. None if nobody insists on it: then it goes on, and its fields are unclear.
+    fn refuse_slow<B>(&self, request: &Request<B>, begun: Timestamp) -> Option<Response<Bytes>> {
+        let shared = &*self.guard.shared;
+        if !self.guard.is_on() {
+            return None;
+        }
+        let rules = shared.rules.load_full();
+        let facets = Facets::new(request, &shared.finder);
+        let is_exempt = |list: &List| list.has_networks() && list.has_client(facets.client());
+        let insists = |rule: &Ready| {
+            self.asks(rule)
+                && !rule.is_shadow
+                && rule.applies(&facets).is_some()
+                && !is_exempt(&rule.allow)
+                && !is_exempt(&shared.allow)
+        };
+        let rule = rules.rules.iter().position(insists)?;
+        let started = shared.started().map(|_| begun);
+        let judge = Judge { shared, rules: &rules, started };
+        let stop = Stop { rule: Some(rule), key: KeyBytes::new(), outcome: Outcome::SlowBody };
+        let mut answer = *judge.stop(&stop, Protocol::Http);
+        if request.version() <= Version::HTTP_11 {
+            // What is left of the body would otherwise be read as the next request, or waited for.
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Some(answer)
+    }
 }
 
-/// `application/json`, or any type that ends in `+json`.
+/// `application/json`, or any type that ends in `+json`. Not gRPC's: there, JSON comes in frames.
 fn is_json(headers: &HeaderMap) -> bool {
-    let Some(kind) = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else { return false };
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
-        || kind
-            .len()
-            .checked_sub(5)
-            .and_then(|at| kind.get(at..))
-            .is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+    // Two types are none: the service could take the other one.
+    let Said::Once(kind) = text::header(headers, &CONTENT_TYPE) else { return false };
+    let Ok(kind) = std::str::from_utf8(kind) else { return false };
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || (kind.ends_with("+json") && !kind.starts_with("application/grpc"))
 }
 
 pin_project! {
@@ -160,44 +224,106 @@ pin_project! {
 pin_project! {
     #[project = StateProj]
     enum State<S, F, B: Body> {
-        Reading {
-            request: Option<(http::request::Parts, Replay<B>)>,
-            pointers: Vec<Box<str>>,
-            service: S,
-            max_bytes: usize,
-        },
+        Reading { layer: JsonLayer, reading: Reading<S, B> },
         Running { #[pin] future: F },
     }
 }
 
-impl<S, B> Future for JsonFuture<S, B>
+/// A request whose body is being read.
+struct Reading<S, B: Body> {
+    request: Option<Request<Replay<B>>>,
+    pointers: Vec<Box<str>>,
+    /// Whether all is known of the body that will be.
+    is_read: bool,
+    /// When it had to be waited for, and until when it is.
+    deadline: Option<(Timestamp, Sleep)>,
+    /// Made ready once the body is there. The one that was ready when the request came stays
+    /// behind for others: what a service sets aside for whoever finds it ready (a place of a
+    /// `ConcurrencyLimit`, say) is nothing to hold while a body comes.
+    service: S,
+}
+
+impl<S, B> Reading<S, B>
 where
     S: Service<Request<Replay<B>>>,
     B: Body<Data = Bytes> + Unpin,
 {
-    type Output = Result<S::Response, S::Error>;
+    /// The call of the service, or the answer to a request that is too slow.
+    fn poll(
+        &mut self,
+        layer: &JsonLayer,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Called<S::Future>, S::Error>> {
+        let Some(request) = &mut self.request else { panic!("`JsonFuture` was polled after it was ready") };
+        if !self.is_read {
+            let is_whole = match Pin::new(request.body_mut()).poll_read(context, layer.max_bytes) {
+                Poll::Ready(is_whole) => is_whole,
+                Poll::Pending => {
+                    let begun = ready!(poll_deadline(&mut self.deadline, layer, context));
+                    if let Some(answer) = layer.refuse_slow(request, begun) {
+                        self.request = None;
+                        return Poll::Ready(Ok(Called::Refused(answer)));
+                    }
+                    false
+                }
+            };
+            let pointers = std::mem::take(&mut self.pointers);
+            if is_whole {
+                let fields = JsonFields::find(pointers, request.body().as_slice());
+                fields.add_to(request.extensions_mut());
+            } else {
+                JsonFields::of_unread_body(pointers).add_unread_to(request.extensions_mut());
+            }
+            (self.is_read, self.deadline) = (true, None);
+        }
+        ready!(self.service.poll_ready(context))?;
+        let Some(request) = self.request.take() else { return Poll::Pending };
+        Poll::Ready(Ok(Called::Service(self.service.call(request))))
+    }
+}
+
+/// What became of a request whose body was read.
+enum Called<F> {
+    Service(F),
+    Refused(Response<Bytes>),
+}
+
+/// Ready once the body is too slow, with the time at which it was waited for first. Most bodies
+/// are there when they are asked for, and set no timer.
+fn poll_deadline(
+    deadline: &mut Option<(Timestamp, Sleep)>,
+    layer: &JsonLayer,
+    context: &mut Context<'_>,
+) -> Poll<Timestamp> {
+    let (begun, sleep) = deadline.get_or_insert_with(|| {
+        let clock = layer.guard.shared.limiter.clock().clone();
+        let now = clock.now();
+        (now, Sleep::until(clock, now + layer.body_timeout))
+    });
+    Pin::new(sleep).poll(context).map(|()| *begun)
+}
+
+impl<S, B, A> Future for JsonFuture<S, B>
+where
+    S: Service<Request<Replay<B>>, Response = Response<A>>,
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Output = Result<Response<AnswerBody<A>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        loop {
-            let next = match this.state.as_mut().project() {
-                StateProj::Running { future } => return future.poll(context),
-                StateProj::Reading { request, pointers, service, max_bytes } => {
-                    let is_whole = match request {
-                        Some((_, body)) => ready!(Pin::new(body).poll_read(context, *max_bytes)),
-                        None => false,
-                    };
-                    let Some((mut head, body)) = request.take() else {
-                        panic!("`JsonFuture` was polled after it was ready")
-                    };
-                    if is_whole {
-                        let fields = JsonFields::find(std::mem::take(pointers), body.as_slice());
-                        head.extensions.insert(fields);
-                    }
-                    State::Running { future: service.call(Request::from_parts(head, body)) }
-                }
+        if let StateProj::Reading { layer, reading } = this.state.as_mut().project() {
+            let future = match ready!(reading.poll(layer, context))? {
+                Called::Service(future) => future,
+                Called::Refused(answer) => return Poll::Ready(Ok(answer.map(AnswerBody::of_refusal))),
             };
-            this.state.set(next);
+            this.state.set(State::Running { future });
+        }
+        match this.state.project() {
+            StateProj::Running { future } => {
+                future.poll(context).map_ok(|answer| answer.map(|body| AnswerBody::of_service(body, None)))
+            }
+            StateProj::Reading { .. } => unreachable!("it was read above"),
         }
     }
 }

@@ -18,7 +18,6 @@ use crate::store::memory;
 use bytes::Bytes;
 use http::Response;
 use smallvec::SmallVec;
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// One snapshot of the rules, judging one request.
@@ -40,14 +39,6 @@ impl<'a> Judge<'a> {
             let rule = &rules.rules[ask.rule];
             rule.policies.iter().map(move |policy| (rule, policy, ask))
         })
-    }
-
-    /// The key of each of those, as people and clients may see it.
-    fn keys<'b>(&self, asks: &'b [Ask]) -> SmallVec<[Cow<'b, [u8]>; 2]>
-    where
-        'a: 'b,
-    {
-        self.policies(asks).map(|(rule, _, ask)| rule.shown(&ask.key)).collect()
     }
 
     /// Decides all questions in memory, without waits.
@@ -92,18 +83,14 @@ impl<'a> Judge<'a> {
         if self.is_watched() {
             let outcome = if wait.is_zero() { Outcome::Allowed } else { Outcome::Waited };
             for ((rule, policy, ask), decision) in self.policies(asks).zip(decisions) {
-                let key = rule.shown(&ask.key);
-                self.tell(rule, &Record { wait, ..self.record(rule, policy, &key, decision, outcome) });
+                let record = self.record(rule, policy, &ask.key, decision, outcome);
+                self.tell(rule, &Record { wait, ..record });
             }
         }
-        let keys = if self.shared.headers.partition_keys { self.keys(asks) } else { SmallVec::new() };
-        let shown = |(at, ((_, policy, _), decision)): (usize, ((_, &'a Policy, _), &'b Decision))| Shown {
-            text: &policy.text,
-            decision,
-            key: keys.get(at).map_or(&[], |key| key),
+        let shown = |((rule, policy, ask), decision): ((&'a Ready, &'a Policy, &'b Ask), &'b Decision)| {
+            Shown { text: &policy.text, decision, key: rule.shows_keys.then_some(&*ask.key) }
         };
-        let shown: SmallVec<[Shown<'_>; 2]> =
-            self.policies(asks).zip(decisions).enumerate().map(shown).collect();
+        let shown: SmallVec<[Shown<'_>; 2]> = self.policies(asks).zip(decisions).map(shown).collect();
         let brief = Brief::of(&self.shared.headers, &shown);
         let written = if brief.is_none() { Written::of(&self.shared.headers, &shown) } else { None };
         let decided = self.shared.tells_handlers.then(|| {
@@ -123,13 +110,11 @@ impl<'a> Judge<'a> {
         decisions: &[Decision],
         protocol: Protocol,
     ) -> Box<Response<Bytes>> {
-        let keys = self.keys(asks);
         let records: SmallVec<[Record<'_>; 2]> = self
             .policies(asks)
             .zip(decisions)
-            .zip(&keys)
-            .map(|(((rule, policy, _), decision), key)| {
-                self.record(rule, policy, key, decision, Outcome::of_denied(decision))
+            .map(|((rule, policy, ask), decision)| {
+                self.record(rule, policy, &ask.key, decision, Outcome::of_denied(decision))
             })
             .collect();
         for ((rule, ..), record) in self.policies(asks).zip(&records) {
@@ -144,8 +129,7 @@ impl<'a> Judge<'a> {
     #[cold]
     pub(super) fn stop(&self, stop: &Stop, protocol: Protocol) -> Box<Response<Bytes>> {
         let rule = stop.rule.map(|at| &self.rules.rules[at]);
-        let key = rule.map_or(Cow::Borrowed(&*stop.key), |rule| rule.shown(&stop.key));
-        let record = self.brief(rule, &key, stop.outcome);
+        let record = self.brief(rule, &stop.key, stop.outcome);
         match rule {
             Some(rule) => self.tell(rule, &record),
             None => self.tell_with(&self.shared.sampler, &record),
@@ -179,15 +163,15 @@ impl<'a> Judge<'a> {
                 }
                 (false, _) => Outcome::of_denied(decision),
             };
-            let key = rule.shown(&ask.key);
-            self.tell(rule, &Record { wait, ..self.record(rule, policy, &key, decision, outcome) });
+            let record = self.record(rule, policy, &ask.key, decision, outcome);
+            self.tell(rule, &Record { wait, ..record });
         }
     }
 
     /// Records that a rule was not asked, or what one that only watches thinks of it.
     pub(super) fn pass(&self, rule: &Ready, key: &[u8], outcome: Outcome) {
         if self.is_watched() || outcome.is_refusal() {
-            self.tell(rule, &self.brief(Some(rule), &rule.shown(key), outcome));
+            self.tell(rule, &self.brief(Some(rule), key, outcome));
         }
     }
 
@@ -233,6 +217,7 @@ impl<'a> Judge<'a> {
             decision: Some(*decision),
             outcome,
             is_shadow: rule.is_shadow,
+            shows_keys: rule.shows_keys,
             wait: Duration::ZERO,
             took: self.took(),
             expr: None,
@@ -249,6 +234,7 @@ impl<'a> Judge<'a> {
             decision: None,
             outcome,
             is_shadow: rule.is_some_and(|rule| rule.is_shadow),
+            shows_keys: rule.is_some_and(|rule| rule.shows_keys),
             wait: Duration::ZERO,
             took: self.took(),
             expr: rule.map(|rule| &rule.key),

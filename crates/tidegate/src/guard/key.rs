@@ -27,14 +27,15 @@ use std::sync::Arc;
 /// |---|---|---|
 /// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
 /// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
-/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d` |
-/// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
+/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
+/// | `path:2` | a segment of the [normalised path](Facets::path), counted from 1, percent-decoded | `path:2=7` |
 /// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
-/// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82ee` |
+/// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82eee18733288c7d4ac636db3a6deb01` |
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
 /// | `route` | the method (`GET` for `HEAD`) and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
 /// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](super::JsonLayer) | `json:/order/goodsId=7` |
 /// | `number(path:2)` | the same as a whole number, for any `header:`, `path:`, `query:`, `cookie:` or `json:` | `path:2=7` |
+/// | `secret(query:token)` | the same, shown by its digest; for any `path:`, `query:` or `json:` | `secret(query:token)=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
 /// | `'everyone'` | itself | `'everyone'` |
 ///
 /// A key is a text: `/goods/7`, `/goods/07` and `/goods/+7` have an allowance each, though a
@@ -45,13 +46,14 @@ use std::sync::Arc;
 /// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
 /// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
 /// bits of it). An empty one counts as missing: then the next alternative is taken, or the
-/// rule's [`Missing`](super::Missing) says what happens. One above 4096 bytes, and one that
-/// stands there twice, is unclear, which is no way to another alternative.
+/// rule's [`Missing`](super::Missing) says what happens. One above 4096 bytes, one that
+/// stands there twice, and a segment of a path that programs read differently (`/a//../b`), is
+/// unclear, which is no way to another alternative.
 ///
-/// Values of headers and cookies are shown by the beginning of their SHA-256; the store's
-/// key has them as they are (`header:x-api-key=k1`). [`Rule::show_whole_keys`] shows them.
-///
-/// [`Rule::show_whole_keys`]: super::Rule::show_whole_keys
+/// Values of headers, of cookies and of `secret(…)` are written as 160 bits of their SHA-256,
+/// in the log as in the store: [`stored_key`](super::stored_key) computes it, and so does
+/// `printf %s "$KEY" | sha256sum | cut -c -40`. [`Rule::show_keys`](super::Rule::show_keys)
+/// writes them as they are.
 #[derive(Clone, Debug)]
 pub struct KeyExpr {
     pub(super) alternatives: Vec<Vec<Part>>,
@@ -72,6 +74,8 @@ pub(super) enum Part {
     Json(Box<str>),
     /// One of the client's words, as the number that it is.
     Number(Box<Part>),
+    /// One of the client's words that nobody else may see.
+    Secret(Box<Part>),
     Constant(Box<str>),
     Custom {
         name: Box<str>,
@@ -151,7 +155,7 @@ impl Part {
     /// What the client is to say, whatever it is read as.
     pub(super) fn said(&self) -> &Self {
         match self {
-            Self::Number(part) => part,
+            Self::Number(part) | Self::Secret(part) => part,
             part => part,
         }
     }
@@ -206,6 +210,7 @@ impl fmt::Display for Part {
             Self::Route => f.write_str("route"),
             Self::Json(pointer) => write!(f, "json:{pointer}"),
             Self::Number(part) => write!(f, "number({part})"),
+            Self::Secret(part) => write!(f, "secret({part})"),
             Self::Constant(text) => write!(f, "'{text}'"),
             Self::Custom { name, .. } => write!(f, "fn:{name}"),
         }

@@ -104,6 +104,9 @@ fn part(word: &str) -> Result<Part, KeyError> {
     if let Some(rest) = word.strip_prefix("number(") {
         return number(word, rest);
     }
+    if let Some(rest) = word.strip_prefix("secret(") {
+        return secret(word, rest);
+    }
     let (kind, name) = word.split_once(':').map_or((word, None), |(kind, name)| (kind, Some(name)));
     Ok(match (kind, name) {
         ("ip", None) => Part::Ip,
@@ -129,7 +132,7 @@ fn part(word: &str) -> Result<Part, KeyError> {
         _ => {
             let what = format!(
                 "`{}` is not a part of a key (ip, user, header:…, path:…, query:…, cookie:…, method, route, \
-                 json:…, number(…), 'constant')",
+                 json:…, number(…), secret(…), 'constant')",
                 Key::new(word)
             );
             return error(what, EXAMPLE);
@@ -139,12 +142,7 @@ fn part(word: &str) -> Result<Part, KeyError> {
 
 /// `path:2)` of `number(path:2)`.
 fn number(word: &str, rest: &str) -> Result<Part, KeyError> {
-    let part = match rest.strip_suffix(')') {
-        // One inside another could go as deep as the text is long.
-        Some(inner) if !inner.starts_with("number(") => Some(part(inner)?),
-        _ => None,
-    };
-    match part {
+    match inner(rest)? {
         Some(part @ (Part::Header(_) | Part::Path(_) | Part::Query(_) | Part::Cookie(_) | Part::Json(_))) => {
             Ok(Part::Number(Box::new(part)))
         }
@@ -156,6 +154,32 @@ fn number(word: &str, rest: &str) -> Result<Part, KeyError> {
             ),
             "number(path:2)",
         ),
+    }
+}
+
+/// `query:token)` of `secret(query:token)`.
+fn secret(word: &str, rest: &str) -> Result<Part, KeyError> {
+    match inner(rest)? {
+        Some(part @ (Part::Path(_) | Part::Query(_) | Part::Json(_))) => Ok(Part::Secret(Box::new(part))),
+        _ => error(
+            format!(
+                "`secret(…)` needs one `path:…`, `query:…` or `json:…` without spaces around it, not `{}`; \
+                 `header:…` and `cookie:…` are secret without it",
+                Key::new(word)
+            ),
+            "secret(query:token)",
+        ),
+    }
+}
+
+/// The part before a `)`, if it is a plain one. One inside another could go as deep as the text
+/// is long.
+fn inner(rest: &str) -> Result<Option<Part>, KeyError> {
+    match rest.strip_suffix(')') {
+        Some(inner) if !inner.starts_with("number(") && !inner.starts_with("secret(") => {
+            part(inner).map(Some)
+        }
+        _ => Ok(None),
     }
 }
 
@@ -236,6 +260,7 @@ mod tests {
             "header:x-api-key + method else cookie:session else route",
             "query:goodsId + json:/order/0/goods~1Id",
             "number(path:2) + number(json:/a(b)) else number(header:x-id)",
+            "secret(query:token) + secret(json:/pin) else secret(path:2)",
         ] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
@@ -269,6 +294,10 @@ mod tests {
             ("number( path:2)", "`number(…)` needs one"),
             ("number(path:x)", "a number from 1"),
             ("number(usr)", "not a part of a key"),
+            ("secret(ip)", "`secret(…)` needs one"),
+            ("secret(header:x-api-key)", "are secret without it"),
+            ("secret(number(path:2))", "`secret(…)` needs one"),
+            ("number(secret(path:2))", "`number(…)` needs one"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.contains(says), "{text}: {error}");

@@ -1,4 +1,5 @@
-//! A key as bytes: readable for an operator, unambiguous for the store, bounded.
+//! A key as bytes: readable for an operator, unambiguous for the store, bounded, and without
+//! what clients keep secret.
 //!
 //! Every part is its tag and its value (`user:42`, `path:2=7`), parts are joined by `+`.
 //! Tags and constants never contain `+` or `%`, and in values both are escaped, so the
@@ -8,18 +9,27 @@ use super::facets::Facets;
 use super::json_fields::Field;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
+use super::key_secret;
+use super::path::Paths;
 use super::text::{self, PartText, Said, Value};
 use http::Method;
-use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
-/// Longer values are digested.
-const WHOLE_MAX: usize = 128;
+/// Longer values are digested, whatever part they are of.
+pub(super) const WHOLE_MAX: usize = 128;
 /// Longer values are unclear: a stranger does not make us digest megabytes.
 const VALUE_MAX: usize = 4096;
-/// Bytes of a digested value that are shown.
+/// Bytes of a digested value that are shown, and the digits of its digest.
 const SHOWN: usize = 16;
+const LONG_DIGITS: usize = 32;
+
+/// How values of headers, cookies and `secret(…)` are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Secrets {
+    Digested,
+    Whole,
+}
 
 /// Whether a key, or a part of one, was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +45,15 @@ pub(super) enum Found {
 
 /// The key of a request: the first alternative of which nothing is missing. `route` is the
 /// pattern of the rule that fits.
-pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
+pub(super) fn write(
+    expr: &KeyExpr,
+    secrets: Secrets,
+    facets: &Facets<'_>,
+    route: Option<&str>,
+    key: &mut KeyBytes,
+) -> Found {
     for parts in &expr.alternatives {
-        match write_all(parts, facets, route, key) {
+        match write_all(parts, secrets, facets, route, key) {
             Found::Missing => {}
             found => return found,
         }
@@ -45,13 +61,19 @@ pub(super) fn write(expr: &KeyExpr, facets: &Facets<'_>, route: Option<&str>, ke
     Found::Missing
 }
 
-fn write_all(parts: &[Part], facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
+fn write_all(
+    parts: &[Part],
+    secrets: Secrets,
+    facets: &Facets<'_>,
+    route: Option<&str>,
+    key: &mut KeyBytes,
+) -> Found {
     key.clear();
     for (at, part) in parts.iter().enumerate() {
         if at > 0 {
             key.push(b'+');
         }
-        match write_part(part, facets, route, key) {
+        match write_part(part, secrets, facets, route, key) {
             Found::Whole => {}
             found => return found,
         }
@@ -72,15 +94,10 @@ pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>
 
 /// What the client says there, of the parts that are the client's words.
 #[inline]
-fn said<'a>(part: &Part, facets: &Facets<'a>) -> Said<Value<'a>> {
+fn said<'f>(part: &Part, facets: &'f Facets<'_>) -> Said<Value<'f>> {
     match part {
         Part::Header(name) => text::header(facets.headers(), name).map(Value::Plain),
-        Part::Path(number) => match text::segment(facets.uri().path(), *number) {
-            None => Said::Nothing,
-            // Not even decoded.
-            Some(raw) if raw.len() > VALUE_MAX => Said::Unclear,
-            Some(raw) => Said::Once(text::decoded(raw, PartText::Path)),
-        },
+        Part::Path(number) => segment(facets.paths(), *number),
         Part::Query(name) => facets.uri().query().map_or(Said::Nothing, |query| text::parameter(query, name)),
         Part::Cookie(name) => text::cookie(facets.headers(), name).map(Value::Plain),
         Part::Json(pointer) => match facets.json(pointer) {
@@ -92,7 +109,29 @@ fn said<'a>(part: &Part, facets: &Facets<'a>) -> Said<Value<'a>> {
     }
 }
 
-fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
+/// A segment of the normalised path: however a client writes a path, it has one key by it.
+#[inline]
+fn segment<'f>(paths: &'f Paths<'_>, number: usize) -> Said<Value<'f>> {
+    let found = text::segment(paths.normal(), number);
+    if paths.swapped().is_some_and(|other| text::segment(other, number) != found) {
+        // Programs differ in which one it is.
+        return Said::Unclear;
+    }
+    match found {
+        None => Said::Nothing,
+        // Not even decoded.
+        Some(raw) if raw.len() > VALUE_MAX => Said::Unclear,
+        Some(raw) => Said::Once(text::decoded(raw, PartText::Path)),
+    }
+}
+
+fn write_part(
+    part: &Part,
+    secrets: Secrets,
+    facets: &Facets<'_>,
+    route: Option<&str>,
+    key: &mut KeyBytes,
+) -> Found {
     match part {
         Part::Ip => {
             let Some(client) = facets.client_of_key() else { return Found::Missing };
@@ -111,16 +150,23 @@ fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut K
             key.extend_from_slice(b"user:");
             value(key, user.as_str().as_bytes())
         }
-        Part::Header(_) | Part::Path(_) | Part::Query(_) | Part::Cookie(_) | Part::Json(_) => {
-            match said(part, facets) {
-                Said::Nothing => Found::Missing,
-                Said::Unclear => Found::Unclear,
-                Said::Once(found) => {
-                    tag(part, key);
-                    value(key, &found)
+        Part::Header(_)
+        | Part::Path(_)
+        | Part::Query(_)
+        | Part::Cookie(_)
+        | Part::Json(_)
+        | Part::Secret(_) => match said(part.said(), facets) {
+            Said::Nothing => Found::Missing,
+            Said::Unclear => Found::Unclear,
+            Said::Once(found) => {
+                tag(part, key);
+                match (part.is_secret(), secrets) {
+                    (false, _) => value(key, &found),
+                    (true, Secrets::Digested) => digested(key, &found),
+                    (true, Secrets::Whole) => whole_secret(key, &found),
                 }
             }
-        }
+        },
         Part::Number(part) => match said(part, facets) {
             Said::Nothing => Found::Missing,
             Said::Once(found) if found.is_empty() => Found::Missing,
@@ -129,8 +175,12 @@ fn write_part(part: &Part, facets: &Facets<'_>, route: Option<&str>, key: &mut K
                 // What is no number for us may be one for the handler.
                 let Some((sign, digits)) = text::shortest_number(&found) else { return Found::Unclear };
                 tag(part, key);
-                key.extend_from_slice(sign);
-                key.extend_from_slice(digits);
+                if part.is_secret() && secrets == Secrets::Digested {
+                    key_secret::write(key, &[sign, digits]);
+                } else {
+                    key.extend_from_slice(sign);
+                    key.extend_from_slice(digits);
+                }
                 Found::Whole
             }
         },
@@ -182,7 +232,7 @@ fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
 }
 
 /// Methods that anybody could make up would each have an allowance of their own.
-fn method(method: &Method) -> &[u8] {
+pub(super) fn method(method: &Method) -> &[u8] {
     match *method {
         Method::GET
         | Method::HEAD
@@ -213,10 +263,33 @@ fn value(key: &mut KeyBytes, value: &[u8]) -> Found {
     escaped(key, &value[..SHOWN]);
     // No escape looks like this, so no short value does.
     key.extend_from_slice(b"%#");
-    for byte in &Sha256::digest(value)[..16] {
-        let _ = write!(key, "{byte:02x}");
-    }
+    key.extend_from_slice(&key_secret::digest(&[value])[..LONG_DIGITS]);
     Found::Whole
+}
+
+/// A secret, by its digest.
+fn digested(key: &mut KeyBytes, value: &[u8]) -> Found {
+    if value.is_empty() {
+        return Found::Missing;
+    }
+    if value.len() > VALUE_MAX {
+        return Found::Unclear;
+    }
+    key_secret::write(key, &[value]);
+    Found::Whole
+}
+
+/// A secret that the rule shows. One that begins as digests do is escaped, as it could
+/// otherwise be taken for the digest of another value.
+fn whole_secret(key: &mut KeyBytes, found: &[u8]) -> Found {
+    match found {
+        [key_secret::MARK, rest @ ..] if found.len() <= WHOLE_MAX => {
+            key.extend_from_slice(b"%23");
+            escaped(key, rest);
+            Found::Whole
+        }
+        found => value(key, found),
+    }
 }
 
 #[inline]

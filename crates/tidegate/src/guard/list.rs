@@ -1,5 +1,6 @@
 //! Allow and deny lists, by network and by key.
 
+use super::key_secret::stored_key;
 use super::network::{NetworkError, Networks};
 use crate::caller::Client;
 use std::collections::HashSet;
@@ -19,8 +20,14 @@ impl List {
         self.networks.add(networks)
     }
 
+    /// Each key as it was written, for rules that show their keys, and with its secrets
+    /// digested, for all others. Neither kind of rule writes a key of the other form.
     pub(super) fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
-        self.keys.extend(keys.into_iter().map(|key| key.as_ref().into()));
+        for key in keys {
+            let key = key.as_ref();
+            self.keys.insert(stored_key(key).into());
+            self.keys.insert(key.into());
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -30,6 +37,10 @@ impl List {
     #[inline]
     pub(super) fn has_networks(&self) -> bool {
         !self.networks.is_empty()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(|key| &**key)
     }
 
     pub(super) fn has_keys(&self) -> bool {
@@ -78,6 +89,16 @@ mod tests {
         assert!(has(&one, "2001:db8::5"));
         assert!(has(&one, "2001:db8::6"));
         assert!(!has(&one, "2001:db8:0:1::5"));
+    }
+
+    #[test]
+    fn a_list_means_the_client_that_an_address_is_counted_as() {
+        let denied = list(&["203.0.113.7", "64:ff9b::198.51.100.7", "2002:c000:201:5::/64"]);
+        assert!(has(&denied, "64:ff9b::203.0.113.7"));
+        assert!(has(&denied, "198.51.100.7"));
+        assert!(!has(&denied, "64:ff9b::203.0.113.8"));
+        assert!(has(&denied, "2002:c000:201:6::1"));
+        assert!(!has(&denied, "2002:c000:202::1"));
     }
 
     #[test]

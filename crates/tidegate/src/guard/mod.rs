@@ -34,7 +34,10 @@
 //! - Waits are awaited (bounded in number), places of a concurrency limit are held until
 //!   the answer's body has ended, and a client that goes away gives back what it reserved.
 //! - A refusal is a 429 as `application/problem+json` with `Retry-After`, or what your
-//!   [`Render`] makes of it; gRPC requests get `RESOURCE_EXHAUSTED` with a `RetryInfo`.
+//!   [`Render`] makes of it; where [gRPC is served](GuardBuilder::grpc), its requests get
+//!   `RESOURCE_EXHAUSTED` with a `RetryInfo`. No refusal is kept by caches.
+//! - What is shown of keys is one switch, [`Rule::show_keys`]. By default clients see none of
+//!   them, and log and store have secrets by their digest.
 //! - An [`Observer`] and the log are told about every verdict as a [`Record`], whose text
 //!   is a sentence that explains it.
 //! - [`ClientIp`] finds the client's address: the peer's, or what trusted proxies say.
@@ -44,7 +47,8 @@
 )]
 //!
 //! What a layer here deliberately does not do: authenticate (the app puts a
-//! [`User`](crate::User) into the extensions), or limit how long a body may take.
+//! [`User`](crate::User) into the extensions), or limit how long a body may take that no rule
+//! asks for.
 
 mod guarded;
 mod rule;
@@ -52,13 +56,17 @@ mod rules;
 
 mod key;
 mod key_bytes;
-mod key_shown;
+mod key_secret;
 mod key_text;
 mod key_write;
 
+mod checks;
 mod facets;
 mod list;
+mod methods;
+mod path;
 mod route;
+mod route_text;
 mod text;
 
 mod client_ip;
@@ -89,6 +97,7 @@ mod fields;
 mod grpc;
 mod headers;
 
+mod matched;
 mod observe;
 mod record;
 
@@ -109,9 +118,11 @@ pub use guarded::{Guard, GuardBuilder};
 pub use headers::Headers;
 pub use json_layer::{JsonFuture, JsonLayer, JsonService};
 pub use key::{KeyError, KeyExpr};
+pub use key_secret::stored_key;
 pub use layer::{GuardFuture, GuardLayer, GuardService};
 #[cfg(feature = "listen")]
 pub use listener::{Connection, Listener, ListenerError, ListenerStats};
+pub use matched::{GuardStats, RuleStats};
 pub use network::NetworkError;
 pub use observe::Observer;
 pub use peer::Peer;

@@ -1,10 +1,12 @@
 //! Networks by their text, and whether an address is in one of them.
 //!
-//! An IPv4 address written as IPv6 is an IPv4 address, in networks too.
+//! An IPv4 address written as IPv6 is an IPv4 address, in networks too, and so is one that
+//! NAT64 has translated.
 
 use crate::Client;
+use crate::caller::nat64;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A set of networks, merged and sorted: a look-up is a binary search, so that the list of
 /// a whole cloud costs no more than a handful.
@@ -47,6 +49,12 @@ pub enum NetworkError {
         /// The address.
         address: IpAddr,
     },
+    /// It is all of NAT64, whose clients are counted by their IPv4 addresses.
+    #[error(
+        "`{0}` is all of NAT64 (64:ff9b::/96), whose clients are counted by their IPv4 addresses: write \
+         their IPv4 networks, such as `203.0.113.0/24`, or `0.0.0.0/0` for every IPv4 address"
+    )]
+    Nat64(String),
 }
 
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
@@ -113,7 +121,7 @@ impl Networks {
 
     pub(crate) fn contain(&self, ip: IpAddr) -> bool {
         // They do not overlap: only the last that begins at or before it can hold it.
-        match ip.to_canonical() {
+        match canonical(ip) {
             IpAddr::V4(ip) => {
                 let after = self.v4.partition_point(|net| net.network() <= ip);
                 after > 0 && self.v4[after - 1].contains(&ip)
@@ -126,8 +134,34 @@ impl Networks {
     }
 }
 
+/// An IPv4 address written as IPv6 is an IPv4 address, and so is one that NAT64 has translated.
+/// Not if it is private, loopback or the like: NAT64 must not translate those (RFC 6052, 3.1), so
+/// whoever has such an address is not the neighbour that a trusted network names.
+fn canonical(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => match nat64(ip) {
+            Some(translated) if !is_local(translated) => IpAddr::V4(translated),
+            _ => IpAddr::V6(ip),
+        },
+        ip => ip,
+    }
+}
+
+fn is_local(ip: Ipv4Addr) -> bool {
+    // The last is the space of providers' own NAT, 100.64.0.0/10.
+    ip.is_private()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || ip.octets()[0] == 0
+        || ip.is_multicast()
+        || ip.is_broadcast()
+        || ip.to_bits() >> 22 == 0x6440_0000 >> 22
+}
+
 /// Bits of an IPv6 address before the IPv4 address that is written in it.
 const MAPPED_BITS: u8 = 96;
+/// Bits that `64:ff9b::` itself has: a network with fewer is not about NAT64.
+const NAT64_BITS_MIN: u8 = 32;
 
 fn network(text: &str) -> Result<IpNet, NetworkError> {
     let wrong = || NetworkError::Text(crate::Key::new(text).to_string());
@@ -150,9 +184,15 @@ fn network(text: &str) -> Result<IpNet, NetworkError> {
         let network = net.trunc().to_string();
         return Err(NetworkError::HostBits { text: text.into(), network, address: net.addr() });
     }
-    match (net.addr().to_canonical(), net) {
-        (IpAddr::V4(ip), IpNet::V6(_)) if net.prefix_len() >= MAPPED_BITS => {
-            Ipv4Net::new(ip, net.prefix_len() - MAPPED_BITS).map(IpNet::V4).map_err(|_| wrong())
+    let IpNet::V6(v6) = net else { return Ok(net) };
+    let translated = nat64(v6.addr());
+    if translated == Some(Ipv4Addr::UNSPECIFIED) && (NAT64_BITS_MIN..=MAPPED_BITS).contains(&v6.prefix_len())
+    {
+        return Err(NetworkError::Nat64(text.into()));
+    }
+    match v6.addr().to_ipv4_mapped().or(translated) {
+        Some(ip) if v6.prefix_len() >= MAPPED_BITS => {
+            Ipv4Net::new(ip, v6.prefix_len() - MAPPED_BITS).map(IpNet::V4).map_err(|_| wrong())
         }
         _ => Ok(net),
     }
@@ -188,6 +228,37 @@ mod tests {
             assert!(!networks.contain(ip(outside)), "{outside}");
         }
         assert!(!Networks::default().contain(ip("127.0.0.1")));
+    }
+
+    #[test]
+    fn a_translated_address_is_where_its_ipv4_address_is() {
+        let networks = Networks::parse(["203.0.113.0/24", "64:ff9b::198.51.100.0/120", "private"]).unwrap();
+        for inside in ["64:ff9b::203.0.113.9", "64:ff9b::198.51.100.7", "198.51.100.7", "10.0.0.1"] {
+            assert!(networks.contain(ip(inside)), "{inside}");
+        }
+        // Nobody who is translated is a private neighbour, or this machine itself.
+        for outside in ["64:ff9b::203.0.114.9", "64:ff9b::10.0.0.1", "64:ff9b:1::203.0.113.9"] {
+            assert!(!networks.contain(ip(outside)), "{outside}");
+        }
+        let loopback = Networks::parse(["loopback"]).unwrap();
+        assert!(!loopback.contain(ip("64:ff9b::127.0.0.1")));
+        // As clients they are counted by it all the same, and lists go by clients.
+        for inside in ["64:ff9b::203.0.113.9", "64:ff9b::198.51.100.7", "64:ff9b::10.0.0.1"] {
+            assert!(networks.meet(Client::new(ip(inside))), "{inside}");
+        }
+        assert!(!networks.meet(Client::new(ip("64:ff9b::203.0.114.9"))));
+    }
+
+    #[test]
+    fn all_of_nat64_is_no_network_of_clients() {
+        for text in ["64:ff9b::/96", "64:ff9b::/64", "64:ff9b::/32"] {
+            let error = Networks::parse([text]).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is all of NAT64")), "{error}");
+            assert!(error.contains("write their IPv4 networks"), "{error}");
+        }
+        for other in ["64:ff9b:1::/48", "64:ff9b::/128", "64:ff9b::/97", "::/0"] {
+            assert!(Networks::parse([other]).is_ok(), "{other}");
+        }
     }
 
     #[test]

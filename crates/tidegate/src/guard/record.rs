@@ -36,6 +36,9 @@ pub enum Outcome {
     /// Refused: a part of the key stands there twice, is too long or could not be read, and
     /// the rule refuses such requests, or has a list of denied keys on which it could be.
     Unclear,
+    /// Refused: the rule asks for a field of the body, and that did not come in time (see
+    /// [`JsonLayer::body_timeout`](super::JsonLayer::body_timeout)).
+    SlowBody,
     /// Not asked: the guard is switched off.
     Off,
 }
@@ -43,7 +46,7 @@ pub enum Outcome {
 impl Outcome {
     /// One word for metrics, always the same: `allowed`, `waited`, `queued`, `denied`,
     /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
-    /// `off`.
+    /// `slow_body`, `off`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -57,6 +60,7 @@ impl Outcome {
             Self::Skipped => "skipped",
             Self::Incomplete => "incomplete",
             Self::Unclear => "unclear",
+            Self::SlowBody => "slow_body",
             Self::Off => "off",
         }
     }
@@ -64,7 +68,12 @@ impl Outcome {
     /// True if a request that a rule in force sees like this is refused.
     pub fn is_refusal(self) -> bool {
         match self {
-            Self::Denied | Self::Unavailable | Self::Listed | Self::Incomplete | Self::Unclear => true,
+            Self::Denied
+            | Self::Unavailable
+            | Self::Listed
+            | Self::Incomplete
+            | Self::Unclear
+            | Self::SlowBody => true,
             Self::Allowed
             | Self::Waited
             | Self::Queued
@@ -93,8 +102,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// One rule's verdict on one request. Its text is the sentence that explains it:
-/// ``denied by `checkout` for user:42: 1000/s, 0 left, free again in 320 ms``.
+/// One rule's verdict on one request. Its text is the sentence that explains it to an
+/// operator: ``denied by `checkout` for user:42: 1000/s, 0 left, free again in 320 ms``.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     pub(super) rule: &'a str,
@@ -104,6 +113,8 @@ pub struct Record<'a> {
     pub(super) decision: Option<Decision>,
     pub(super) outcome: Outcome,
     pub(super) is_shadow: bool,
+    /// True if clients may see the key.
+    pub(super) shows_keys: bool,
     pub(super) wait: Duration,
     pub(super) took: Duration,
     /// The key as an expression, where it could not be found.
@@ -122,8 +133,8 @@ impl<'a> Record<'a> {
         self.policy
     }
 
-    /// The key, where it was found, as people may see it: values of headers and cookies by
-    /// their digest, unless the rule [shows them](super::Rule::show_whole_keys).
+    /// The key, where it was found, as the store has it: values of headers and cookies by
+    /// their digest, unless the rule [shows its keys](super::Rule::show_keys).
     pub fn key(&self) -> Option<Key<'a>> {
         self.key
     }
@@ -165,16 +176,44 @@ impl<'a> Record<'a> {
     }
 }
 
+/// For whom a sentence is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Operator,
+    /// Is not told whose key it is, nor of lists.
+    Client,
+}
+
+struct ForClient<'a>(&'a Record<'a>);
+
+impl fmt::Display for ForClient<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reader = if self.0.shows_keys { Reader::Operator } else { Reader::Client };
+        self.0.write(f, reader)
+    }
+}
+
 impl fmt::Display for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Reader::Operator)
+    }
+}
+
+impl Record<'_> {
+    /// The sentence that a client may read.
+    pub(super) fn for_client(&self) -> impl fmt::Display {
+        ForClient(self)
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, reader: Reader) -> fmt::Result {
         let verb = match (self.outcome, self.is_shadow) {
             (Outcome::Allowed | Outcome::Waited, false) => "allowed",
             (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
             (Outcome::Queued, _) => "would be queued",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete | Outcome::Unclear, false) => "refused",
-            (Outcome::Incomplete | Outcome::Unclear, true) => "would be refused",
+            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, false) => "refused",
+            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, true) => "would be refused",
             (Outcome::NotCharged, _) => "not charged",
             (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
             (Outcome::Off, _) => "let through",
@@ -184,7 +223,7 @@ impl fmt::Display for Record<'_> {
             "" => f.write_str(" by the guard")?,
             policy => write!(f, " by `{policy}`")?,
         }
-        if let Some(key) = self.key {
+        if let Some(key) = self.key.filter(|_| reader == Reader::Operator) {
             write!(f, " for {key}")?;
         }
         if self.outcome == Outcome::Waited {
@@ -192,10 +231,12 @@ impl fmt::Display for Record<'_> {
         }
         f.write_str(": ")?;
         match self.outcome {
+            Outcome::Listed if reader == Reader::Client => f.write_str("the request is not allowed"),
             Outcome::Listed => f.write_str("on a deny list"),
             Outcome::Exempt => f.write_str("on an allow list"),
             Outcome::NotCharged => f.write_str("another rule refused"),
             Outcome::Off => f.write_str("the guard is switched off"),
+            Outcome::SlowBody => f.write_str("the request's body did not come in time"),
             Outcome::Skipped | Outcome::Incomplete | Outcome::Unclear => {
                 let clearly = if self.outcome == Outcome::Unclear { "clearly " } else { "" };
                 write!(f, "the request does not {clearly}say ")?;
@@ -206,9 +247,7 @@ impl fmt::Display for Record<'_> {
             }
         }
     }
-}
 
-impl Record<'_> {
     fn numbers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(limit), Some(decision)) = (self.limit, &self.decision) else { return Ok(()) };
         write!(f, "{}", Numbers { limit, decision })

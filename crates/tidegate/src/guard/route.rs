@@ -1,9 +1,13 @@
 //! Which requests a rule is about: a method, a pattern of the path, or both.
 //!
-//! The pattern is axum's (`/goods/{id}/order`, `/files/{*rest}`). Literal segments are
-//! compared after percent-decoding, so that `/goods/7/%6Frder` does not slip past a rule.
-//! Nothing else about the path is made uniform: `/a//b`, `/a/` and `/a` are three paths.
+//! The pattern is axum's (`/goods/{id}/order`, `/files/{*rest}`). It is compared with every
+//! reading of the path ([`Paths`]), literal segments after percent-decoding, and a slash at
+//! the end does not count: a rule that is evaded is worse than one that is asked once more.
+//!
+//! How a pattern is read, and what is told of one that could never fit, is in
+//! [`route_text`](super::route_text).
 
+use super::path::Paths;
 use super::text::{PartText, decoded};
 use http::Method;
 use std::fmt;
@@ -11,19 +15,20 @@ use std::fmt;
 /// A method, or any, and a pattern of the path, or any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Route {
-    method: Option<Method>,
-    pattern: Option<Pattern>,
+    pub(super) method: Option<Method>,
+    pub(super) pattern: Option<Pattern>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Pattern {
+pub(super) struct Pattern {
     /// As it was written: what the key part `route` says.
-    text: Box<str>,
-    segments: Vec<Segment>,
+    pub(super) text: Box<str>,
+    pub(super) segments: Vec<Segment>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Segment {
+pub(super) enum Segment {
+    /// Percent-decoded; empty only if it is the only one, of the pattern `/`.
     Literal(Box<[u8]>),
     /// `{id}`: one segment that is not empty.
     One,
@@ -31,54 +36,43 @@ enum Segment {
     Rest,
 }
 
-/// The longest pattern.
-const PATTERN_MAX: usize = 1024;
+/// What a route says of a segment of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentAt<'a> {
+    /// It is not the same in all requests.
+    Varies,
+    /// It is always this one.
+    Always(&'a [u8]),
+    /// There is none.
+    Beyond,
+}
 
 impl Route {
-    /// Reads `POST /goods/{id}/order`, `/goods/{id}/order` or `POST`.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        match text.split_once(' ') {
-            Some((method, pattern)) => Ok(Self {
-                method: Some(method_of(method)?),
-                pattern: Some(Pattern::parse(pattern.trim_start())?),
-            }),
-            None if !text.starts_with('/') && is_method(text) => {
-                Ok(Self { method: Some(method_of(text)?), pattern: None })
-            }
-            None => Ok(Self { method: None, pattern: Some(Pattern::parse(text)?) }),
-        }
-    }
-
     /// The pattern of the path, as it was written.
     pub(super) fn pattern(&self) -> Option<&str> {
         self.pattern.as_ref().map(|pattern| &*pattern.text)
     }
 
+    /// What its requests have as this segment, counted from 1.
+    pub(super) fn segment(&self, number: usize) -> SegmentAt<'_> {
+        let Some(pattern) = &self.pattern else { return SegmentAt::Varies };
+        match pattern.segments.get(number - 1) {
+            Some(Segment::Literal(literal)) if literal.is_empty() => SegmentAt::Beyond,
+            Some(Segment::Literal(literal)) => SegmentAt::Always(literal),
+            Some(Segment::One | Segment::Rest) => SegmentAt::Varies,
+            None if pattern.segments.last() == Some(&Segment::Rest) => SegmentAt::Varies,
+            None => SegmentAt::Beyond,
+        }
+    }
+
     #[inline]
-    pub(super) fn is_for(&self, method: &Method, path: &str) -> bool {
+    pub(super) fn is_for(&self, method: &Method, paths: &Paths<'_>) -> bool {
         self.method.as_ref().is_none_or(|own| own == method || is_head_of(own, method))
-            && self.pattern.as_ref().is_none_or(|pattern| pattern.fits(path))
+            && self.pattern.as_ref().is_none_or(|pattern| paths.any(|path| pattern.fits(path)))
     }
 }
 
 impl Pattern {
-    fn parse(pattern: &str) -> Result<Self, String> {
-        let Some(path) = pattern.strip_prefix('/') else {
-            return Err(format!("the path `{pattern}` must start with `/`"));
-        };
-        if pattern.len() > PATTERN_MAX {
-            return Err(format!("the path is longer than {PATTERN_MAX} bytes"));
-        }
-        if pattern.contains(['?', '#', ' ']) {
-            return Err(format!("the path `{pattern}` must be without query, fragment and spaces"));
-        }
-        let texts: Vec<&str> = path.split('/').collect();
-        let last = texts.len() - 1;
-        let segments = texts.iter().enumerate().map(|(at, text)| segment(text, at == last));
-        Ok(Self { text: pattern.into(), segments: segments.collect::<Result<_, _>>()? })
-    }
-
     fn fits(&self, path: &str) -> bool {
         let Some(mut rest) = path.strip_prefix('/') else { return false };
         let last = self.segments.len() - 1;
@@ -95,7 +89,8 @@ impl Pattern {
                 Segment::One => !own.is_empty(),
                 Segment::Rest => true,
             };
-            if !fits || after.is_none() != (at == last) {
+            let is_in_place = if at == last { after.is_none_or(str::is_empty) } else { after.is_some() };
+            if !fits || !is_in_place {
                 return false;
             }
             rest = after.unwrap_or_default();
@@ -114,34 +109,6 @@ fn is_literal(literal: &[u8], own: &[u8]) -> bool {
     literal == own || (own.contains(&b'%') && *decoded(own, PartText::Path) == *literal)
 }
 
-fn method_of(text: &str) -> Result<Method, String> {
-    if !is_method(text) {
-        return Err(format!("`{text}` is not a method: write it in capitals, as in `POST /orders`"));
-    }
-    Method::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a method"))
-}
-
-fn is_method(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
-}
-
-fn segment(text: &str, is_last: bool) -> Result<Segment, String> {
-    let Some(name) = text.strip_prefix('{').and_then(|name| name.strip_suffix('}')) else {
-        if text.contains(['{', '}', '*']) {
-            return Err(format!("the segment `{text}` must be literal, `{{name}}` or `{{*rest}}`"));
-        }
-        return Ok(Segment::Literal(decoded(text.as_bytes(), PartText::Path).as_ref().into()));
-    };
-    let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    match name.strip_prefix('*') {
-        Some(rest) if is_name(rest) && is_last => Ok(Segment::Rest),
-        Some(rest) if is_name(rest) => Err(format!("`{text}` must be the last segment")),
-        None if is_name(name) => Ok(Segment::One),
-        _ => Err(format!("the name in `{text}` must be letters, digits or `_`")),
-    }
-}
-
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.method, self.pattern()) {
@@ -157,14 +124,14 @@ mod tests {
     use super::*;
 
     fn fits(route: &str, method: &str, path: &str) -> bool {
-        Route::parse(route).unwrap().is_for(&Method::from_bytes(method.as_bytes()).unwrap(), path)
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        Route::parse(route).unwrap().is_for(&method, &Paths::new(path))
     }
 
     #[test]
     fn a_pattern_fits_whole_segments() {
         assert!(fits("/goods/{id}/order", "GET", "/goods/7/order"));
         assert!(!fits("/goods/{id}/order", "GET", "/goods//order"));
-        assert!(!fits("/goods/{id}/order", "GET", "/goods/7/order/"));
         assert!(!fits("/goods/{id}/order", "GET", "/goods/7/orders"));
         assert!(!fits("/goods/{id}/order", "GET", "/goods/7"));
         assert!(!fits("/goods/{id}/order", "GET", "/goods/7/8/order"));
@@ -174,11 +141,24 @@ mod tests {
     }
 
     #[test]
+    fn a_slash_at_the_end_does_not_count() {
+        for pattern in ["/goods/{id}/order", "/goods/{id}/order/"] {
+            assert!(fits(pattern, "GET", "/goods/7/order"), "{pattern}");
+            assert!(fits(pattern, "GET", "/goods/7/order/"), "{pattern}");
+            assert!(fits(pattern, "GET", "/goods/7/order//"), "{pattern}");
+            assert!(!fits(pattern, "GET", "/goods/7/order/x"), "{pattern}");
+        }
+        assert!(!fits("/goods/{id}", "GET", "/goods/"));
+    }
+
+    #[test]
     fn the_rest_is_anything_that_is_left() {
         assert!(fits("/files/{*rest}", "GET", "/files/a/b/c"));
         assert!(fits("/{*rest}", "GET", "/a"));
         assert!(!fits("/files/{*rest}", "GET", "/files/"));
         assert!(!fits("/files/{*rest}", "GET", "/files"));
+        // For a router that takes paths as they come, a slash is left.
+        assert!(fits("/files/{*rest}", "GET", "/files//"));
     }
 
     #[test]
@@ -186,6 +166,8 @@ mod tests {
         assert!(fits("POST /orders", "POST", "/orders"));
         assert!(!fits("POST /orders", "GET", "/orders"));
         assert!(fits("PURGE /orders", "PURGE", "/orders"));
+        assert!(fits("extension:FETCH /orders", "FETCH", "/orders"));
+        assert!(!fits("extension:FETCH /orders", "GET", "/orders"));
     }
 
     #[test]
@@ -199,26 +181,36 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_letter_does_not_slip_past() {
-        assert!(fits("/goods/{id}/order", "GET", "/goods/7/%6Frde%72"));
+    fn no_way_to_write_a_path_slips_past() {
+        for path in [
+            "/goods/7/%6Frde%72",
+            "//goods/7/order",
+            "/goods//7/order",
+            "/goods/7/./order",
+            "/x/../goods/7/order",
+            "/x/%2e%2E/goods/7/order",
+            "/goods/7/order/.",
+            "/goods/7/order/x/..",
+            // One of their two readings.
+            "/goods/x//../7/order",
+            "/goods/7//../order",
+        ] {
+            assert!(fits("/goods/{id}/order", "GET", path), "{path}");
+        }
         assert!(fits("/caf%C3%A9", "GET", "/caf\u{e9}"));
+        assert!(fits("/caf\u{e9}", "GET", "/caf%c3%A9"));
         assert!(!fits("/goods/{id}", "GET", "/goods/7%2F8/9"));
+        assert!(!fits("/goods/{id}/order", "GET", "/goods/7/x/../../order"));
     }
 
     #[test]
-    fn what_is_not_a_pattern_is_told() {
-        for (text, says) in [
-            ("goods", "must start with `/`"),
-            ("post /x", "not a method"),
-            ("/a/{*rest}/b", "must be the last segment"),
-            ("/a/{b c}", "not a method"),
-            ("GET /a b", "without query, fragment and spaces"),
-            ("/a/x{b}", "must be literal"),
-            ("/a/{}", "the name in `{}`"),
-            ("/a?b=c", "without query"),
-        ] {
-            let error = Route::parse(text).unwrap_err();
-            assert!(error.contains(says), "{text}: {error}");
-        }
+    fn what_a_segment_can_be_is_known() {
+        let of = |route: &str, number| format!("{:?}", Route::parse(route).unwrap().segment(number));
+        assert_eq!(of("POST", 9), "Varies");
+        assert_eq!(of("/goods/{id}", 1), format!("{:?}", SegmentAt::Always(&b"goods"[..])));
+        assert_eq!(of("/goods/{id}", 2), "Varies");
+        assert_eq!(of("/goods/{id}/", 3), "Beyond");
+        assert_eq!(of("/goods/{*rest}", 64), "Varies");
+        assert_eq!(of("/", 1), "Beyond");
     }
 }

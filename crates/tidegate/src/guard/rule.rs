@@ -37,7 +37,7 @@ pub struct Rule {
     pub(super) cost: Cost,
     pub(super) missing: Missing,
     pub(super) is_shadow: bool,
-    pub(super) shows_whole_keys: bool,
+    pub(super) shows_keys: bool,
     pub(super) allow: Listed,
     pub(super) deny: Listed,
     pub(super) options: Options,
@@ -90,7 +90,7 @@ impl Rule {
             cost: Cost::Units(1),
             missing: Missing::default(),
             is_shadow: false,
-            shows_whole_keys: false,
+            shows_keys: false,
             allow: Listed::default(),
             deny: Listed::default(),
             options: Options::new(),
@@ -107,6 +107,14 @@ impl Rule {
     /// Applies to requests of this method (any, if none is said) and pattern (any, if none is
     /// said), as in `POST /goods/{id}/order`, `/files/{*rest}` or `POST`. `GET` means `HEAD` too, as routers
     /// answer it with the handler of GET. Said several times, any of them.
+    ///
+    /// The pattern is compared with the path as it came and with the normalised one
+    /// ([`Facets::path`]), and a slash at its end does not count, so that no other way to
+    /// write a path evades the rule.
+    ///
+    /// What could never match is an error when the guard is built: a method that is not
+    /// registered (`PSOT`; one of your own is written `extension:FETCH`), a segment in another
+    /// router's grammar (`:id`, `<id>`), an empty one, `.` and `..`.
     pub fn on(mut self, pattern: &str) -> Self {
         self.on.push(pattern.into());
         self
@@ -155,11 +163,18 @@ impl Rule {
         self
     }
 
-    /// Shows values of headers and cookies as they are, in logs, to observers and to clients.
-    /// Unless said, only the beginning of their SHA-256 is shown
-    /// (`header:x-api-key=#3f9a2c41d07e`), as they are mostly secrets of the client.
-    pub fn show_whole_keys(mut self) -> Self {
-        self.shows_whole_keys = true;
+    /// Keys of this rule are no secret, neither to clients nor to operators. It is one switch
+    /// for all that shows keys:
+    ///
+    /// | | default | with `show_keys` |
+    /// |---|---|---|
+    /// | clients: `detail`, `grpc-message` | no key, and of a deny list nothing | the key, and that it is on a deny list |
+    /// | clients: `RateLimit` | no `pk` | the key as `pk` |
+    /// | log, [`Record`](super::Record), [`Refused::key`](super::Refused::key), names of keys in Redis | values of `header:`, `cookie:` and `secret(…)` by their SHA-256 | all values as they are |
+    ///
+    /// Keys with such values start afresh when it is switched.
+    pub fn show_keys(mut self) -> Self {
+        self.shows_keys = true;
         self
     }
 
@@ -170,8 +185,8 @@ impl Rule {
         self
     }
 
-    /// The rule does not apply to these keys, written as they are shown (`user:42`), values
-    /// of headers and cookies whole.
+    /// The rule does not apply to these keys, written as the log has them (`user:42`). A
+    /// secret may stand there whole (`header:x-api-key=k1`) or by its digest.
     pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.allow.keys.extend(keys.into_iter().map(Into::into));
         self

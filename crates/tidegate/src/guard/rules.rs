@@ -1,29 +1,38 @@
 //! The rules in force: an immutable snapshot, swapped whole.
 //!
-//! Making one is two steps. First every rule is read, which changes nothing; then their
-//! gates are defined or changed, and put back if one of them cannot be.
+//! Making one is three steps. Every rule is read and every change of a limit is checked, which
+//! changes nothing. Then the gates that are new are defined, all or none: the only step that can
+//! still fail, if somebody else defines a gate of that name at the same time. Then the limits
+//! of the others change, which cannot fail.
 
+use super::checks;
+use super::client_ip::ClientIp;
 use super::error::GuardError;
 use super::facets::Facets;
 use super::fields::PolicyText;
 use super::key::{KeyExpr, Part};
+use super::key_bytes::KeyBytes;
+use super::key_write::{self, Found, Secrets};
 use super::list::List;
+use super::matched::Matched;
 use super::route::Route;
 use super::rule::{Cost, CostOf, Listed, Missing, Rule};
-use super::{key_shown, key_write};
 use crate::ask::Side;
 use crate::gate::Gate;
-use crate::limiter::{Limiter, Options};
+use crate::limiter::{Definition, Limiter, Options};
 use crate::sampler::Sampler;
-use crate::{Algorithm, Limit};
+use crate::{Algorithm, Key, Limit};
+use http::Method;
 use smallvec::SmallVec;
-use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The rules in force.
 pub(super) struct RuleSet {
     pub(super) rules: Vec<Ready>,
+    /// Whether a rule has neither matched a request nor been logged for it.
+    pub(super) has_open: AtomicBool,
 }
 
 /// A rule, checked and with its gates.
@@ -37,14 +46,15 @@ pub(super) struct Ready {
     pub(super) shared_key: Box<[u8]>,
     cost: ReadyCost,
     pub(super) is_shadow: bool,
-    /// True if parts of its keys are not shown.
-    pub(super) has_secrets: bool,
+    /// True if its keys are whole everywhere, and clients may see them.
+    pub(super) shows_keys: bool,
     pub(super) allow: List,
     pub(super) deny: List,
     pub(super) sampler: Arc<Sampler>,
+    pub(super) matched: Matched,
     /// True if no gate of it waits, holds a place or lives elsewhere.
     pub(super) is_instant: bool,
-    /// True if it is instant, in force, without lists, and has one limit.
+    /// True if it is instant, in force, without lists, has one limit and tells no keys.
     pub(super) is_simple: bool,
     /// True if it is simple, for all paths, by the client's address, and a unit each.
     pub(super) is_by_client: bool,
@@ -72,12 +82,19 @@ impl Ready {
     /// Whether it applies; the pattern that fits, if it has any.
     #[inline]
     pub(super) fn applies(&self, facets: &Facets<'_>) -> Option<Option<&str>> {
-        if self.routes.is_empty() {
-            return Some(None);
+        let found = if self.routes.is_empty() {
+            (!facets.is_free_preflight()).then_some(None)
+        } else {
+            let is_meant = |route: &Route| {
+                !facets.is_free_preflight() || route.method.as_ref() == Some(&Method::OPTIONS)
+            };
+            let fits = |route: &&Route| is_meant(route) && route.is_for(facets.method(), facets.paths());
+            self.routes.iter().find(fits).map(Route::pattern)
+        };
+        if found.is_some() {
+            self.matched.mark();
         }
-        let path = facets.uri().path();
-        let fits = |route: &&Route| route.is_for(facets.method(), path);
-        self.routes.iter().find(fits).map(Route::pattern)
+        found
     }
 
     #[inline]
@@ -93,9 +110,11 @@ impl Ready {
         }
     }
 
-    /// A key as people and clients may see it.
-    pub(super) fn shown<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
-        if self.has_secrets { key_shown::without_secrets(key).into() } else { key.into() }
+    /// The key of a request. `route` is the pattern that fits.
+    #[inline]
+    pub(super) fn write_key(&self, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
+        let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
+        key_write::write(&self.key, secrets, facets, route, key)
     }
 
     /// The JSON pointers that it asks for.
@@ -123,12 +142,19 @@ impl RuleSet {
         self.rules.iter().flat_map(|rule| &rule.policies)
     }
 
+    /// True if a rule has neither matched a request nor been logged for it.
+    #[inline(always)]
+    pub(super) fn has_open(&self) -> bool {
+        self.has_open.load(Ordering::Relaxed)
+    }
+
     /// Puts `rules` in force on `limiter` instead of `old`. Gates that stay keep their
-    /// state; without success everything is as it was.
+    /// state; without success nothing has changed, not even for a moment.
     pub(super) fn replace(
         limiter: &Limiter,
         rules: Vec<Rule>,
         old: Option<&Self>,
+        client_ip: &ClientIp,
     ) -> Result<Self, GuardError> {
         let mut names = HashSet::new();
         for rule in &rules {
@@ -138,11 +164,12 @@ impl RuleSet {
                 }
             }
         }
-        let drafts: Vec<Draft> = rules.into_iter().map(Draft::new).collect::<Result<_, _>>()?;
-        let mut undo = Undo { limiter, changed: Vec::new(), defined: Vec::new(), is_done: false };
-        let rules = drafts.into_iter().map(|draft| draft.define(old, &mut undo));
-        let new = Self { rules: rules.collect::<Result<_, _>>()? };
-        undo.is_done = true;
+        let read = |rule| Draft::new(rule, client_ip);
+        let drafts: Vec<Draft> = rules.into_iter().map(read).collect::<Result<_, _>>()?;
+        let gates = Gates::put_in_force(limiter, &drafts, old)?;
+        let rules: Vec<Ready> = drafts.into_iter().map(|draft| draft.ready(old, &gates)).collect();
+        let has_open = AtomicBool::new(rules.iter().any(|rule| rule.matched.is_open()));
+        let new = Self { rules, has_open };
         for gone in old.iter().flat_map(|old| old.policies()) {
             if gone.is_own && new.policy(&gone.name).is_none() {
                 limiter.remove(&gone.name);
@@ -161,7 +188,7 @@ struct Draft {
     missing: Missing,
     cost: ReadyCost,
     is_shadow: bool,
-    shows_whole_keys: bool,
+    shows_keys: bool,
     allow: List,
     deny: List,
     options: Options,
@@ -172,9 +199,8 @@ const NAME_MAX: usize = 60;
 const LIMITS_MAX: usize = 8;
 
 impl Draft {
-    fn new(rule: Rule) -> Result<Self, GuardError> {
-        let Rule { name, limits, on, key, cost, missing, is_shadow, shows_whole_keys, allow, deny, options } =
-            rule;
+    fn new(rule: Rule, client_ip: &ClientIp) -> Result<Self, GuardError> {
+        let Rule { name, limits, on, key, cost, missing, is_shadow, shows_keys, allow, deny, options } = rule;
         let is_part = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
             let what = "a name is 1 to 60 letters, digits or any of `._-:/`; write for example `checkout`";
@@ -186,11 +212,9 @@ impl Draft {
         }
         let limits: Vec<Limit> = limits.into_iter().collect::<Result<_, _>>().map_err(|error| of(&error))?;
         let route = |text: &String| {
-            Route::parse(text).map_err(|what| {
-                of(&format!("`{text}` is no route: {what}; write for example `POST /goods/{{id}}/order`, or `POST` alone"))
-            })
+            Route::parse(text).map_err(|what| of(&format!("`{}` is no route: {what}", Key::new(text))))
         };
-        let routes = on.iter().map(route).collect::<Result<_, _>>()?;
+        let routes: Vec<Route> = on.iter().map(route).collect::<Result<_, _>>()?;
         let key = match key {
             Some(key) => key.map_err(|error| of(&error))?,
             None => {
@@ -199,51 +223,41 @@ impl Draft {
                 return Err(of(&what));
             }
         };
+        checks::check_segments(&key, &routes).map_err(|what| of(&what))?;
         let cost = cost_of(cost, &limits).map_err(|what| of(&what))?;
+        for (name, list) in [("allow_keys", &allow), ("deny_keys", &deny)] {
+            if let Some(at) = list.keys.iter().position(|own| !checks::can_be(&key, own, client_ip)) {
+                return Err(of(&checks::not_a_key(name, at, std::iter::once(&key))));
+            }
+        }
         let (allow, deny) = (list(&allow).map_err(|what| of(&what))?, list(&deny).map_err(|what| of(&what))?);
-        Ok(Self {
-            limits,
-            routes,
-            key,
-            missing,
-            cost,
-            is_shadow,
-            shows_whole_keys,
-            allow,
-            deny,
-            options,
-            name,
-        })
+        Ok(Self { limits, routes, key, missing, cost, is_shadow, shows_keys, allow, deny, options, name })
     }
 
-    fn define(self, old: Option<&RuleSet>, undo: &mut Undo<'_>) -> Result<Ready, GuardError> {
-        let mut policies: SmallVec<[Policy; 1]> = SmallVec::new();
-        for (at, limit) in self.limits.iter().enumerate() {
-            let name = gate_name(&self.name, at);
-            let known = old.and_then(|old| old.policies().find(|policy| *policy.name == *name));
-            let gate = match known {
-                Some(known) => undo.change(&known.gate, limit),
-                None => undo.define(&name, limit, &self.options),
-            };
-            let (gate, is_new) = gate.map_err(|error| GuardError::of(&self.name, error))?;
-            policies.push(policy(gate, &name, is_new || known.is_some_and(|known| known.is_own)));
-        }
+    /// The rule with its gates, which are in force.
+    fn ready(self, old: Option<&RuleSet>, gates: &Gates) -> Ready {
+        let policies: SmallVec<[Policy; 1]> =
+            (0..self.limits.len()).filter_map(|at| gates.policy(&gate_name(&self.name, at))).collect();
         let before = old.and_then(|old| old.rules.iter().find(|rule| *rule.name == *self.name));
         let is_memory = |policy: &Policy| matches!(policy.gate.side, Side::Memory(_));
         let is_instant = policies.iter().all(|policy| is_memory(policy) && !policy.is_place && !policy.waits);
         let has_lists = !self.allow.is_empty() || !self.deny.is_empty();
-        let is_simple = is_instant && policies.len() == 1 && !self.is_shadow && !has_lists;
+        let is_simple =
+            is_instant && policies.len() == 1 && !self.is_shadow && !self.shows_keys && !has_lists;
         let is_by_client = is_simple
             && self.routes.is_empty()
             && matches!(self.key.alternatives.first().map(Vec::as_slice), Some([Part::Ip]))
             && matches!(self.cost, ReadyCost::Units(1));
-        Ok(Ready {
+        // With the same patterns, what it has matched counts.
+        let same = before.filter(|rule| rule.routes == self.routes);
+        Ready {
             is_instant,
             is_simple,
             is_by_client,
-            has_secrets: !self.shows_whole_keys && key_shown::has_secrets(&self.key),
+            shows_keys: self.shows_keys,
             shared_key: format!("(no {})", self.key).into_bytes().into(),
             sampler: before.map(|rule| rule.sampler.clone()).unwrap_or_default(),
+            matched: same.map(|rule| rule.matched.clone()).unwrap_or_default(),
             name: self.name.into(),
             policies,
             routes: self.routes,
@@ -253,7 +267,7 @@ impl Draft {
             is_shadow: self.is_shadow,
             allow: self.allow,
             deny: self.deny,
-        })
+        }
     }
 }
 
@@ -303,50 +317,44 @@ pub(super) fn list(listed: &Listed) -> Result<List, String> {
     Ok(list)
 }
 
-/// What was changed so far; put back unless it is done.
-struct Undo<'a> {
-    limiter: &'a Limiter,
-    changed: Vec<(Gate, Limit)>,
-    defined: Vec<String>,
-    is_done: bool,
-}
+/// The gates of all rules, in force, by name; whether this guard has defined each.
+struct Gates(HashMap<String, (Gate, bool)>);
 
-impl Undo<'_> {
-    fn change(&mut self, gate: &Gate, limit: &Limit) -> Result<(Gate, bool), crate::GateError> {
-        let before = gate.limit();
-        if before != *limit {
-            gate.change(limit.clone())?;
-            self.changed.push((gate.clone(), before));
+impl Gates {
+    /// Checks everything, then defines and changes.
+    fn put_in_force(limiter: &Limiter, drafts: &[Draft], old: Option<&RuleSet>) -> Result<Self, GuardError> {
+        let known: HashMap<&str, &Policy> =
+            old.iter().flat_map(|old| old.policies()).map(|policy| (&*policy.name, policy)).collect();
+        let (mut stay, mut come) = (Vec::new(), Vec::new());
+        for draft in drafts {
+            for (at, limit) in draft.limits.iter().enumerate() {
+                let name = gate_name(&draft.name, at);
+                match known.get(&*name) {
+                    Some(policy) => {
+                        let refused = |error| GuardError::of(&draft.name, error);
+                        policy.gate.accepts(limit).map_err(refused)?;
+                        stay.push((name, *policy, limit));
+                    }
+                    None => {
+                        let definition = Definition { name, limit: limit.clone(), options: &draft.options };
+                        come.push((draft, definition));
+                    }
+                }
+            }
         }
-        Ok((gate.clone(), false))
+        let (owners, definitions): (Vec<&Draft>, Vec<Definition<'_>>) = come.into_iter().unzip();
+        let refused = |(at, error): (usize, _)| GuardError::of(&owners[at].name, error);
+        let defined = limiter.define_all(&definitions).map_err(refused)?;
+        let new = definitions.into_iter().map(|one| one.name).zip(defined);
+        let mut gates: HashMap<String, (Gate, bool)> = new.collect();
+        for (name, policy, limit) in stay {
+            policy.gate.put_in_force(limit.clone());
+            gates.insert(name, (policy.gate.clone(), policy.is_own));
+        }
+        Ok(Self(gates))
     }
 
-    fn define(
-        &mut self,
-        name: &str,
-        limit: &Limit,
-        options: &Options,
-    ) -> Result<(Gate, bool), crate::GateError> {
-        let is_new = self.limiter.get(name).is_none();
-        let gate = self.limiter.gate_with(name, limit.clone(), options.clone())?;
-        if is_new {
-            self.defined.push(name.into());
-        }
-        Ok((gate, is_new))
-    }
-}
-
-impl Drop for Undo<'_> {
-    fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        for (gate, before) in self.changed.drain(..) {
-            // It was in force until now, so it can be again.
-            let _ = gate.change(before);
-        }
-        for name in self.defined.drain(..) {
-            self.limiter.remove(&name);
-        }
+    fn policy(&self, name: &str) -> Option<Policy> {
+        self.0.get(name).map(|(gate, is_own)| policy(gate.clone(), name, *is_own))
     }
 }

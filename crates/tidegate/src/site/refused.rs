@@ -28,7 +28,7 @@ impl<T, E: OfRefusal> Refused for Result<T, E> {
 #[diagnostic::on_unimplemented(
     message = "`#[limited]` cannot turn a refusal into the error `{Self}`",
     label = "`{Self}` does not implement `From<tidegate::Refusal>`",
-    note = "write `impl From<tidegate::Refusal> for {Self}`",
+    note = "write `impl From<tidegate::Refusal> for {Self}`, if the type is yours",
     note = "or say what to return instead: `otherwise = |refusal| Err(...)`"
 )]
 pub trait OfRefusal {

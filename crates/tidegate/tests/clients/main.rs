@@ -6,7 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod attribute;
+mod balancers;
+mod browser;
+mod cache;
 mod curl;
 mod leaving;
 mod retry;
+mod slow;
 mod support;
+mod tls;

@@ -1,13 +1,14 @@
 //! A server in a thread of its own, a client that is only a socket, and a log of verdicts.
 
 use axum::Router;
+use std::future::Future;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use testkit::servers::wait_until;
-use tidegate::guard::{Listener, Observer, Outcome, Peer, Record};
+use tidegate::guard::{Listener, ListenerStats, Observer, Outcome, Peer, Record};
 use tidegate::{Clock, MonotonicClock, Timestamp};
 use tokio::sync::oneshot;
 
@@ -17,28 +18,48 @@ pub(crate) const SLACK: Duration = Duration::from_secs(2);
 /// Serves until it is dropped.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    pub(crate) stats: ListenerStats,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     pub(crate) fn start(app: Router) -> Self {
+        Self::listening("127.0.0.1:0", app, |listener| listener)
+    }
+
+    /// Behind a listener with settings.
+    pub(crate) fn listening(
+        address: &'static str,
+        app: Router,
+        with: impl FnOnce(Listener) -> Listener + Send + 'static,
+    ) -> Self {
+        Self::serving(address, |listener| async {
+            let service = app.into_make_service_with_connect_info::<Peer>();
+            axum::serve(with(listener), service).await.unwrap();
+        })
+    }
+
+    /// With a server of its own on a listener.
+    pub(crate) fn serving<F: Future<Output = ()>>(
+        address: &'static str,
+        serve: impl FnOnce(Listener) -> F + Send + 'static,
+    ) -> Self {
         let (stop, stopped) = oneshot::channel();
         let (here, there) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
-                let listener = Listener::bind("127.0.0.1:0").await.unwrap();
-                here.send(listener.local_addr().unwrap()).unwrap();
-                let service = app.into_make_service_with_connect_info::<Peer>();
+                let listener = Listener::bind(address).await.unwrap();
+                here.send((listener.local_addr().unwrap(), listener.stats())).unwrap();
                 tokio::select! {
-                    served = axum::serve(listener, service) => served.unwrap(),
+                    () = serve(listener) => {}
                     _ = stopped => {}
                 }
             });
         });
-        let address = there.recv().unwrap();
-        Self { address, stop: Some(stop), thread: Some(thread) }
+        let (address, stats) = there.recv().unwrap();
+        Self { address, stats, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

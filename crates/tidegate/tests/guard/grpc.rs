@@ -46,12 +46,13 @@ fn decode(text: &str) -> Vec<u8> {
 }
 
 fn call(user: &str) -> http::Request<()> {
-    by(user, with("content-type", "application/grpc+proto", post("/shop.Shop/Buy")))
+    by(user, grpc("/shop.Shop/Buy"))
 }
 
 #[test]
 fn a_refusal_is_trailers_only_with_retry_info() {
-    let (guard, clock) = guard_of(Rule::new("buy", "1 per 10s").on("POST /shop.Shop/Buy").by("user"));
+    let rule = Rule::new("buy", "1 per 10s").on("POST /shop.Shop/Buy").by("user").show_keys();
+    let (guard, clock) = build(|guard| guard.rule(rule).grpc());
     assert_eq!(ask(&guard, call("50% \u{e4}")).body, "served");
     clock.advance(ms(8_500));
     let refused = ask(&guard, call("50% \u{e4}"));
@@ -84,7 +85,8 @@ fn retry_delay(refused: &Answer) -> Delay {
 #[test]
 fn those_who_were_refused_together_are_not_told_to_come_back_together() {
     let rule = Rule::new("buy", "2 per 1s").by("user").cost(2);
-    let (guard, clock) = build(|guard| guard.rule(rule).headers(Headers::standard().retry_jitter(0.5)));
+    let (guard, clock) =
+        build(|guard| guard.rule(rule).grpc().headers(Headers::standard().retry_jitter(0.5)));
     assert_eq!(ask(&guard, call("ann")).body, "served");
     clock.advance(ms(600));
     let delays: Vec<Delay> = (0..50).map(|_| retry_delay(&ask(&guard, call("ann")))).collect();
@@ -95,7 +97,7 @@ fn those_who_were_refused_together_are_not_told_to_come_back_together() {
     nanos.dedup();
     assert!(nanos.len() > 25, "{nanos:?}");
 
-    let (exact, clock) = guard_of(Rule::new("buy", "2 per 1s").by("user").cost(2));
+    let (exact, clock) = build(|guard| guard.rule(Rule::new("buy", "2 per 1s").by("user").cost(2)).grpc());
     ask(&exact, call("ann"));
     clock.advance(ms(600));
     assert_eq!(retry_delay(&ask(&exact, call("ann"))), Delay { seconds: 0, nanos: 400_000_000 });
@@ -107,6 +109,7 @@ fn every_refusal_has_its_code() {
         guard
             .rule(Rule::new("a", "1/h").by("header:x-k").missing(Missing::Refuse))
             .rule(Rule::new("b", "1/h").by("user").deny_keys(["user:eve"]).cost_with(|_| 2))
+            .grpc()
     });
     let code = |request| ask(&guard, request).header("grpc-status").unwrap().to_string();
     assert_eq!(code(call("ann")), "3");
@@ -125,7 +128,7 @@ fn a_handlers_refusal_is_said_as_the_guards_own() {
     clock.advance(ms(8_500));
     let refusal = Refusal::new(&gate, "user:ann", gate.check("user:ann"));
     let grpc = GrpcStatus::new(&refusal);
-    let said = "denied by `buy` for user:ann: 1 per 10s, 0 left, free again in 1.5 s";
+    let said = "denied by `buy`: 1 per 10s, 0 left, free again in 1.5 s";
     assert_eq!((grpc.code(), grpc.message()), (8, said));
     let status = Status::decode(grpc.details()).unwrap();
     assert_eq!((status.code, status.message.as_str()), (8, said));
@@ -137,9 +140,89 @@ fn a_handlers_refusal_is_said_as_the_guards_own() {
     assert!(Status::decode(unknown.details()).unwrap().details.is_empty());
 }
 
+/// POST with these content types.
+fn typed(kinds: &[&str]) -> http::Request<()> {
+    kinds.iter().fold(post("/shop.Shop/Buy"), |request, kind| with("content-type", kind, request))
+}
+
+fn over_http2<B>(mut request: http::Request<B>) -> http::Request<B> {
+    *request.version_mut() = http::Version::HTTP_2;
+    request
+}
+
+fn refusing() -> Rule {
+    Rule::new("a", "1/h").by("'x'").cost_with(|_| 2)
+}
+
+#[track_caller]
+fn assert_plain_http(refused: &Answer, what: &str) {
+    assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (429, None), "{what}");
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"), "{what}");
+}
+
 #[test]
-fn grpc_web_is_answered_in_its_own_type() {
-    let (guard, _) = guard_of(Rule::new("a", "1/h").by("'x'").cost_with(|_| 2));
-    let request = with("content-type", "application/grpc-web+proto", post("/shop.Shop/Buy"));
-    assert_eq!(ask(&guard, request).header("content-type"), Some("application/grpc-web+proto"));
+fn a_content_type_alone_gets_nobody_a_grpc_answer() {
+    let (guard, _) = guard_of(refusing());
+    for kind in ["application/grpc", "application/grpc+proto", "application/grpc-web", "application/grpcfoo"]
+    {
+        assert_plain_http(&ask(&guard, with("content-type", kind, get("/"))), kind);
+        assert_plain_http(&ask(&guard, typed(&[kind])), kind);
+        assert_plain_http(&ask(&guard, over_http2(typed(&[kind]))), kind);
+    }
+}
+
+#[test]
+fn where_grpc_is_served_only_grpc_is_answered_as_grpc() {
+    let (guard, _) = build(|guard| guard.rule(refusing()).grpc());
+    for kind in [
+        "application/grpc",
+        "Application/GRPC+Proto",
+        "application/grpc+json",
+        "application/grpc ; charset=utf-8",
+        " application/grpc;x",
+    ] {
+        let refused = ask(&guard, over_http2(typed(&[kind])));
+        assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (200, Some("8")), "{kind}");
+        assert_eq!(refused.header("content-type"), Some("application/grpc"), "{kind}");
+        assert_eq!(refused.header("cache-control"), Some("no-store"), "{kind}");
+        assert_plain_http(&ask(&guard, typed(&[kind])), kind);
+        assert_plain_http(&ask(&guard, over_http2(with("content-type", kind, get("/")))), kind);
+    }
+    for kind in [
+        "application/grpcfoo",
+        "application/grpc-foo",
+        "application/grpc/proto",
+        "application/grpc +proto",
+        "application/grpc, application/json",
+        "application/grpc-web-",
+        "application/grpc-web-texts",
+        "text/html;application/grpc",
+        "application/json",
+        "",
+    ] {
+        assert_plain_http(&ask(&guard, over_http2(typed(&[kind]))), kind);
+    }
+    assert_plain_http(&ask(&guard, over_http2(typed(&["application/grpc", "text/html"]))), "two types");
+    assert_plain_http(&ask(&guard, over_http2(typed(&[]))), "no type");
+}
+
+#[test]
+fn grpc_web_is_answered_in_the_type_that_it_asked_in_over_any_version() {
+    let (guard, _) = build(|guard| guard.rule(refusing()).grpc());
+    for (asked, answered) in [
+        ("application/grpc-web", "application/grpc-web"),
+        ("application/grpc-web+proto", "application/grpc-web+proto"),
+        ("application/grpc-web+json; charset=utf-8", "application/grpc-web+json"),
+        ("application/grpc-web+own", "application/grpc-web"),
+        ("application/grpc-web-text", "application/grpc-web-text"),
+        ("Application/Grpc-Web-Text+Proto", "application/grpc-web-text+proto"),
+    ] {
+        for request in [typed(&[asked]), over_http2(typed(&[asked]))] {
+            let refused = ask(&guard, request);
+            assert_eq!(refused.header("content-type"), Some(answered), "{asked}");
+            assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (200, Some("8")), "{asked}");
+            assert_eq!(refused.header("cache-control"), Some("no-store"), "{asked}");
+        }
+        assert_plain_http(&ask(&guard, with("content-type", asked, get("/"))), asked);
+    }
 }

@@ -25,7 +25,7 @@ fn a_header_of_a_megabyte_is_not_a_key() {
 
 #[test]
 fn bytes_beyond_ascii_are_a_key_and_shown_escaped() {
-    let (guard, _) = guard_of(Rule::new("x", "1/h").by("header:x-k").show_whole_keys());
+    let (guard, _) = guard_of(Rule::new("x", "1/h").by("header:x-k").show_keys());
     let request = || {
         let mut request = get("/");
         request.headers_mut().insert("x-k", HeaderValue::from_bytes(b"\xff\xfe\tb").unwrap());
@@ -39,16 +39,17 @@ fn bytes_beyond_ascii_are_a_key_and_shown_escaped() {
 
 #[test]
 fn a_decoded_nul_or_newline_reaches_no_header_and_no_line() {
-    let (guard, _) = guard_of(Rule::new("x", "1/h").by("path:1 + query:q"));
-    let request = || get("/a%00%0Ab?q=%0D%0Aset-cookie:%20x");
-    assert_eq!(ask(&guard, request()).status, 200);
-    let refused = ask(&guard, request());
+    let rule = Rule::new("x", "1/h").by("path:1 + query:q").show_keys();
+    let (guard, _) = build(|guard| guard.rule(rule).grpc());
+    let path = "/a%00%0Ab?q=%0D%0Aset-cookie:%20x";
+    assert_eq!(ask(&guard, get(path)).status, 200);
+    let refused = ask(&guard, get(path));
     assert_eq!(refused.status, 429);
     assert!(refused.headers.get("set-cookie").is_none());
     let said =
         "denied by `x` for path:1=a\\0\\nb+query:q=\\r\\nset-cookie: x: 1/h, 0 left, free again in 1 h";
     assert_eq!(refused.detail(), said);
-    let grpc = ask(&guard, with("content-type", "application/grpc", request()));
+    let grpc = ask(&guard, grpc(path));
     assert!(grpc.header("grpc-message").unwrap().contains("\\r\\nset-cookie"));
 }
 

@@ -251,14 +251,14 @@ fn the_size_of_a_body_stays_what_it_was() {
     let sizes = service_fn(|request: Request<Replay<Full<Bytes>>>| async move {
         let body = request.into_body();
         assert!(!body.is_end_stream());
-        Ok::<_, Infallible>(Response::new(body.size_hint().exact()))
+        assert_eq!(body.size_hint().exact(), Some(ORDER.len() as u64));
+        Ok::<_, Infallible>(Response::new(()))
     });
     let mut service = guard.json_layer().layer(sizes);
     for kind in ["application/json", "text/plain"] {
         let body = Full::new(Bytes::from_static(ORDER));
         let request = Request::post("/orders").header("content-type", kind).body(body).unwrap();
-        let answer = block_on(service.call(request)).unwrap();
-        assert_eq!(*answer.body(), Some(ORDER.len() as u64), "{kind}");
+        assert_eq!(block_on(service.call(request)).unwrap().status(), 200, "{kind}");
     }
 }
 

@@ -4,15 +4,23 @@
 
 mod answers;
 mod axum;
+mod bodies;
+mod caching;
+mod cors;
 mod grpc;
 mod hostile;
 mod json;
 mod keys;
 mod lists;
+#[path = "../support/logged.rs"]
+mod logged;
+mod never;
 mod observe;
+mod paths;
 mod places;
 mod replace;
 mod rules;
+mod shown;
 #[cfg(feature = "redis")]
 mod store;
 mod support;

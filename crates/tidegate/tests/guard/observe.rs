@@ -7,12 +7,9 @@ use tidegate::guard::{Guard, GuardBuilder, Missing, Observer, Record, Rule};
 use tidegate::{Limiter, ManualClock};
 use tracing::Level;
 
-#[path = "../support/logged.rs"]
-mod logged;
-
 /// Every sentence, with what metrics would count.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
 
 impl Observer for Told {
     fn verdict(&self, record: &Record<'_>) {
@@ -22,12 +19,12 @@ impl Observer for Told {
 }
 
 impl Told {
-    fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
-fn watched(rules: impl IntoIterator<Item = Rule>) -> (Guard, ManualClock, Told) {
+pub(crate) fn watched(rules: impl IntoIterator<Item = Rule>) -> (Guard, ManualClock, Told) {
     let told = Told::default();
     let (guard, clock) =
         build(|guard| rules.into_iter().fold(guard.observer(told.clone()), GuardBuilder::rule));
@@ -157,8 +154,8 @@ fn a_wait_for_a_place_is_told_as_one() {
     );
 }
 
-fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
-    logged::logged("tidegate::guard", level, run)
+pub(crate) fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
+    crate::logged::logged("tidegate::guard", level, run)
 }
 
 #[test]
@@ -199,60 +196,6 @@ fn what_is_let_through_is_logged_only_to_those_who_want_it_all() {
     let lines = logged(Level::TRACE, || drop(ask(&guard, by("bob", get("/")))));
     assert_eq!(lines.len(), 1);
     assert!(lines[0].contains("TRACE message=allowed by `x` for user:bob: 1/h, 0 left"), "{}", lines[0]);
-}
-
-/// The first 12 digits of the SHA-256 of `k-secret`, as `sha256sum` shows them.
-const DIGEST: &str = "a9d47e48fea8";
-
-#[test]
-fn what_clients_keep_secret_is_shown_by_its_digest() {
-    let rule = Rule::new("x", "1/h").by("user + header:x-api-key + cookie:session + path:1");
-    let (guard, _, told) = watched([rule]);
-    let request = |secret: &str| {
-        let cookie = format!("session={secret}");
-        by("42", with("x-api-key", secret, with("cookie", &cookie, get("/goods"))))
-    };
-    ask(&guard, request("k-secret"));
-    let mut refused = None;
-    let lines = logged(Level::TRACE, || refused = Some(ask(&guard, request("k-secret"))));
-    let grpc = ask(&guard, with("content-type", "application/grpc", request("k-secret")));
-    let shown = format!("user:42+header:x-api-key=#{DIGEST}+cookie:session=#{DIGEST}+path:1=goods");
-    let refused = refused.unwrap();
-    assert_eq!(refused.detail(), format!("denied by `x` for {shown}: 1/h, 0 left, free again in 1 h"));
-    assert!(grpc.header("grpc-message").unwrap().contains(DIGEST));
-    assert!(lines[0].contains(&format!(" key={shown} ")), "{}", lines[0]);
-    let told = told.take();
-    assert!(told[0].starts_with(&format!("[allowed] allowed by `x` for {shown}: ")), "{}", told[0]);
-    let all = format!("{refused:?} {grpc:?} {lines:?} {told:?}");
-    assert!(!all.contains("k-secret"), "{all}");
-
-    // The store's key is as it was: it is what keys in lists are compared with.
-    let gate = guard.limiter().get("x").unwrap();
-    let whole = "user:42+header:x-api-key=k-secret+cookie:session=k-secret+path:1=goods";
-    assert_eq!(gate.peek(whole).remaining(), 0);
-
-    // Digested is what was sent, also where the key is written otherwise.
-    for (secret, says) in [("a+b%c", "=#ce569c38c036"), (&"k".repeat(200)[..], "=#6de3c2886910")] {
-        ask(&guard, request(secret));
-        assert!(ask(&guard, request(secret)).detail().contains(says), "{says}");
-    }
-}
-
-#[test]
-fn a_rule_can_show_its_keys_whole() {
-    let (guard, _) = guard_of(Rule::new("x", "1/h").by("header:x-tenant").show_whole_keys());
-    ask(&guard, with("x-tenant", "acme", get("/")));
-    let refused = ask(&guard, with("x-tenant", "acme", get("/")));
-    assert!(refused.detail().starts_with("denied by `x` for header:x-tenant=acme: "), "{}", refused.detail());
-}
-
-#[test]
-fn a_key_on_a_deny_list_is_no_less_secret() {
-    let (guard, _) =
-        guard_of(Rule::new("x", "1/h").by("header:x-api-key").deny_keys(["header:x-api-key=k-secret"]));
-    let refused = ask(&guard, with("x-api-key", "k-secret", get("/")));
-    assert_eq!(refused.status, 403);
-    assert_eq!(refused.detail(), format!("denied by `x` for header:x-api-key=#{DIGEST}: on a deny list"));
 }
 
 #[test]
@@ -298,6 +241,54 @@ fn a_key_by_address_without_addresses_is_warned_of_once() {
     }
     assert!(warned(&["user else ip"], &|| by("ann", get("/x"))).is_empty());
     assert!(warned(&["'x'"], &|| get("/x")).is_empty());
+}
+
+#[test]
+fn a_json_rule_without_its_layer_is_warned_of_once() {
+    for rule in [
+        Rule::new("goods", "9/h").by("json:/goods"),
+        Rule::new("goods", "9/h").by("number(json:/goods)"),
+        Rule::new("goods", "9/h").by("'all'").cost_from("json:/goods", 1),
+        Rule::new("goods", "9/h").by("json:/goods").shadow(),
+    ] {
+        let (guard, _) = guard_of(rule);
+        let order = || with("content-type", "application/json", post("/orders"));
+        let lines = logged(Level::WARN, || {
+            for _ in 0..3 {
+                assert_eq!(ask(&guard, order()).status, 200);
+            }
+        });
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        let start = "WARN message=a rule asks for `json:/goods`, but nothing reads the body for it";
+        assert!(lines[0].starts_with(start), "{}", lines[0]);
+        assert!(lines[0].contains("`.layer(guard.layer()).layer(guard.json_layer())`"), "{}", lines[0]);
+    }
+}
+
+#[test]
+fn nobody_is_warned_of_a_json_layer_that_is_there() {
+    let rules = ["json:/goods", "json:/goods else ip"];
+    for (kind, body) in [
+        ("application/json", r#"{"goods": 7}"#),
+        ("application/json", "{}"),
+        ("application/json", ""),
+        ("application/json", "broken"),
+        ("application/json", r#"{"goods": "much too long to be read"}"#),
+        ("text/plain", "goods"),
+    ] {
+        let rules = rules.iter().enumerate().map(|(at, by)| Rule::new(&format!("r{at}"), "9/h").by(*by));
+        let (guard, _) = build(|guard| rules.fold(guard, GuardBuilder::rule));
+        let mut shop = tower::ServiceBuilder::new()
+            .layer(guard.json_layer().max_bytes(16))
+            .layer(guard.layer())
+            .service(Shop::default());
+        let lines = logged(Level::WARN, || {
+            let request = from("192.0.2.1", with("content-type", kind, post("/orders")));
+            let request = request.map(|()| http_body_util::Full::<bytes::Bytes>::from(body));
+            assert_eq!(block_on(tower::Service::call(&mut shop, request)).unwrap().status(), 200);
+        });
+        assert!(lines.is_empty(), "{kind} {body}: {lines:#?}");
+    }
 }
 
 /// The common request has a short way, which nobody watches.

@@ -113,7 +113,7 @@ fn who_finds_no_place_is_refused_or_queues() {
     let refused = ask(&guard, get("/"));
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), None, "nobody knows when");
-    assert_eq!(refused.detail(), "denied by `x` for 'all': 1 concurrent, 0 left, free when others are done");
+    assert_eq!(refused.detail(), "denied by `x`: 1 concurrent, 0 left, free when others are done");
     drop(held);
 
     let (guard, _) = guard_of(Rule::new("x", "1 concurrent queue 1 wait 5s").by("'all'"));

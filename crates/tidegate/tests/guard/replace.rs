@@ -57,6 +57,63 @@ fn rules_that_cannot_be_put_in_force_change_nothing() {
     assert_eq!(ask(&guard, get("/")).status, 429);
 }
 
+/// Before, the limits of the rules that came first were in force until a later one failed.
+#[test]
+fn rules_that_cannot_be_put_in_force_let_nobody_in_meanwhile() {
+    let slots = |slots: u32| Rule::new("slots", format!("{slots} concurrent queue 5 wait 1h")).by("'x'");
+    let (guard, _) = build(|guard| guard.rule(slots(1)).rule(Rule::new("rate", "9/h").by("'x'")));
+    let mut shop = shop(&guard);
+    let held = now(shop.call(get("/"))).unwrap();
+    let mut waits = pin!(shop.call(get("/")));
+    assert!(poll_once(waits.as_mut()).is_pending());
+    let error = guard.replace([slots(2), Rule::new("rate", "9 concurrent").by("'x'")]).unwrap_err();
+    assert_eq!(error.rule(), Some("rate"));
+    assert!(poll_once(waits.as_mut()).is_pending(), "a limit that was never in force has let it in");
+    drop(held);
+    assert!(poll_once(waits).is_ready());
+}
+
+#[test]
+fn nobody_sees_a_limit_that_is_not_put_in_force() {
+    let (guard, _) = build(|guard| {
+        guard.rule(Rule::new("a", "2/h").by("'x'")).rule(Rule::new("b", "3 concurrent").by("'x'"))
+    });
+    let limiter = guard.limiter().clone();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let gate = limiter.get("a").unwrap();
+            let mut seen = std::collections::BTreeSet::new();
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                seen.insert(gate.limit().to_string());
+                seen.extend(limiter.get("new").map(|gate| gate.name().to_string()));
+            }
+            seen
+        });
+        for _ in 0..2_000 {
+            let rule = |name: &str, limit: &str| Rule::new(name, limit).by("'x'");
+            let rules = [rule("new", "1/h"), rule("a", "5/h"), rule("b", "3/s")];
+            assert!(guard.replace(rules).is_err());
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(reader.join().unwrap().into_iter().collect::<Vec<_>>(), ["2/h"]);
+    });
+}
+
+/// Of two rules that are new, the second cannot be: somebody else has a gate of that name.
+#[test]
+fn of_new_rules_all_gates_are_defined_or_none() {
+    let (guard, _) = guard_of(Rule::new("a", "2/h").by("'x'"));
+    guard.limiter().gate("theirs", "7/s").unwrap();
+    let rule = |name: &str, limit: &str| Rule::new(name, limit).by("'x'");
+    let error = guard.replace([rule("a", "5/h"), rule("new", "1/h"), rule("theirs", "1/s")]).unwrap_err();
+    assert_eq!(error.rule(), Some("theirs"));
+    assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "2/h");
+    assert!(guard.limiter().get("new").is_none());
+    guard.replace([rule("a", "5/h"), rule("new", "1/h"), rule("theirs", "7/s")]).unwrap();
+    assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "5/h");
+}
+
 #[test]
 fn a_gate_of_somebody_else_is_shared_and_left_alone() {
     let (limiter, _) = limiter();

@@ -91,7 +91,7 @@ fn requests_without_a_key_share_skip_or_are_refused() {
     assert_eq!(ask(&share, with("x-api-key", "", get("/"))).status, 200);
     let refused = ask(&share, get("/"));
     assert_eq!(refused.status, 429);
-    let said = "denied by `keys` for (no header:x-api-key): 2/h, 0 left, free again in 30 min";
+    let said = "denied by `keys`: 2/h, 0 left, free again in 30 min";
     assert_eq!(refused.detail(), said);
     assert_eq!(ask(&share, with("x-api-key", "k1", get("/"))).status, 200);
 
@@ -143,10 +143,7 @@ fn a_cost_that_never_fits_is_not_told_to_come_back() {
     let refused = ask(&guard, get("/"));
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), None);
-    assert_eq!(
-        refused.detail(),
-        "denied by `x` for 'all': 5/h, 5 left, the call costs more than can ever be free"
-    );
+    assert_eq!(refused.detail(), "denied by `x`: 5/h, 5 left, the call costs more than can ever be free");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::support::*;
 use axum::response::IntoResponse;
 use std::time::{Duration, Instant};
-use testkit::servers::{FaultProxy, RedisServer, wait_until};
+use testkit::servers::{FaultProxy, RedisServer, Reply, wait_until};
 use tidegate::guard::{Guard, GuardBuilder, Rule};
 use tidegate::{Fallback, Limiter, Options, Redis, Refusal};
 
@@ -21,7 +21,8 @@ fn limiter() -> Limiter {
 fn a_rule_that_denies_then_answers_503() {
     let limiter = limiter();
     let deny = Options::new().fallback(Fallback::Deny);
-    let guard = Guard::new(&limiter).rule(Rule::new("x", "9/h").by("user").options(deny)).build().unwrap();
+    let rule = Rule::new("x", "9/h").by("user").options(deny);
+    let guard = Guard::new(&limiter).rule(rule).grpc().build().unwrap();
     let refused = ask(&guard, by("ann", get("/")));
     assert_eq!(refused.status, 503);
     assert_eq!(
@@ -31,10 +32,58 @@ fn a_rule_that_denies_then_answers_503() {
     assert!(refused.json().get("violated-policies").is_none());
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
     let said = refused.detail();
-    assert!(said.starts_with("denied by `x` for user:ann: 9/h, "), "{said}");
+    assert!(said.starts_with("denied by `x`: 9/h, "), "{said}");
     assert!(said.contains("the store does not answer; it is tried again in "), "{said}");
-    let grpc = ask(&guard, by("ann", with("content-type", "application/grpc", get("/"))));
+    let grpc = ask(&guard, by("ann", grpc("/")));
     assert_eq!(grpc.header("grpc-status"), Some("14"));
+}
+
+/// Redis holds no list that long: known before anything changes, not after.
+#[test]
+fn a_rule_that_redis_cannot_hold_changes_no_other_rule() {
+    let limiter = limiter();
+    let rule = |name: &str, limit: &str| Rule::new(name, limit).by("user");
+    let guard = Guard::new(&limiter).rule(rule("a", "9/h")).rule(rule("b", "9/h")).build().unwrap();
+    for wrong in [rule("b", "20000 per 1h sliding-log"), rule("new", "20000 per 1h sliding-log")] {
+        let error = guard.replace([rule("a", "1/h"), rule("first", "1/h"), wrong]).unwrap_err();
+        assert!(error.to_string().contains("cannot be kept in Redis"), "{error}");
+        assert_eq!(limiter.get("a").unwrap().limit().to_string(), "9/h");
+        assert!(limiter.get("first").is_none() && limiter.get("new").is_none());
+    }
+}
+
+#[test]
+fn no_secret_stands_in_the_name_of_a_key_in_redis() {
+    let server = RedisServer::start();
+    let patience = Duration::from_secs(10);
+    let limiter = Limiter::builder().redis(Redis::at(&server.url()).unwrap().deadline(patience)).build();
+    let guard = Guard::new(&limiter)
+        .rule(Rule::new("rate", "1/h").limit("5 per 1h sliding-log").by("header:x-api-key + path:1"))
+        .rule(Rule::new("session", "2/h").by("cookie:session else ip"))
+        .rule(Rule::new("card", "3/h").by("number(header:x-card)"))
+        .rule(Rule::new("watch", "3/h").by("header:x-api-key").shadow())
+        .build()
+        .unwrap();
+    let request = || {
+        let request = with("cookie", "session=k-session", with("x-card", "4711000815", get("/goods")));
+        with("x-api-key", "k-secret", request)
+    };
+    assert_eq!(ask(&guard, request()).status, 200);
+    assert_eq!(ask(&guard, request()).status, 429);
+    let names: Vec<String> = server.cmd(&["KEYS", "*"]).items().iter().map(Reply::text).collect();
+    for (gate, digest) in [
+        // printf %s k-secret | sha256sum
+        ("rate", "header:x-api-key=#a9d47e48fea8e20cd2893475a2dfdbf3af90a947+path:1=goods"),
+        ("session", "cookie:session=#"),
+        ("card", "header:x-card=#"),
+        ("watch", "header:x-api-key=#a9d47e48fea8e20cd2893475a2dfdbf3af90a947"),
+    ] {
+        let is_it = |name: &String| name.contains(gate) && name.contains(digest);
+        assert!(names.iter().any(is_it), "{gate} {digest} in {names:#?}");
+    }
+    for secret in ["k-secret", "k-session", "4711000815"] {
+        assert!(!names.iter().any(|name| name.contains(secret)), "{secret} in {names:#?}");
+    }
 }
 
 #[test]

@@ -121,6 +121,13 @@ pub(crate) fn post(path: &str) -> Request<()> {
     Request::post(path).body(()).unwrap()
 }
 
+/// As gRPC clients call.
+pub(crate) fn grpc(path: &str) -> Request<()> {
+    let mut request = with("content-type", "application/grpc+proto", post(path));
+    *request.version_mut() = http::Version::HTTP_2;
+    request
+}
+
 /// From this address.
 pub(crate) fn from<B>(ip: &str, mut request: Request<B>) -> Request<B> {
     let ip: IpAddr = ip.parse().unwrap();

@@ -23,6 +23,19 @@ fn each_key_has_an_allowance_of_its_own() {
     );
 }
 
+#[limited("1/day", key = const { "everyone" }, and(limit = "2/day", key = (id, const { 7 })), limiter = limiter)]
+fn by_constant(limiter: &Limiter, id: u64) -> Refused {
+    Ok(())
+}
+
+#[test]
+fn a_constant_on_purpose_is_one_allowance_for_all() {
+    let (_, limiter) = on_manual_clock();
+    assert!(by_constant(&limiter, 1).is_ok());
+    assert_eq!(by_constant(&limiter, 2).unwrap_err().key(), "everyone");
+    assert_eq!(limiter.get("limited::keys::by_constant/2").unwrap().peek("1,7").remaining(), 1);
+}
+
 struct Order {
     goods_id: String,
     buyer: Buyer,
@@ -250,6 +263,18 @@ fn the_gates_are_ordinary_ones_that_others_can_ask_and_change() {
     assert!(limiter.check(&[Check::new(&gate, "1")]).is_allowed());
     assert!(by_argument(&limiter, 1).is_ok(), "code that ships a limit goes on finding its gate");
     assert!(by_argument(&limiter, 1).is_err());
+}
+
+#[limited("1/day", name = "configured", limiter = limiter)]
+fn configured(limiter: &Limiter) -> Refused {
+    Ok(())
+}
+
+#[test]
+fn a_limit_that_is_known_when_the_program_runs_replaces_the_text() {
+    let (_, limiter) = on_manual_clock();
+    limiter.gate("configured", "1/day").unwrap().change("3/day").unwrap();
+    assert_eq!((0..5).filter(|_| configured(&limiter).is_ok()).count(), 3);
 }
 
 #[cfg(feature = "tower")]

@@ -4,6 +4,8 @@
 #![cfg(feature = "listen")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
+#[cfg(target_os = "linux")]
+mod backlog;
 mod silence;
 
 use std::future::poll_fn;

@@ -12,6 +12,7 @@ mod fail_over;
 mod holds;
 mod login;
 mod memory;
+mod new_keys;
 mod outage;
 mod replies;
 mod sentinels;

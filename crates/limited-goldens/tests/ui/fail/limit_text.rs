@@ -18,4 +18,29 @@ fn c() -> Result<(), Refusal> {
     Ok(())
 }
 
+#[limited(LIMIT, key = id)]
+fn d(id: u64) -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited(limits::CHECKOUT)]
+fn e() -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited(concat!("5", "/s"))]
+fn f() -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", name = NAME)]
+fn g() -> Result<(), Refusal> {
+    Ok(())
+}
+
+#[limited("5/s", and(LIMIT))]
+fn h() -> Result<(), Refusal> {
+    Ok(())
+}
+
 fn main() {}

@@ -51,6 +51,12 @@ fn blocking(mut id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
+// An error that both convert into.
+#[limited("5/s", otherwise = defer)]
+async fn boxed(id: u64) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(id)
+}
+
 // `Self` of an item within is not its own.
 #[limited("5/s", otherwise = defer(method = "items"))]
 async fn items(id: u64) -> Result<u64, Error> {
@@ -124,9 +130,10 @@ impl Shop {
         Ok(this + call + u64::from(r#type))
     }
 
-    fn methods(shop: &Arc<Self>) -> [Method; 9] {
+    fn methods(shop: &Arc<Self>) -> [Method; 10] {
         [
             free_deferred(),
+            boxed_deferred(),
             blocking_deferred(),
             made_deferred(),
             items_deferred(),
@@ -146,7 +153,7 @@ impl Shop {
 fn main() {
     assert_eq!(blocking(7).unwrap(), 7);
     assert_eq!(free_deferred().name(), "$CRATE::free".replace("$CRATE", module_path!()));
-    let _ = (Shop::worker, made, items, Till::sell, Till::take_back, Till::look);
+    let _ = (Shop::worker, made, items, boxed, Till::sell, Till::take_back, Till::look);
     let gates = Limiter::global().gates();
     assert_eq!(gates.len(), 1, "nobody was asked but for one call");
 }

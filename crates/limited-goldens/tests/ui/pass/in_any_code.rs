@@ -39,6 +39,24 @@ fn conditional() -> Result<u64, Refusal> {
     Ok(1)
 }
 
+const EVERYONE: &str = "everyone";
+
+// Constants on purpose.
+#[limited("5/s", key = const { "everyone" }, and(limit = "6/s", key = (id, const { 7 })), and(limit = "7/s", key = EVERYONE))]
+fn constant(id: u64) -> Result<u64, Refusal> {
+    Ok(id)
+}
+
+// Looked up by a name at each call.
+#[limited("5/s", key = tenant("x-tenant"), otherwise = "too busy, come back later")]
+fn looked_up() -> &'static str {
+    "here"
+}
+
+fn tenant(name: &str) -> usize {
+    name.len()
+}
+
 struct Desk;
 
 // For the methods that are not async.
@@ -60,6 +78,7 @@ async fn main() -> Result<(), Refusal> {
     assert_eq!(below(7).await?, 7);
     assert_eq!(diverging(7) + calls_a_diverging_one(7), 14);
     assert_eq!(conditional()? + Desk.waits()? + Desk.awaits().await?, 3);
-    assert_eq!(Limiter::global().gates().len(), 8);
+    assert_eq!((constant(7)?, looked_up()), (7, "here"));
+    assert_eq!(Limiter::global().gates().len(), 12);
     Ok(())
 }

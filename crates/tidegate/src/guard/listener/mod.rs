@@ -20,6 +20,7 @@ use accept::InHand;
 use arrival::Turned;
 use futures_util::stream::FuturesUnordered;
 use silence::Timeouts;
+use socket2::SockRef;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -96,6 +97,10 @@ pub struct Listener {
     pause: Option<Sleep>,
 }
 
+/// Connections that may wait in the system's queue. A shop that opens has thousands within a
+/// second; who finds the queue full is not refused but tries again after a second, then three.
+const BACKLOG: u32 = 4_096;
+
 type Arrival = Pin<Box<dyn Future<Output = Result<Connection, Turned>> + Send>>;
 
 /// What every arrival has to know.
@@ -112,15 +117,17 @@ struct Settings {
 }
 
 impl Listener {
-    /// Listens on an address, without any limit yet.
+    /// Listens on an address, without any limit yet, and with a [`backlog`](Self::backlog) of
+    /// 4,096.
     ///
     /// # Errors
     /// If the address cannot be listened on.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        Ok(Self::new(TcpListener::bind(addr).await?))
+        Self::new(TcpListener::bind(addr).await?).backlog(BACKLOG)
     }
 
-    /// Accepts from this listener, without any limit yet.
+    /// Accepts from this listener, without any limit yet. Its backlog stays what it is: 128, if
+    /// it is tokio's or the standard library's.
     pub fn new(tcp: TcpListener) -> Self {
         Self {
             tcp,
@@ -140,6 +147,21 @@ impl Listener {
             arrivals: FuturesUnordered::new(),
             pause: None,
         }
+    }
+
+    /// How many connections may wait in the system's queue until they are accepted. The system
+    /// cuts it to its own maximum (on Linux `net.core.somaxconn`). Default: 4,096 after
+    /// [`bind`](Self::bind).
+    ///
+    /// When the queue is full, nobody is told: the client's system tries again after a second,
+    /// then after three more, and so on, until somebody has been accepted.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn backlog(self, connections: u32) -> io::Result<Self> {
+        // Listening again changes nothing but the length of the queue.
+        SockRef::from(&self.tcp).listen(i32::try_from(connections).unwrap_or(i32::MAX))?;
+        Ok(self)
     }
 
     /// Limits connections in all.

@@ -64,13 +64,27 @@ impl Default for GateOptions {
 }
 
 /// What a gate does while the store does not answer.
+///
+/// ```
+/// use tidegate::{Fallback, Options};
+///
+/// // at most 100 a second on each node, for all keys together
+/// let search = Options::new().fallback(Fallback::allow("100/s")?);
+/// // nobody: better closed than over the limit
+/// let payments = Options::new().fallback(Fallback::Deny);
+/// # let _ = (search, payments);
+/// # Ok::<(), tidegate::LimitError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fallback {
     /// Each node goes on with its share of the limit, in memory: the limit divided by
-    /// the number of nodes last known to be alive. It starts empty, so that switching
-    /// over gives no burst away, and denies where the share is below one unit or the
-    /// number of nodes is not known.
+    /// the number of nodes last known to be alive, but at least one unit at a time. Each
+    /// key starts with one request, not with a burst; the rest flows in at the share's rate.
+    /// So above what Redis let start and what flows in, at most one request a key starts on
+    /// each node. It denies, as [`Denial::Unavailable`](crate::Denial::Unavailable), where
+    /// there are fewer slots (`3 concurrent`) than nodes, where a request costs more than
+    /// its share holds, and where the number of nodes is not known: see [`Redis::nodes`].
     #[default]
     Local,
     /// Everything is denied, as [`Denial::Unavailable`](crate::Denial::Unavailable).

@@ -1,9 +1,10 @@
 //! What a gate does while Redis does not answer.
 
 use super::config::Fallback;
+use super::plan::Version;
 use super::share::share;
 use crate::Limit;
-use crate::algorithm::Gauge;
+use crate::algorithm::{Gauge, MILLIONTHS, Mode};
 use crate::ask::{KeyBytes, MemoryAsk};
 use crate::clock::{StoreClock, Timestamp};
 use crate::decision::{Decision, Outcome, Refused};
@@ -54,18 +55,18 @@ impl Local {
         retry_us: u64,
     ) -> Alone {
         let denied = || Alone::Denied(unavailable(limit, retry_us));
-        let (share, key, is_empty) = match &self.fallback {
+        let (share, key, is_share) = match &self.fallback {
             Fallback::Deny => return denied(),
             Fallback::Allow { cap } => (Some(cap.clone()), &b""[..], false),
             Fallback::Local => (nodes.and_then(|nodes| share(limit, nodes)), key, true),
         };
         let Some(share) = share else { return denied() };
         let meter = self.meter(limit, &share, nodes.unwrap_or(1));
-        // Looked for before anything is written: what starts empty takes room, too.
+        // Looked for before anything is written: what starts nearly used up takes room, too.
         let hash = meter.hash(key);
         let hash = home_of(&meter, hash, cost).unwrap_or(hash);
-        if is_empty && cost > 0 {
-            start_empty(&meter, hash, since);
+        if is_share && cost > 0 {
+            leave_one_request(&meter, hash, since, cost);
         }
         Alone::Share(MemoryAsk { meter, hash, key: KeyBytes::new(), cost, index: 0 })
     }
@@ -90,24 +91,41 @@ impl Local {
         meter
     }
 
-    /// What a denial of a share is called: a cap is nobody's limit.
-    pub(crate) fn shown(&self, decision: Decision, limit: &Limit, retry_us: u64) -> Decision {
+    /// What the caller is told of a decision in memory: a cap is nobody's limit, and what is
+    /// too much for a share may fit once Redis answers.
+    pub(crate) fn shown(
+        &self,
+        decision: Decision,
+        version: &Version,
+        cost: u64,
+        mode: Mode,
+        retry_us: u64,
+    ) -> Decision {
+        let limit = &version.limit;
         match (&self.fallback, decision.outcome) {
             (Fallback::Allow { .. }, Outcome::Deny(_)) => unavailable(limit, retry_us),
+            (Fallback::Local, Outcome::Deny(Refused::Never)) => {
+                match version.plan.answer_unused(cost, mode, limit.capacity()).outcome {
+                    Outcome::Deny(Refused::Never) => degraded(decision),
+                    _ => unavailable(limit, retry_us),
+                }
+            }
             _ => degraded(decision),
         }
     }
 }
 
-/// A key had nothing left when Redis answered last: whatever the others have used, this
-/// node starts no burst of its own.
-fn start_empty(meter: &memory::Meter, hash: u64, since: Timestamp) {
+/// Whatever the others have let start, this node starts no burst of its own: when Redis
+/// answered last, a key had what this one request takes, and nothing else. Without that, a
+/// new key would be refused until its share has flowed in, which can take hours.
+fn leave_one_request(meter: &memory::Meter, hash: u64, since: Timestamp, cost: u64) {
     with_state(meter, hash, |version, now_us, state| {
-        let empty = version.plan.used_up(since.as_micros());
-        if version.plan.used(now_us, &empty) <= version.plan.used(now_us, state) {
+        let used = version.limit.capacity().saturating_sub(cost);
+        let start = version.plan.with_used(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
+        if version.plan.used(now_us, &start) <= version.plan.used(now_us, state) {
             return ((), Write::Nothing);
         }
-        *state = empty;
+        *state = start;
         ((), Write::Charged(0))
     });
 }
@@ -132,7 +150,85 @@ fn degraded(decision: Decision) -> Decision {
 #[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 mod tests {
     use super::*;
+    use crate::ask::decide_in_memory;
     use crate::clock::ManualClock;
+    use std::time::Duration;
+
+    const SINCE: Timestamp = Timestamp::from_micros(1_000_000);
+
+    /// A gate on one of three nodes, which Redis answered a moment ago.
+    struct Node {
+        clock: ManualClock,
+        local: Local,
+        limit: Limit,
+    }
+
+    impl Node {
+        fn new(limit: &str) -> Self {
+            let clock = ManualClock::at(SINCE);
+            let local = Local::new(1, "g", Fallback::Local, StoreClock::Other(Arc::new(clock.clone())));
+            Self { clock, local, limit: limit.parse().unwrap() }
+        }
+
+        /// How many of ten requests are let through.
+        fn starts(&self, key: &str, cost: u64) -> usize {
+            let ask = || match self.local.question(&self.limit, Some(3), SINCE, key.as_bytes(), cost, 0) {
+                Alone::Share(ask) => decide_in_memory(&[ask], Mode::Check).decisions[0].is_allowed(),
+                Alone::Denied(_) => false,
+            };
+            (0..10).filter(|_| ask()).count()
+        }
+    }
+
+    #[test]
+    fn a_new_key_has_one_request_and_then_what_flows_in() {
+        for limit in [
+            "30/min",
+            "30/min burst 2",
+            "2/min",
+            "leaky 30/min capacity 30",
+            "leaky 30/min capacity 1",
+            "leaky 30/min queue 1",
+            "30 per 1min fixed-window",
+            "2 per 1min fixed-window",
+            "30 per 1min sliding-window",
+            "2 per 1min sliding-window",
+            "30 per 1min sliding-log",
+            "1 per 1min sliding-log",
+            "30 every 1min cap 60",
+            "1 every 1min",
+            "30/min wait 1s",
+            "30/min warmup 10s",
+        ] {
+            let node = Node::new(limit);
+            assert_eq!((node.starts("a", 1), node.starts("b", 1)), (1, 1), "{limit}");
+            node.clock.advance(Duration::from_secs(3));
+            assert_eq!(node.starts("a", 1), 0, "{limit}: a share is 10 a minute at most");
+            // A key that is new later has had its share meanwhile, not more.
+            node.clock.advance(Duration::from_secs(3));
+            assert!((1..=2).contains(&node.starts("c", 1)), "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_request_of_several_units_starts_once() {
+        let node = Node::new("90/min");
+        assert_eq!(node.starts("a", 10), 1);
+        assert_eq!(node.starts("a", 1), 0, "nothing is left beside it");
+        assert_eq!((node.starts("b", 1), node.starts("b", 10)), (1, 0));
+        assert_eq!(node.starts("c", 31), 0, "more than the share holds");
+    }
+
+    #[test]
+    fn fewer_slots_than_nodes_are_nobodys() {
+        let ask = |limit: &str| {
+            let node = Node::new(limit);
+            node.local.question(&node.limit, Some(3), SINCE, b"a", 1, 7)
+        };
+        assert!(matches!(ask("3 concurrent"), Alone::Share(_)));
+        let Alone::Denied(decision) = ask("2 concurrent") else { panic!("two slots on three nodes") };
+        assert_eq!(decision.outcome, Outcome::Deny(Refused::Unavailable { retry_us: 7 }));
+    }
 
     #[test]
     fn a_flood_of_keys_while_redis_is_away_stays_under_the_cap() {

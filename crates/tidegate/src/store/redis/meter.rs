@@ -253,11 +253,14 @@ impl Meter {
         match self.question(version, key, cost, fault) {
             Alone::Denied(decision) => decision,
             Alone::Share(ask) => {
-                let decision = match how {
-                    How::Peek | How::Look(_) => ask.meter.peek(ask.hash, cost),
-                    How::Take(mode) => decide_in_memory(&[ask], mode).decisions[0],
+                let (decision, mode) = match how {
+                    How::Peek | How::Look(_) => {
+                        let mode = if version.is_place() { Mode::Reserve } else { Mode::Check };
+                        (ask.meter.peek(ask.hash, cost), mode)
+                    }
+                    How::Take(mode) => (decide_in_memory(&[ask], mode).decisions[0], mode),
                 };
-                self.local.shown(decision, &version.limit, fault.retry_us)
+                self.shown_alone(decision, version, cost, mode, fault)
             }
         }
     }
@@ -268,6 +271,25 @@ impl Meter {
         count(&core.counters.degraded, 1);
         let shard = core.shard_of(|| name::slot(&name::subject(key)));
         let since = self.unanswered_since(shard.as_deref());
-        self.local.question(&version.limit, core.nodes(), since, key, cost, fault.retry_us)
+        let alone = self.local.question(&version.limit, core.nodes(), since, key, cost, fault.retry_us);
+        if let Alone::Denied(_) = alone {
+            count(&core.counters.degraded_denied, 1);
+        }
+        alone
+    }
+
+    /// What a caller is told of what was decided in memory.
+    pub(crate) fn shown_alone(
+        &self,
+        decision: Decision,
+        version: &Version,
+        cost: u64,
+        mode: Mode,
+        fault: Fault,
+    ) -> Decision {
+        if !decision.is_allowed() {
+            count(&self.core().counters.degraded_denied, 1);
+        }
+        self.local.shown(decision, version, cost, mode, fault.retry_us)
     }
 }

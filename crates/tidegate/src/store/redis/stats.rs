@@ -20,9 +20,11 @@ pub struct RedisStats {
     pub remembered: u64,
     /// Decisions answered from a lease, without Redis.
     pub leased: u64,
-    /// Decisions answered by the gates' fallback.
+    /// Decisions answered by the gates' [`Fallback`](crate::Fallback).
     pub degraded: u64,
-    /// Of those, how many Redis was asked about, but did not answer in time.
+    /// Of those, how many were denials.
+    pub degraded_denied: u64,
+    /// Of those answered by the fallback, how many Redis was asked about, but did not answer in time.
     pub timeouts: u64,
     /// Times that a server had forgotten the script and was told it again.
     pub script_reloads: u64,
@@ -93,6 +95,7 @@ pub(crate) struct Counters {
     pub(crate) remembered: AtomicU64,
     pub(crate) leased: AtomicU64,
     pub(crate) degraded: AtomicU64,
+    pub(crate) degraded_denied: AtomicU64,
     pub(crate) timeouts: AtomicU64,
     pub(crate) script_reloads: AtomicU64,
     pub(crate) disagreements: AtomicU64,
@@ -127,6 +130,8 @@ impl Counters {
             coalesced: read(&self.coalesced),
             remembered: read(&self.remembered),
             leased: read(&self.leased),
+            // Read before those that it is a part of, which are counted first.
+            degraded_denied: read(&self.degraded_denied),
             degraded: read(&self.degraded),
             timeouts: read(&self.timeouts),
             script_reloads: read(&self.script_reloads),

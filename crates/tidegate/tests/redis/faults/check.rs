@@ -61,7 +61,7 @@ pub(super) fn exceeded<'a>(
 }
 
 /// More local starts than flow in while the store does not answer: from its last answer
-/// before them, none of it saved up before.
+/// before them, none of it saved up before, but for one request at once.
 pub(super) fn burst(records: &[Record], share: &Limit) -> Result<(), String> {
     let degraded = || records.iter().filter(|record| record.is_degraded);
     let starts = degraded().filter(|record| record.is_allowed).count() as u64;
@@ -91,7 +91,10 @@ pub(super) fn let_through(records: &[Record]) -> Result<(), String> {
 
 /// Counters that contradict each other.
 pub(super) fn odd(stats: &RedisStats) -> Result<(), String> {
-    let is_odd = stats.disagreements > 0 || stats.timeouts > stats.degraded || stats.coalesced > stats.asked;
+    let is_odd = stats.disagreements > 0
+        || stats.timeouts > stats.degraded
+        || stats.degraded_denied > stats.degraded
+        || stats.coalesced > stats.asked;
     if is_odd { Err(format!("{stats:?}")) } else { Ok(()) }
 }
 

@@ -6,7 +6,7 @@ use super::trio::{State, Trio, gate};
 use std::thread;
 use std::time::Duration;
 use testkit::servers::{RedisServer, wait_until};
-use tidegate::{Fallback, Gate, Limiter, Redis};
+use tidegate::{Fallback, Gate, Limit, Limiter, Redis};
 
 /// How long a fault lasts once it was noticed.
 const LASTS: Duration = Duration::from_millis(700);
@@ -135,19 +135,24 @@ fn the_number_of_nodes_is_heard_and_the_share_halves() {
     server.kill();
     let killed_us = now_us();
     wait_until("a second has passed", Duration::from_secs(5), || now_us() > killed_us + 1_000_000);
-    let share = "100 per 2s burst 10".parse().unwrap();
+    let (limit, share) = ("100/s burst 20".parse::<Limit>().unwrap(), "100 per 2s burst 10".parse().unwrap());
+    let mut all = Vec::new();
     for (driver, (limiter, _)) in drivers.into_iter().zip(&nodes) {
         let records = driver.stop();
+        all.extend(records.iter().copied());
         super::check::burst(&records, &share).unwrap();
         late(&records, DEADLINE).unwrap();
         let local = records.iter().filter(|record| record.is_degraded && record.is_allowed).count();
         assert!((40..=60).contains(&local), "{local} of about 50: {:?}", limiter.redis_stats());
         assert_eq!(limiter.redis_stats().unwrap().nodes, Some(2));
     }
+    // What Redis let start, what flows in without it, and one request on each node.
+    let flow = |window: Duration| u64::try_from(window.as_micros() / 10_000).unwrap();
+    super::check::exceeded(&all, |window| limit.worst_case(window, 1) + flow(window) + 2).unwrap();
 }
 
 #[test]
-fn a_local_share_below_one_unit_denies() {
+fn a_local_share_below_one_unit_is_one_unit_of_a_longer_window() {
     let server = RedisServer::start();
     let nodes = [(), ()].map(|()| {
         let limiter = Limiter::builder().redis(redis(&server)).build();
@@ -157,15 +162,20 @@ fn a_local_share_below_one_unit_denies() {
     wait_until("both have heard of each other", Duration::from_secs(5), || {
         nodes.iter().all(|(limiter, _)| limiter.redis_stats().unwrap().nodes == Some(2))
     });
+    let drivers = nodes.each_ref().map(|(_, gate)| Driver::start(gate, &["all"], 2));
+    wait_until("both ask", Duration::from_secs(5), || drivers.iter().all(|driver| driver.exact_us() > 0));
     server.kill();
-    let (limiter, gate) = &nodes[0];
-    wait_until("it counts as away", Duration::from_secs(3), || {
-        let _ = gate.check("all");
-        !limiter.redis_stats().unwrap().shards[0].is_up
-    });
-    let driver = Driver::start(gate, &["all"], 2);
-    wait_until("several windows have passed", Duration::from_secs(3), || driver.records().len() > 200);
-    super::check::let_through(&driver.stop()).unwrap();
+    let killed_us = now_us();
+    wait_until("a second has passed", Duration::from_secs(5), || now_us() > killed_us + 1_000_000);
+    let share: Limit = "1 per 200ms fixed-window".parse().unwrap();
+    for driver in drivers {
+        let records = driver.stop();
+        late(&records, DEADLINE).unwrap();
+        let local: Vec<_> = records.into_iter().filter(|record| record.is_degraded).collect();
+        super::check::exceeded(&local, |window| share.worst_case(window, 1)).unwrap();
+        let starts = granted(&local);
+        assert!((3..=7).contains(&starts), "{starts} of about 5");
+    }
 }
 
 #[test]

@@ -1,0 +1,243 @@
+//! Keys that are the same for every call.
+//!
+//! Whoever comes from annotations writes `key = "goods_id"` and means the argument. It would
+//! compile, and all calls would share one allowance. So a literal is an error that shows the
+//! argument; `const { "everyone" }` says a constant on purpose, as does one with a name.
+
+use crate::arguments;
+use crate::options::shown;
+use crate::suggest::{plain, suggestion};
+use proc_macro2::TokenStream;
+use syn::parse::Parser;
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Error, Expr, ExprLit, ExprMacro, Lit, Result, Signature, Token};
+
+/// Where a key stands, and how it is written there.
+pub(crate) struct Place<'a> {
+    /// What a constant would do.
+    pub(crate) effect: &'a str,
+    /// Before and after the expression: `key = `, or `by = user(` and `)`.
+    pub(crate) around: (&'a str, &'a str),
+}
+
+/// Refuses an expression that has the same value at every call.
+pub(crate) fn check(place: &Place<'_>, expression: &Expr, signature: &Signature) -> Result<()> {
+    if !is_constant(expression) {
+        return Ok(());
+    }
+    let Place { effect, around: (before, after) } = place;
+    let write = |what: &str| format!("`{before}{what}{after}`");
+    let value = shown(expression);
+    let text = text(expression);
+    let meant = text.as_deref().and_then(|text| argument(text, signature));
+    let instead = match (meant, text) {
+        (Some(argument), _) => format!("write {}", write(&argument)),
+        (None, Some(text)) if captures(&text).iter().any(|name| is_argument(name, signature)) => {
+            format!("write {}", write(&format!("format_args!({text:?})")))
+        }
+        (None, text) => {
+            let names: Vec<String> = arguments::names(signature).iter().map(ToString::to_string).collect();
+            let hint = text.as_deref().map(|text| suggestion(text, names.iter().map(String::as_str)));
+            let instead = match (names.as_slice(), hint) {
+                ([], _) => "leave it out".to_string(),
+                (_, Some(hint)) if !hint.is_empty() => format!("name an argument{hint}"),
+                (names, _) => format!("name an argument (there is `{}`)", names.join("`, `")),
+            };
+            // Bytes cannot be shown, and so are no key.
+            let constant = match text {
+                Some(text) if value.starts_with('b') => format!("{text:?}"),
+                _ => value.clone(),
+            };
+            let on_purpose = write(&format!("const {{ {constant} }}"));
+            format!("{instead}, or write {on_purpose} if a constant is meant")
+        }
+    };
+    Err(Error::new(expression.span(), format!("`{value}` is the same at every call, so {effect}: {instead}")))
+}
+
+fn is_constant(expression: &Expr) -> bool {
+    match expression {
+        Expr::Lit(_) => true,
+        Expr::Reference(inner) => is_constant(&inner.expr),
+        Expr::Unary(inner) => is_constant(&inner.expr),
+        Expr::Paren(inner) => is_constant(&inner.expr),
+        Expr::Group(inner) => is_constant(&inner.expr),
+        Expr::Cast(inner) => is_constant(&inner.expr),
+        Expr::Binary(both) => is_constant(&both.left) && is_constant(&both.right),
+        // `"goods_id".to_string()`
+        Expr::MethodCall(call) => is_constant(&call.receiver) && call.args.iter().all(is_constant),
+        // Other functions may look something up by a name: `header("x-tenant")`.
+        Expr::Call(call) => {
+            let function = shown(&call.func);
+            matches!(function.as_str(), "String::from" | "Some") && call.args.iter().all(is_constant)
+        }
+        Expr::Macro(called) => is_constant_macro(called),
+        _ => false,
+    }
+}
+
+fn is_constant_macro(called: &ExprMacro) -> bool {
+    let Some(name) = called.mac.path.segments.last() else { return false };
+    match name.ident.to_string().as_str() {
+        "concat" | "stringify" => true,
+        "format" | "format_args" => is_constant_format(called.mac.tokens.clone()),
+        _ => false,
+    }
+}
+
+/// True if nothing but literals is put into the text.
+fn is_constant_format(tokens: TokenStream) -> bool {
+    let Ok(given) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens) else { return false };
+    let mut given = given.iter();
+    let Some(Expr::Lit(ExprLit { lit: Lit::Str(template), .. })) = given.next() else { return false };
+    let mut captures = captures(&template.value());
+    let is_constant = given.all(|given| match given {
+        Expr::Assign(named) => {
+            let name = shown(&named.left);
+            captures.retain(|capture| *capture != name);
+            is_constant(&named.right)
+        }
+        given => is_constant(given),
+    });
+    is_constant && captures.is_empty()
+}
+
+/// The names in the braces of a format's text.
+fn captures(template: &str) -> Vec<String> {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    let unescaped = template.replace("{{", "");
+    let names = unescaped.split('{').skip(1).filter_map(|rest| rest.split(['}', ':']).next());
+    names.map(|name| name.trim().to_string()).filter(|name| is_name(name)).collect()
+}
+
+/// The text of the literal that the expression begins with.
+fn text(expression: &Expr) -> Option<String> {
+    match expression {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+        Expr::Lit(ExprLit { lit: Lit::ByteStr(text), .. }) => String::from_utf8(text.value()).ok(),
+        Expr::Reference(inner) => text(&inner.expr),
+        Expr::Paren(inner) => text(&inner.expr),
+        Expr::Group(inner) => text(&inner.expr),
+        Expr::MethodCall(call) => text(&call.receiver),
+        Expr::Call(call) => call.args.first().and_then(text),
+        Expr::Macro(called) => {
+            let given = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(called.mac.tokens.clone());
+            given.ok()?.first().and_then(text)
+        }
+        _ => None,
+    }
+}
+
+/// The argument, or the field of one, that a text names, as it is written here: `goods_id` for
+/// `"goodsId"`, `order.goods_id` for `"#order.goodsId"`.
+fn argument(text: &str, signature: &Signature) -> Option<String> {
+    let path = text.trim_matches(|c: char| c.is_whitespace() || "#$@:{}".contains(c));
+    let mut words = path.split('.');
+    let first = plain(words.next()?);
+    let names = arguments::names(signature);
+    let name = names.iter().find(|name| plain(&name.to_string()) == first)?;
+    let mut written = name.to_string();
+    for word in words {
+        let word = snake(word);
+        syn::parse_str::<syn::Ident>(&word).ok()?;
+        written.push('.');
+        written.push_str(&word);
+    }
+    Some(written)
+}
+
+fn is_argument(name: &str, signature: &Signature) -> bool {
+    arguments::names(signature).iter().any(|argument| argument == name)
+}
+
+/// `goods_id` for `goodsId`.
+fn snake(word: &str) -> String {
+    let mut snake = String::new();
+    for c in word.chars() {
+        if c.is_uppercase() && !snake.is_empty() {
+            snake.push('_');
+        }
+        snake.extend(c.to_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
+mod tests {
+    use super::*;
+    use syn::parse_quote;
+
+    #[test]
+    fn what_is_the_same_at_every_call_is_constant() {
+        for constant in [
+            "\"goods_id\"",
+            "b\"goods_id\"",
+            "7",
+            "'g'",
+            "-1",
+            "1 + 2",
+            "&\"goods_id\"",
+            "(\"goods_id\")",
+            "\"goods_id\".to_string()",
+            "String::from(\"goods_id\")",
+            "Some(\"goods_id\")",
+            "7 as u64",
+            "format!(\"goods\")",
+            "format_args!(\"{{goods_id}}\")",
+            "format!(\"{}\", \"goods\")",
+            "format!(\"{name}\", name = 7)",
+            "concat!(\"goods\", 7)",
+            "stringify!(goods_id)",
+        ] {
+            assert!(is_constant(&syn::parse_str(constant).unwrap()), "{constant}");
+        }
+    }
+
+    #[test]
+    fn what_depends_on_something_or_has_a_name_is_not() {
+        for other in [
+            "goods_id",
+            "order.goods_id",
+            "EVERYONE",
+            "const { \"everyone\" }",
+            "header(\"x-tenant\")",
+            "current_tenant()",
+            "goods_id % 2",
+            "&goods_id[..2]",
+            "\"goods\".len() + goods_id",
+            "format!(\"{goods_id}\")",
+            "format_args!(\"{goods_id:>4}\")",
+            "format!(\"{}\", goods_id)",
+            "format!(\"{name}\", name = goods_id)",
+            "env!(\"REGION\")",
+        ] {
+            assert!(!is_constant(&syn::parse_str(other).unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_names_an_argument_is_shown_as_the_argument() {
+        let signature: Signature = parse_quote!(fn buy(&self, goods_id: u64, order: &Order));
+        let cases = [
+            ("goods_id", Some("goods_id")),
+            ("goodsId", Some("goods_id")),
+            ("GOODS_ID", Some("goods_id")),
+            ("#goodsId", Some("goods_id")),
+            ("{goods_id}", Some("goods_id")),
+            ("${order.buyerId}", Some("order.buyer_id")),
+            ("self.shop", Some("self.shop")),
+            ("order.", None),
+            ("goods", None),
+            ("goods_id order", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(argument(text, &signature).as_deref(), expected, "{text}");
+        }
+    }
+}

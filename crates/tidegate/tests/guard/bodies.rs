@@ -1,0 +1,341 @@
+//! Bodies that several guards read, and bodies that come slowly.
+
+use crate::support::*;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Full};
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use tidegate::guard::{Guard, GuardBuilder, Observer, Record, Refused, Rule};
+use tidegate::{Limiter, ManualClock};
+use tower::limit::ConcurrencyLimit;
+use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+
+fn order(body: &'static str) -> Request<Full<Bytes>> {
+    Request::post("/orders").header("content-type", "application/json").body(body.into()).unwrap()
+}
+
+const ORDER: &str = r#"{"goods": 7, "coupon": "spring"}"#;
+
+/// Two guards, each with a rule by a field of its own.
+fn two_guards(goods: &str, coupon: &str) -> (Guard, Guard) {
+    let (limiter, _) = limiter();
+    let guard = |name: &str, by: &str| {
+        Guard::new(&limiter).rule(Rule::new(name, "9/h").by(by.to_owned())).build().unwrap()
+    };
+    (guard("by-goods", goods), guard("by-coupon", coupon))
+}
+
+fn used(guard: &Guard, rule: &str, key: &str) -> u64 {
+    9 - guard.limiter().get(rule).unwrap().peek(key).remaining()
+}
+
+#[test]
+fn two_json_layers_do_not_overwrite_each_others_fields() {
+    let keys = ("json:/goods", "json:/coupon");
+    let assert_both = |one: &Guard, other: &Guard, status: StatusCode, nesting: &str| {
+        assert_eq!(status, 200, "{nesting}");
+        assert_eq!(used(one, "by-goods", "json:/goods=7"), 1, "{nesting}");
+        assert_eq!(used(other, "by-coupon", "json:/coupon=spring"), 1, "{nesting}");
+    };
+    let (one, other) = two_guards(keys.0, keys.1);
+    let mut shop = ServiceBuilder::new()
+        .layer(one.json_layer())
+        .layer(other.json_layer())
+        .layer(one.layer())
+        .layer(other.layer())
+        .service(Shop::default());
+    let status = block_on(shop.call(order(ORDER))).unwrap().status();
+    assert_both(&one, &other, status, "both JSON layers outside, first guard first");
+
+    let (one, other) = two_guards(keys.0, keys.1);
+    let mut shop = ServiceBuilder::new()
+        .layer(other.json_layer())
+        .layer(one.json_layer())
+        .layer(one.layer())
+        .layer(other.layer())
+        .service(Shop::default());
+    let status = block_on(shop.call(order(ORDER))).unwrap().status();
+    assert_both(&one, &other, status, "both JSON layers outside, second guard first");
+
+    let (one, other) = two_guards(keys.0, keys.1);
+    let mut shop = ServiceBuilder::new()
+        .layer(one.json_layer())
+        .layer(one.layer())
+        .layer(other.json_layer())
+        .layer(other.layer())
+        .service(Shop::default());
+    let status = block_on(shop.call(order(ORDER))).unwrap().status();
+    assert_both(&one, &other, status, "each guard within its own");
+
+    let (one, other) = two_guards(keys.0, keys.1);
+    let mut shop = ServiceBuilder::new()
+        .layer(one.json_layer())
+        .layer(other.json_layer())
+        .layer(other.layer())
+        .layer(one.layer())
+        .service(Shop::default());
+    let status = block_on(shop.call(order(ORDER))).unwrap().status();
+    assert_both(&one, &other, status, "the outer JSON layer with the inner guard");
+}
+
+#[test]
+fn two_choices_of_one_guard_may_have_a_json_layer_each() {
+    let (guard, _) = build(|guard| {
+        guard
+            .rule(Rule::new("by-goods", "9/h").by("json:/goods"))
+            .rule(Rule::new("by-coupon", "9/h").by("json:/coupon"))
+    });
+    let (goods, coupons) = (guard.only(["by-goods"]).unwrap(), guard.except(["by-goods"]).unwrap());
+    let mut shop = ServiceBuilder::new()
+        .layer(goods.json_layer())
+        .layer(coupons.json_layer())
+        .layer(goods.layer())
+        .layer(coupons.layer())
+        .service(Shop::default());
+    assert_eq!(block_on(shop.call(order(ORDER))).unwrap().status(), 200);
+    assert_eq!(used(&guard, "by-goods", "json:/goods=7"), 1);
+    assert_eq!(used(&guard, "by-coupon", "json:/coupon=spring"), 1);
+}
+
+#[test]
+fn a_layer_that_reads_less_takes_nothing_from_one_that_reads_more() {
+    for is_outer in [true, false] {
+        let (one, other) = two_guards("json:/goods", "json:/goods + json:/coupon");
+        let (few, many) = (one.json_layer().max_bytes(8), other.json_layer());
+        let guards = ServiceBuilder::new().layer(one.layer()).layer(other.layer());
+        let status = if is_outer {
+            let mut shop =
+                ServiceBuilder::new().layer(few).layer(many).layer(guards).service(Shop::default());
+            block_on(shop.call(order(ORDER))).unwrap().status()
+        } else {
+            let mut shop =
+                ServiceBuilder::new().layer(many).layer(few).layer(guards).service(Shop::default());
+            block_on(shop.call(order(ORDER))).unwrap().status()
+        };
+        assert_eq!(status, 200);
+        assert_eq!(used(&one, "by-goods", "json:/goods=7"), 1, "{is_outer}");
+        assert_eq!(used(&other, "by-coupon", "json:/goods=7+json:/coupon=spring"), 1, "{is_outer}");
+    }
+}
+
+/// A body that begins, and goes on when it is told to.
+#[derive(Clone, Default)]
+struct Slow(Arc<Mutex<SlowState>>);
+
+#[derive(Default)]
+struct SlowState {
+    frames: Vec<&'static str>,
+    is_over: bool,
+    waker: Option<std::task::Waker>,
+}
+
+impl Slow {
+    fn send(&self, frame: &'static str, is_over: bool) {
+        let mut state = self.0.lock().unwrap();
+        state.frames.push(frame);
+        state.is_over = is_over;
+        if let Some(waker) = state.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Body for Slow {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let mut state = self.0.lock().unwrap();
+        if !state.frames.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(state.frames.remove(0).into()))));
+        }
+        if state.is_over {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+fn slow_order() -> (Slow, Request<Slow>) {
+    let body = Slow::default();
+    body.send(r#"{"goods":"#, false);
+    let request = Request::post("/orders").header("content-type", "application/json").body(body.clone());
+    (body, request.unwrap())
+}
+
+/// Every outcome and its sentence.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<String>>>);
+
+impl Observer for Told {
+    fn verdict(&self, record: &Record<'_>) {
+        let took = record.took().as_secs();
+        self.0.lock().unwrap().push(format!("[{}] {record}; it took {took} s", record.outcome()));
+    }
+}
+
+fn slow_guard(rule: Rule, with: impl FnOnce(GuardBuilder) -> GuardBuilder) -> (Guard, ManualClock, Told) {
+    let (told, clock) = (Told::default(), ManualClock::new());
+    let limiter = Limiter::builder().clock(clock.clone()).max_keys(100).build();
+    let guard = with(Guard::new(&limiter).rule(rule).observer(told.clone())).build().unwrap();
+    (guard, clock, told)
+}
+
+#[test]
+fn a_slow_json_body_is_refused_when_its_time_is_over() {
+    let rule = Rule::new("goods", "2 concurrent").by("json:/goods");
+    let (guard, clock, told) = slow_guard(rule, |guard| guard);
+    let shop = Shop::default();
+    let mut service =
+        ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop.clone());
+    let (_body, request) = slow_order();
+    let mut answer = pin!(service.call(request));
+    assert!(poll_once(answer.as_mut()).is_pending());
+    clock.advance(ms(9_999));
+    assert!(poll_once(answer.as_mut()).is_pending(), "10 s are its time");
+    // It holds nothing while it comes.
+    assert_eq!(guard.limiter().get("goods").unwrap().peek("(no json:/goods)").remaining(), 2);
+    clock.advance(ms(1));
+    let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
+    assert_eq!(answer.status(), 408);
+    assert_eq!(answer.headers()["content-type"], "application/problem+json");
+    assert_eq!(answer.headers()["connection"], "close");
+    let body = block_on(answer.into_body().collect()).unwrap().to_bytes();
+    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(problem["title"], "Request Timeout");
+    assert_eq!(problem["detail"], "refused by `goods`: the request's body did not come in time");
+    // Neither served, nor charged.
+    assert_eq!(shop.served.load(std::sync::atomic::Ordering::SeqCst), 0);
+    for key in ["(no json:/goods)", "json:/goods=7"] {
+        assert_eq!(guard.limiter().get("goods").unwrap().peek(key).remaining(), 2, "{key}");
+    }
+    let sentence = "[slow_body] refused by `goods`: the request's body did not come in time; it took 10 s";
+    assert_eq!(*told.0.lock().unwrap(), [sentence]);
+}
+
+#[test]
+fn a_body_that_comes_in_time_is_judged_by_what_it_says() {
+    let (guard, clock, _) = slow_guard(Rule::new("goods", "9/h").by("json:/goods"), |guard| guard);
+    let mut service = ServiceBuilder::new()
+        .layer(guard.json_layer().body_timeout(ms(2_000)))
+        .layer(guard.layer())
+        .service(Shop::default());
+    let (body, request) = slow_order();
+    let mut answer = pin!(service.call(request));
+    assert!(poll_once(answer.as_mut()).is_pending());
+    clock.advance(ms(1_999));
+    body.send(" 7}", true);
+    let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it is whole") };
+    assert_eq!(answer.status(), 200);
+    assert_eq!(used(&guard, "goods", "json:/goods=7"), 1);
+    // Nobody is waited for any more.
+    assert!(tidegate::Clock::timer(&clock).is_empty());
+}
+
+#[test]
+fn the_bound_in_bytes_ends_a_slow_body_before_its_time() {
+    let (guard, _, _) = slow_guard(Rule::new("goods", "9/h").by("json:/goods"), |guard| guard);
+    let mut service = ServiceBuilder::new()
+        .layer(guard.json_layer().max_bytes(16))
+        .layer(guard.layer())
+        .service(Shop::default());
+    let (body, request) = slow_order();
+    let mut answer = pin!(service.call(request));
+    assert!(poll_once(answer.as_mut()).is_pending());
+    body.send(" 7, and so on, never to end", false);
+    assert!(poll_once(answer.as_mut()).is_ready());
+    assert_eq!(used(&guard, "goods", "(no json:/goods)"), 1);
+}
+
+#[test]
+fn the_renderer_answers_slow_bodies_too() {
+    let in_house = |refused: &Refused<'_>| {
+        let mut response = Response::new(Bytes::from(format!("{}: {refused}", refused.outcome())));
+        *response.status_mut() = refused.status();
+        response
+    };
+    let (guard, clock, _) =
+        slow_guard(Rule::new("goods", "9/h").by("json:/goods"), |guard| guard.render(in_house));
+    let mut service =
+        ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(Shop::default());
+    let (_body, request) = slow_order();
+    let mut answer = pin!(service.call(request));
+    assert!(poll_once(answer.as_mut()).is_pending());
+    clock.advance(ms(10_000));
+    let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
+    assert_eq!(answer.status(), 408);
+    let body = block_on(answer.into_body().collect()).unwrap().to_bytes();
+    assert_eq!(body, "slow_body: refused by `goods`: the request's body did not come in time");
+}
+
+#[test]
+fn a_slow_body_that_no_rule_in_force_needs_goes_on_unread() {
+    let by_goods = || Rule::new("goods", "9/h").by("json:/goods");
+    let goes_on = |rule: Rule, with: &dyn Fn(GuardBuilder) -> GuardBuilder, is_off: bool| {
+        let (guard, clock, _) = slow_guard(rule, with);
+        let shop = Shop::default();
+        let mut service =
+            ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop.clone());
+        let (_body, request) = slow_order();
+        let mut answer = pin!(service.call(from("192.0.2.1", request)));
+        assert!(poll_once(answer.as_mut()).is_pending());
+        if is_off {
+            guard.switch_off();
+        }
+        clock.advance(ms(10_000));
+        let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
+        assert_eq!(answer.status(), 200);
+        assert_eq!(shop.served.load(std::sync::atomic::Ordering::SeqCst), 1);
+    };
+    goes_on(by_goods().shadow(), &|guard| guard, false);
+    goes_on(by_goods().allow_networks(["192.0.2.0/24"]), &|guard| guard, false);
+    goes_on(by_goods(), &|guard| guard.allow_networks(["192.0.2.0/24"]), false);
+    goes_on(by_goods(), &|guard| guard, true);
+}
+
+#[test]
+fn a_slow_body_is_of_no_concern_where_no_rule_asks_for_it() {
+    let (guard, clock, _) = slow_guard(Rule::new("all", "9/h").by("'all'"), |guard| guard);
+    let mut service = guard.json_layer().layer(Shop::default());
+    let (_body, request) = slow_order();
+    assert_eq!(now(service.call(request)).unwrap().status(), 200);
+    assert!(tidegate::Clock::timer(&clock).is_empty());
+}
+
+#[test]
+fn a_slow_body_holds_no_place_of_the_service_behind() {
+    let (guard, clock, _) = slow_guard(Rule::new("goods", "9/h").by("json:/goods"), |guard| guard);
+    let shop = ServiceBuilder::new()
+        .layer(guard.json_layer())
+        .layer(guard.layer())
+        .service(ConcurrencyLimit::new(Shop::default(), 1));
+    let ask = |request: Request<Slow>| Box::pin(shop.clone().oneshot(request));
+    let (first, request) = slow_order();
+    let mut slow = ask(request);
+    assert!(poll_once(slow.as_mut()).is_pending());
+    let (second, request) = slow_order();
+    second.send(" 8}", true);
+    // The one place is free.
+    let Poll::Ready(Ok(answer)) = poll_once(ask(request).as_mut()) else {
+        panic!("it waits for the slow one")
+    };
+    assert_eq!(answer.status(), 200);
+    // While somebody else has it, a body that is there waits for it, and its time does not run.
+    let mut other = shop.clone();
+    assert!(poll_once(pin!(ServiceExt::<Request<Slow>>::ready(&mut other))).is_ready());
+    first.send(" 7}", true);
+    assert!(poll_once(slow.as_mut()).is_pending());
+    clock.advance(ms(20_000));
+    assert!(poll_once(slow.as_mut()).is_pending());
+    drop(other);
+    let Poll::Ready(Ok(answer)) = poll_once(slow.as_mut()) else { panic!("the place is free again") };
+    assert_eq!(answer.status(), 200);
+}

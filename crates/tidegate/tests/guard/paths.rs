@@ -1,0 +1,119 @@
+//! Ways to write a path, none of which evades a rule or has an allowance of its own.
+
+use crate::support::*;
+use proptest::prelude::*;
+use tidegate::guard::{KeyExpr, Missing, Rule};
+
+/// `/goods/7/order`, written by somebody who does not want to be counted.
+const EVASIONS: [&str; 14] = [
+    "//goods/7/order",
+    "/goods//7/order",
+    "/goods/7//order",
+    "/goods/7/order/",
+    "/goods/7/order//",
+    "/./goods/7/order",
+    "/goods/./7/order",
+    "/goods/7/order/.",
+    "/x/../goods/7/order",
+    "/goods/8/../7/order",
+    "/goods/8/%2e%2E/7/order",
+    "/goods/%2e/7/order",
+    "/%67oods/7/order",
+    "/goods/%37/%6Frder",
+];
+
+#[test]
+fn no_way_to_write_a_path_evades_a_pattern() {
+    for path in EVASIONS {
+        let (guard, _) = guard_of(Rule::new("order", "1/day").on("/goods/{id}/order").by("'all'"));
+        assert_eq!(ask(&guard, get("/goods/7/order")).status, 200);
+        assert_eq!(ask(&guard, get(path)).status, 429, "{path}");
+    }
+}
+
+#[test]
+fn no_way_to_write_a_path_is_a_key_of_its_own() {
+    for by in ["path:2", "number(path:2)", "route", "path:2 + route"] {
+        let (guard, _) = guard_of(Rule::new("order", "1/day").on("/goods/{id}/order").by(by));
+        assert_eq!(ask(&guard, get("/goods/7/order")).status, 200);
+        for path in EVASIONS {
+            assert_eq!(ask(&guard, get(path)).status, 429, "{by}: {path}");
+        }
+        let other = if by == "route" { 429 } else { 200 };
+        assert_eq!(ask(&guard, get("/goods/8/order")).status, other, "{by}");
+    }
+    // Also where a rule is for all paths, and for a function's part.
+    let tenant = KeyExpr::from_fn("goods", |facets| facets.path().split('/').nth(2).map(str::to_string));
+    for rule in [Rule::new("x", "1/day").by("path:2"), Rule::new("x", "1/day").by(tenant.unwrap())] {
+        let (guard, _) = guard_of(rule);
+        assert_eq!(ask(&guard, get("/goods/7/order")).status, 200);
+        for path in EVASIONS {
+            assert_eq!(ask(&guard, get(path)).status, 429, "{path}");
+        }
+    }
+}
+
+/// Of `/goods/8//../7/order` one program makes `/goods/7/order`, another `/goods/8/7/order`.
+#[test]
+fn a_path_that_programs_read_differently_chooses_no_key() {
+    let rule = || Rule::new("order", "1/day").on("/goods/{id}/order").by("path:2");
+    let (guard, _) = guard_of(rule());
+    let odd = |id: u32| get(&format!("/goods/{id}//../7/order"));
+    assert_eq!(ask(&guard, odd(1)).status, 200);
+    for id in 2..7 {
+        assert_eq!(ask(&guard, odd(id)).status, 429, "one allowance for all of them");
+    }
+    let (guard, _) = guard_of(rule().missing(Missing::Refuse));
+    assert_eq!(ask(&guard, odd(1)).status, 400);
+    let (guard, _) = guard_of(rule().deny_keys(["path:2=7"]));
+    assert_eq!(ask(&guard, odd(1)).status, 400);
+    assert_eq!(ask(&guard, get("/goods/8/../7/order")).status, 403);
+}
+
+#[test]
+fn what_is_another_path_for_every_router_stays_another_one() {
+    let (guard, _) = guard_of(Rule::new("order", "1/day").on("/goods/{id}/order").by("'all'"));
+    for path in [
+        "/goods/7/x/../../order",
+        "/goods%2F7/order",
+        "/Goods/7/order",
+        "/goods/7/orders",
+        "/goods/7/order/x",
+        "/goods/order",
+        "/goods/%252e%252e/7/order",
+    ] {
+        assert_eq!(ask(&guard, get(path)).header("ratelimit"), None, "{path}");
+    }
+}
+
+fn written() -> impl Strategy<Value = String> {
+    let piece =
+        prop::sample::select(vec!["/", "/.", "/..", "/%2e", "/a", "/goods", "/7", "/%37", "/order", "."]);
+    prop::collection::vec(piece, 1..9).prop_map(|pieces| format!("/{}", pieces.concat()))
+}
+
+/// What a program makes of a path that removes dot segments as it goes, over merged slashes.
+fn as_proxies_read(path: &str) -> Vec<String> {
+    let mut segments = Vec::new();
+    for segment in path.replace("%2e", ".").replace("%37", "7").split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => drop(segments.pop()),
+            segment => segments.push(segment.to_string()),
+        }
+    }
+    segments
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn whatever_a_proxy_would_make_of_a_path_the_rule_is_asked(path in written()) {
+        let (guard, _) = guard_of(Rule::new("order", "9/h").on("/goods/{id}/order").by("path:2"));
+        let read = as_proxies_read(&path);
+        let is_met = matches!(&read[..], [goods, _, order] if goods == "goods" && order == "order");
+        let is_asked = ask(&guard, get(&path)).header("ratelimit").is_some();
+        // It may be asked once more, for the sake of another program.
+        prop_assert!(is_asked || !is_met, "{} is {:?}", path, read);
+    }
+}
