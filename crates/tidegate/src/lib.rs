@@ -63,7 +63,7 @@ mod parts;
 mod process;
 #[cfg(any(feature = "macros", feature = "tower", feature = "redis"))]
 mod sampler;
-#[cfg(any(feature = "redis", feature = "listen"))]
+#[cfg(any(feature = "redis", feature = "tower"))]
 mod sleep;
 mod timer;
 
