@@ -313,7 +313,7 @@ impl Guard {
     /// Records that the guard is switched off.
     fn pass_all(&self, judge: &Judge<'_>, facets: &Facets<'_>) {
         if judge.is_watched() {
-            let applies = |rule: &&Ready| self.choice.has(&rule.name) && rule.applies(facets).is_some();
+            let applies = |rule: &&Ready| self.choice.has(&rule.name) && rule.is_about(facets).is_some();
             for rule in judge.rules.rules.iter().filter(applies) {
                 judge.pass(rule, &[], Outcome::Off);
             }

@@ -159,7 +159,7 @@ impl JsonLayer {
         }
         let facets = Facets::new(request, &shared.finder);
         let mut pointers: Vec<Box<str>> = Vec::new();
-        for rule in asking.filter(|rule| rule.applies(&facets).is_some()) {
+        for rule in asking.filter(|rule| rule.is_about(&facets).is_some()) {
             for pointer in rule.pointers() {
                 if !pointers.iter().any(|known| **known == *pointer) {
                     pointers.push(pointer.into());
@@ -187,7 +187,7 @@ impl JsonLayer {
         let insists = |rule: &Ready| {
             self.asks(rule)
                 && !rule.is_shadow
-                && rule.applies(&facets).is_some()
+                && rule.is_about(&facets).is_some()
                 && !is_exempt(&rule.allow)
                 && !is_exempt(&shared.allow)
         };

@@ -43,17 +43,20 @@ pub(super) enum Found {
     Unclear,
 }
 
-/// The key of a request: the first alternative of which nothing is missing. `route` is the
-/// pattern of the rule that fits.
-pub(super) fn write(
-    expr: &KeyExpr,
-    secrets: Secrets,
-    facets: &Facets<'_>,
-    route: Option<&str>,
-    key: &mut KeyBytes,
-) -> Found {
+/// A request whose key is written for a rule.
+pub(super) struct Asked<'a> {
+    pub(super) facets: &'a Facets<'a>,
+    /// The pattern of the rule that fits.
+    pub(super) route: Option<&'a str>,
+    pub(super) secrets: Secrets,
+    /// Whether the rule is about the request by this reading of its path.
+    pub(super) is_read: &'a dyn Fn(&str) -> bool,
+}
+
+/// The key of a request: the first alternative of which nothing is missing.
+pub(super) fn write(expr: &KeyExpr, asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
     for parts in &expr.alternatives {
-        match write_all(parts, secrets, facets, route, key) {
+        match write_all(parts, asked, key) {
             Found::Missing => {}
             found => return found,
         }
@@ -61,19 +64,13 @@ pub(super) fn write(
     Found::Missing
 }
 
-fn write_all(
-    parts: &[Part],
-    secrets: Secrets,
-    facets: &Facets<'_>,
-    route: Option<&str>,
-    key: &mut KeyBytes,
-) -> Found {
+fn write_all(parts: &[Part], asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
     key.clear();
     for (at, part) in parts.iter().enumerate() {
         if at > 0 {
             key.push(b'+');
         }
-        match write_part(part, secrets, facets, route, key) {
+        match write_part(part, asked, key) {
             Found::Whole => {}
             found => return found,
         }
@@ -85,7 +82,7 @@ fn write_all(
 /// stands there twice or was not read. Whoever sends that is not to pay the least.
 pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>> {
     let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).ok_or(());
-    match said(part, facets) {
+    match said(part, facets, &|_| true) {
         Said::Nothing => None,
         Said::Once(value) => Some(read(&value)),
         Said::Unclear => Some(Err(())),
@@ -94,10 +91,10 @@ pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>
 
 /// What the client says there, of the parts that are the client's words.
 #[inline]
-fn said<'f>(part: &Part, facets: &'f Facets<'_>) -> Said<Value<'f>> {
+fn said<'f>(part: &Part, facets: &'f Facets<'_>, is_read: &dyn Fn(&str) -> bool) -> Said<Value<'f>> {
     match part {
         Part::Header(name) => text::header(facets.headers(), name).map(Value::Plain),
-        Part::Path(number) => segment(facets.paths(), *number),
+        Part::Path(number) => segment(facets.paths(), *number, is_read),
         Part::Query(name) => facets.uri().query().map_or(Said::Nothing, |query| text::parameter(query, name)),
         Part::Cookie(name) => text::cookie(facets.headers(), name).map(Value::Plain),
         Part::Json(pointer) => match facets.json(pointer) {
@@ -109,29 +106,36 @@ fn said<'f>(part: &Part, facets: &'f Facets<'_>) -> Said<Value<'f>> {
     }
 }
 
-/// A segment of the normalised path: however a client writes a path, it has one key by it.
+/// A segment of the path, decoded. Programs read some paths differently (`/goods/8/../7`): where
+/// two readings that the rule is about differ in it, nobody knows which one the service takes.
 #[inline]
-fn segment<'f>(paths: &'f Paths<'_>, number: usize) -> Said<Value<'f>> {
-    let found = text::segment(paths.normal(), number);
-    if paths.swapped().is_some_and(|other| text::segment(other, number) != found) {
-        // Programs differ in which one it is.
-        return Said::Unclear;
+fn segment<'f>(paths: &'f Paths<'_>, number: usize, is_read: &dyn Fn(&str) -> bool) -> Said<Value<'f>> {
+    let mut found: Option<Said<Value<'f>>> = None;
+    for path in paths.readings() {
+        if !paths.is_normal() && !is_read(path) {
+            continue;
+        }
+        let own = match text::segment(path, number) {
+            None => Said::Nothing,
+            // Not even decoded.
+            Some(raw) if raw.len() > VALUE_MAX => return Said::Unclear,
+            Some(raw) => Said::Once(text::decoded(raw, PartText::Path)),
+        };
+        let is_same = match (&found, &own) {
+            (None, _) | (Some(Said::Nothing), Said::Nothing) => true,
+            (Some(Said::Once(before)), Said::Once(own)) => **before == **own,
+            _ => false,
+        };
+        if !is_same {
+            return Said::Unclear;
+        }
+        found = Some(own);
     }
-    match found {
-        None => Said::Nothing,
-        // Not even decoded.
-        Some(raw) if raw.len() > VALUE_MAX => Said::Unclear,
-        Some(raw) => Said::Once(text::decoded(raw, PartText::Path)),
-    }
+    found.unwrap_or(Said::Nothing)
 }
 
-fn write_part(
-    part: &Part,
-    secrets: Secrets,
-    facets: &Facets<'_>,
-    route: Option<&str>,
-    key: &mut KeyBytes,
-) -> Found {
+fn write_part(part: &Part, asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
+    let Asked { facets, route, secrets, is_read } = *asked;
     match part {
         Part::Ip => {
             let Some(client) = facets.client_of_key() else { return Found::Missing };
@@ -155,7 +159,7 @@ fn write_part(
         | Part::Query(_)
         | Part::Cookie(_)
         | Part::Json(_)
-        | Part::Secret(_) => match said(part.said(), facets) {
+        | Part::Secret(_) => match said(part.said(), facets, is_read) {
             Said::Nothing => Found::Missing,
             Said::Unclear => Found::Unclear,
             Said::Once(found) => {
@@ -167,7 +171,7 @@ fn write_part(
                 }
             }
         },
-        Part::Number(part) => match said(part, facets) {
+        Part::Number(part) => match said(part, facets, is_read) {
             Said::Nothing => Found::Missing,
             Said::Once(found) if found.is_empty() => Found::Missing,
             Said::Unclear => Found::Unclear,

@@ -28,6 +28,12 @@ struct Others {
     swapped: Option<String>,
 }
 
+impl Others {
+    fn readings(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.normal).chain(self.swapped.as_deref())
+    }
+}
+
 impl<'a> Paths<'a> {
     #[inline]
     pub(super) fn new(raw: &'a str) -> Self {
@@ -40,19 +46,17 @@ impl<'a> Paths<'a> {
         self.others().map_or(self.raw, |others| &others.normal)
     }
 
-    /// The normalised path by the other order of steps, if it is another one.
+    /// True if there is one reading only.
     #[inline]
-    pub(super) fn swapped(&self) -> Option<&str> {
-        self.others()?.swapped.as_deref()
+    pub(super) fn is_normal(&self) -> bool {
+        self.others().is_none()
     }
 
-    /// True if one of the readings is so.
+    /// All readings, as it came first: most routers take that one.
     #[inline]
-    pub(super) fn any(&self, is_so: impl Fn(&str) -> bool) -> bool {
-        is_so(self.raw)
-            || self
-                .others()
-                .is_some_and(|others| is_so(&others.normal) || others.swapped.as_deref().is_some_and(&is_so))
+    pub(super) fn readings(&self) -> impl Iterator<Item = &str> {
+        let others = || self.others().into_iter().flat_map(Others::readings);
+        std::iter::once(self.raw).chain(std::iter::once_with(others).flatten())
     }
 
     #[inline]
@@ -174,7 +178,7 @@ mod tests {
         ] {
             let paths = Paths::new(path);
             assert!(is_normal(path.as_bytes()), "{path}");
-            assert_eq!((paths.normal(), paths.swapped()), (path, None), "{path}");
+            assert!(paths.is_normal() && paths.normal() == path, "{path}");
         }
     }
 
@@ -194,7 +198,7 @@ mod tests {
             "/x/..//goods/7/order",
         ] {
             let paths = Paths::new(path);
-            assert_eq!((paths.normal(), paths.swapped()), ("/goods/7/order", None), "{path}");
+            assert_eq!(paths.readings().collect::<Vec<_>>(), [path, "/goods/7/order"], "{path}");
         }
         for (path, normal) in [
             ("//", "/"),
@@ -214,10 +218,10 @@ mod tests {
     #[test]
     fn where_programs_differ_both_readings_are_known() {
         let paths = Paths::new("/a//../b");
-        assert_eq!((paths.normal(), paths.swapped()), ("/b", Some("/a/b")));
+        assert_eq!(paths.readings().collect::<Vec<_>>(), ["/a//../b", "/b", "/a/b"]);
         let mut seen = Vec::new();
         let all = std::cell::RefCell::new(&mut seen);
-        assert!(!paths.any(|path| {
+        assert!(!paths.readings().any(|path| {
             all.borrow_mut().push(path.to_string());
             false
         }));

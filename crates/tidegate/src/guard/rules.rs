@@ -12,7 +12,7 @@ use super::facets::Facets;
 use super::fields::PolicyText;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
-use super::key_write::{self, Found, Secrets};
+use super::key_write::{self, Asked, Found, Secrets};
 use super::list::List;
 use super::matched::Matched;
 use super::route::Route;
@@ -79,22 +79,31 @@ enum ReadyCost {
 }
 
 impl Ready {
-    /// Whether it applies; the pattern that fits, if it has any.
+    /// Whether it is about a request; the pattern that fits, if it has any.
+    #[inline]
+    pub(super) fn is_about(&self, facets: &Facets<'_>) -> Option<Option<&str>> {
+        if self.routes.is_empty() {
+            return (!facets.is_free_preflight()).then_some(None);
+        }
+        facets.paths().readings().find_map(|path| self.route_of(facets, path)).map(Route::pattern)
+    }
+
+    /// [`is_about`](Self::is_about) of a request that it is asked about.
     #[inline]
     pub(super) fn applies(&self, facets: &Facets<'_>) -> Option<Option<&str>> {
-        let found = if self.routes.is_empty() {
-            (!facets.is_free_preflight()).then_some(None)
-        } else {
-            let is_meant = |route: &Route| {
-                !facets.is_free_preflight() || route.method.as_ref() == Some(&Method::OPTIONS)
-            };
-            let fits = |route: &&Route| is_meant(route) && route.is_for(facets.method(), facets.paths());
-            self.routes.iter().find(fits).map(Route::pattern)
-        };
+        let found = self.is_about(facets);
         if found.is_some() {
             self.matched.mark();
         }
         found
+    }
+
+    /// The route that this reading of the path fits.
+    #[inline]
+    fn route_of(&self, facets: &Facets<'_>, path: &str) -> Option<&Route> {
+        let is_meant =
+            |route: &Route| !facets.is_free_preflight() || route.method.as_ref() == Some(&Method::OPTIONS);
+        self.routes.iter().find(|route| is_meant(route) && route.is_for(facets.method(), path))
     }
 
     #[inline]
@@ -114,7 +123,8 @@ impl Ready {
     #[inline]
     pub(super) fn write_key(&self, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
         let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
-        key_write::write(&self.key, secrets, facets, route, key)
+        let is_read = |path: &str| self.routes.is_empty() || self.route_of(facets, path).is_some();
+        key_write::write(&self.key, &Asked { facets, route, secrets, is_read: &is_read }, key)
     }
 
     /// The JSON pointers that it asks for.

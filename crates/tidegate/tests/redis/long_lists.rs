@@ -34,10 +34,10 @@ fn keys_with_long_logs_do_not_gather_in_one_call() {
     let calls = |limit: &str, keys: usize| {
         let gate = limiter.gate(&format!("of-{keys}"), limit).unwrap();
         assert!(gate.check("connected").is_allowed());
+        let before = limiter.redis_stats().unwrap().calls;
         // Frozen, so that all of them gather behind the first.
         server.freeze();
         let asked: Vec<_> = (0..keys).map(|key| gate.check_async(&format!("user:{key}"))).collect();
-        let before = limiter.redis_stats().unwrap().calls;
         server.thaw();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         assert!(asked.into_iter().all(|asked| runtime.block_on(asked).is_allowed()));
