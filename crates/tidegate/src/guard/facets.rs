@@ -182,7 +182,8 @@ impl<'a> Facets<'a> {
 
     /// The path, normalised as in RFC 3986 §6.2.2 (percent-encoded letters, digits and `-._~`
     /// decoded, dot segments removed), with doubled slashes as one: `/goods/7` for
-    /// `//goods/x/../%37`.
+    /// `//goods/x/../%37`. A service whose router takes the path as it came sees `uri().path()`:
+    /// where a client must not choose between the two, compare them.
     pub fn path(&self) -> &str {
         self.paths.normal()
     }

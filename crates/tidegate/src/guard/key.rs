@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
 /// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
 /// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
-/// | `path:2` | a segment of the [normalised path](Facets::path), counted from 1, percent-decoded | `path:2=7` |
+/// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
 /// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
 /// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82eee18733288c7d4ac636db3a6deb01` |
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
