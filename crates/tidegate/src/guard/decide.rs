@@ -108,7 +108,7 @@ impl Guard {
     pub(super) fn straight_way<A>(&self, rules: &RuleSet, request: &Request<A>) -> Option<Passage> {
         let shared = &*self.shared;
         // The first request that matches a rule is noted on the short way.
-        if rules.has_open() || !self.is_plain_now(rules) {
+        if rules.awaits_match() || !self.is_plain_now(rules) {
             return None;
         }
         if shared.passes_preflights && *request.method() == Method::OPTIONS {
@@ -127,7 +127,7 @@ impl Guard {
 
     /// Judges a request by these rules, at once where that is possible.
     pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        if *facets.method() == Method::OPTIONS && facets.is_preflight() {
+        if facets.is_preflight() {
             return self.begin_preflight(rules, facets);
         }
         self.begin_any(rules, facets)
@@ -140,7 +140,7 @@ impl Guard {
             None => self.long_way(rules, facets),
         };
         // After the rules that match were marked; none are while the guard is off.
-        if rules.has_open() && self.is_on() {
+        if rules.awaits_match() && self.is_on() {
             rules.look_for_unmatched(self.shared.limiter.clock().now());
         }
         begun
@@ -262,11 +262,10 @@ impl Guard {
     /// The questions of all rules that apply.
     fn find(&self, judge: &Judge<'_>, facets: &Facets<'_>, asks: &mut Asks) -> Result<(), Box<Stop>> {
         let (shared, rules) = (judge.shared, judge.rules);
-        let client_is_on = |list: &List| list.has_networks() && list.has_client(facets.client());
-        if client_is_on(&shared.deny) {
+        if shared.deny.has_client_of(facets) {
             return Err(Box::new(Stop { rule: None, key: client_key(facets), outcome: Outcome::Listed }));
         }
-        let is_exempt = client_is_on(&shared.allow);
+        let is_exempt = shared.allow.has_client_of(facets);
         for (index, rule) in rules.rules.iter().enumerate() {
             if !self.choice.has(&rule.name) {
                 continue;
@@ -279,7 +278,7 @@ impl Guard {
             let found = rule.write_key(facets, route, &mut ask.key);
             let is_found = found == Found::Whole;
             let is_on = |own: &List, all: &List| {
-                client_is_on(own) || (is_found && (own.has_key(&ask.key) || all.has_key(&ask.key)))
+                own.has_client_of(facets) || (is_found && (own.has_key(&ask.key) || all.has_key(&ask.key)))
             };
             let end = if is_on(&rule.deny, &shared.deny) {
                 Some(Outcome::Listed)

@@ -12,7 +12,6 @@ use super::guarded::Guard;
 use super::json_fields::JsonFields;
 use super::judge::Judge;
 use super::key_bytes::KeyBytes;
-use super::list::List;
 use super::record::Outcome;
 use super::replay::Replay;
 use super::rules::Ready;
@@ -183,13 +182,12 @@ impl JsonLayer {
         }
         let rules = shared.rules.load_full();
         let facets = Facets::new(request, &shared.finder);
-        let is_exempt = |list: &List| list.has_networks() && list.has_client(facets.client());
         let insists = |rule: &Ready| {
             self.asks(rule)
                 && !rule.is_shadow
                 && rule.is_about(&facets).is_some()
-                && !is_exempt(&rule.allow)
-                && !is_exempt(&shared.allow)
+                && !rule.allow.has_client_of(&facets)
+                && !shared.allow.has_client_of(&facets)
         };
         let rule = rules.rules.iter().position(insists)?;
         let started = shared.started().map(|_| begun);

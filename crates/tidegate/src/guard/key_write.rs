@@ -43,20 +43,20 @@ pub(super) enum Found {
     Unclear,
 }
 
-/// A request whose key is written for a rule.
-pub(super) struct Asked<'a> {
+/// What a key is written from: a request, and what its rule knows of it.
+pub(super) struct KeyInput<'a> {
     pub(super) facets: &'a Facets<'a>,
     /// The pattern of the rule that fits.
     pub(super) route: Option<&'a str>,
     pub(super) secrets: Secrets,
-    /// Whether the rule is about the request by this reading of its path.
-    pub(super) is_read: &'a dyn Fn(&str) -> bool,
+    /// Whether this reading of the path is one that the rule is about.
+    pub(super) fits: &'a dyn Fn(&str) -> bool,
 }
 
 /// The key of a request: the first alternative of which nothing is missing.
-pub(super) fn write(expr: &KeyExpr, asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
+pub(super) fn write(expr: &KeyExpr, input: &KeyInput<'_>, key: &mut KeyBytes) -> Found {
     for parts in &expr.alternatives {
-        match write_all(parts, asked, key) {
+        match write_all(parts, input, key) {
             Found::Missing => {}
             found => return found,
         }
@@ -64,13 +64,13 @@ pub(super) fn write(expr: &KeyExpr, asked: &Asked<'_>, key: &mut KeyBytes) -> Fo
     Found::Missing
 }
 
-fn write_all(parts: &[Part], asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
+fn write_all(parts: &[Part], input: &KeyInput<'_>, key: &mut KeyBytes) -> Found {
     key.clear();
     for (at, part) in parts.iter().enumerate() {
         if at > 0 {
             key.push(b'+');
         }
-        match write_part(part, asked, key) {
+        match write_part(part, input, key) {
             Found::Whole => {}
             found => return found,
         }
@@ -91,10 +91,10 @@ pub(super) fn number(part: &Part, facets: &Facets<'_>) -> Option<Result<u64, ()>
 
 /// What the client says there, of the parts that are the client's words.
 #[inline]
-fn said<'f>(part: &Part, facets: &'f Facets<'_>, is_read: &dyn Fn(&str) -> bool) -> Said<Value<'f>> {
+fn said<'f>(part: &Part, facets: &'f Facets<'_>, fits: &dyn Fn(&str) -> bool) -> Said<Value<'f>> {
     match part {
         Part::Header(name) => text::header(facets.headers(), name).map(Value::Plain),
-        Part::Path(number) => segment(facets.paths(), *number, is_read),
+        Part::Path(number) => segment(facets.paths(), *number, fits),
         Part::Query(name) => facets.uri().query().map_or(Said::Nothing, |query| text::parameter(query, name)),
         Part::Cookie(name) => text::cookie(facets.headers(), name).map(Value::Plain),
         Part::Json(pointer) => match facets.json(pointer) {
@@ -109,10 +109,10 @@ fn said<'f>(part: &Part, facets: &'f Facets<'_>, is_read: &dyn Fn(&str) -> bool)
 /// A segment of the path, decoded. Programs read some paths differently (`/goods/8/../7`): where
 /// two readings that the rule is about differ in it, nobody knows which one the service takes.
 #[inline]
-fn segment<'f>(paths: &'f Paths<'_>, number: usize, is_read: &dyn Fn(&str) -> bool) -> Said<Value<'f>> {
+fn segment<'f>(paths: &'f Paths<'_>, number: usize, fits: &dyn Fn(&str) -> bool) -> Said<Value<'f>> {
     let mut found: Option<Said<Value<'f>>> = None;
     for path in paths.readings() {
-        if !paths.is_normal() && !is_read(path) {
+        if !paths.is_normal() && !fits(path) {
             continue;
         }
         let own = match text::segment(path, number) {
@@ -134,8 +134,8 @@ fn segment<'f>(paths: &'f Paths<'_>, number: usize, is_read: &dyn Fn(&str) -> bo
     found.unwrap_or(Said::Nothing)
 }
 
-fn write_part(part: &Part, asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
-    let Asked { facets, route, secrets, is_read } = *asked;
+fn write_part(part: &Part, input: &KeyInput<'_>, key: &mut KeyBytes) -> Found {
+    let KeyInput { facets, route, secrets, fits } = *input;
     match part {
         Part::Ip => {
             let Some(client) = facets.client_of_key() else { return Found::Missing };
@@ -159,7 +159,7 @@ fn write_part(part: &Part, asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
         | Part::Query(_)
         | Part::Cookie(_)
         | Part::Json(_)
-        | Part::Secret(_) => match said(part.said(), facets, is_read) {
+        | Part::Secret(_) => match said(part.said(), facets, fits) {
             Said::Nothing => Found::Missing,
             Said::Unclear => Found::Unclear,
             Said::Once(found) => {
@@ -171,7 +171,7 @@ fn write_part(part: &Part, asked: &Asked<'_>, key: &mut KeyBytes) -> Found {
                 }
             }
         },
-        Part::Number(part) => match said(part, facets, is_read) {
+        Part::Number(part) => match said(part, facets, fits) {
             Said::Nothing => Found::Missing,
             Said::Once(found) if found.is_empty() => Found::Missing,
             Said::Unclear => Found::Unclear,

@@ -1,5 +1,6 @@
 //! Allow and deny lists, by network and by key.
 
+use super::facets::Facets;
 use super::key_secret::stored_key;
 use super::network::{NetworkError, Networks};
 use crate::caller::Client;
@@ -34,11 +35,6 @@ impl List {
         self.networks.is_empty() && self.keys.is_empty()
     }
 
-    #[inline]
-    pub(super) fn has_networks(&self) -> bool {
-        !self.networks.is_empty()
-    }
-
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
         self.keys.iter().map(|key| &**key)
     }
@@ -47,7 +43,14 @@ impl List {
         !self.keys.is_empty()
     }
 
-    pub(super) fn has_client(&self, client: Option<Client>) -> bool {
+    /// True if the client of a request is in one of its networks. Without networks nobody
+    /// has to find out who that is.
+    #[inline]
+    pub(super) fn has_client_of(&self, facets: &Facets<'_>) -> bool {
+        !self.networks.is_empty() && self.has_client(facets.client())
+    }
+
+    fn has_client(&self, client: Option<Client>) -> bool {
         client.is_some_and(|client| self.networks.meet(client))
     }
 

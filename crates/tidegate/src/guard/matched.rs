@@ -99,7 +99,7 @@ impl Matched {
     }
 
     /// True if it has neither matched nor been logged.
-    pub(super) fn is_open(&self) -> bool {
+    pub(super) fn awaits_match(&self) -> bool {
         !self.has_matched.load(Ordering::Relaxed) && !self.is_logged.load(Ordering::Relaxed)
     }
 
@@ -121,15 +121,15 @@ impl RuleSet {
     /// over.
     #[cold]
     pub(super) fn look_for_unmatched(&self, now: Timestamp) {
-        let mut is_any_open = false;
-        for rule in self.rules.iter().filter(|rule| rule.matched.is_open()) {
+        let mut is_any_awaited = false;
+        for rule in self.rules.iter().filter(|rule| rule.matched.awaits_match()) {
             match rule.matched.count_unmatched(now) {
                 Some(requests) => warn(rule, requests),
-                None => is_any_open = true,
+                None => is_any_awaited = true,
             }
         }
-        if !is_any_open {
-            self.has_open.store(false, Ordering::Relaxed);
+        if !is_any_awaited {
+            self.awaits_match.store(false, Ordering::Relaxed);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::facets::Facets;
 use super::fields::PolicyText;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
-use super::key_write::{self, Asked, Found, Secrets};
+use super::key_write::{self, Found, KeyInput, Secrets};
 use super::list::List;
 use super::matched::Matched;
 use super::route::Route;
@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct RuleSet {
     pub(super) rules: Vec<Ready>,
     /// Whether a rule has neither matched a request nor been logged for it.
-    pub(super) has_open: AtomicBool,
+    pub(super) awaits_match: AtomicBool,
 }
 
 /// A rule, checked and with its gates.
@@ -123,8 +123,8 @@ impl Ready {
     #[inline]
     pub(super) fn write_key(&self, facets: &Facets<'_>, route: Option<&str>, key: &mut KeyBytes) -> Found {
         let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
-        let is_read = |path: &str| self.routes.is_empty() || self.route_of(facets, path).is_some();
-        key_write::write(&self.key, &Asked { facets, route, secrets, is_read: &is_read }, key)
+        let fits = |path: &str| self.routes.is_empty() || self.route_of(facets, path).is_some();
+        key_write::write(&self.key, &KeyInput { facets, route, secrets, fits: &fits }, key)
     }
 
     /// The JSON pointers that it asks for.
@@ -154,8 +154,8 @@ impl RuleSet {
 
     /// True if a rule has neither matched a request nor been logged for it.
     #[inline(always)]
-    pub(super) fn has_open(&self) -> bool {
-        self.has_open.load(Ordering::Relaxed)
+    pub(super) fn awaits_match(&self) -> bool {
+        self.awaits_match.load(Ordering::Relaxed)
     }
 
     /// Puts `rules` in force on `limiter` instead of `old`. Gates that stay keep their
@@ -178,8 +178,8 @@ impl RuleSet {
         let drafts: Vec<Draft> = rules.into_iter().map(read).collect::<Result<_, _>>()?;
         let gates = Gates::put_in_force(limiter, &drafts, old)?;
         let rules: Vec<Ready> = drafts.into_iter().map(|draft| draft.ready(old, &gates)).collect();
-        let has_open = AtomicBool::new(rules.iter().any(|rule| rule.matched.is_open()));
-        let new = Self { rules, has_open };
+        let awaits_match = AtomicBool::new(rules.iter().any(|rule| rule.matched.awaits_match()));
+        let new = Self { rules, awaits_match };
         for gone in old.iter().flat_map(|old| old.policies()) {
             if gone.is_own && new.policy(&gone.name).is_none() {
                 limiter.remove(&gone.name);
