@@ -61,7 +61,10 @@ impl Known {
         cost: u64,
         mode: Mode,
     ) -> Option<Decision> {
-        let (_, now_us, mut found) = self.found(now, hash, version, cost)?;
+        let part = self.read(hash);
+        let (denied, now_us) = believed(&part, now, hash, version, cost)?;
+        let mut found = denied.found.clone();
+        drop(part);
         let capacity = version.limit.capacity();
         let answer = version.plan.answer(now_us, &mut found, cost, mode, capacity);
         match answer.outcome {
@@ -80,32 +83,14 @@ impl Known {
         cost: u64,
         mode: Mode,
     ) -> Option<Decision> {
-        let (sent, now_us, mut found) = self.found(now, hash, version, cost)?;
+        let part = self.read(hash);
+        let (denied, now_us) = believed(&part, now, hash, version, cost)?;
+        let (sent, mut found) = (denied.sent, denied.found.clone());
+        drop(part);
         let capacity = version.limit.capacity();
         let mut answer = version.plan.answer(now_us, &mut found, cost, mode, capacity);
         answer.gauge = version.plan.answer(now_us, &mut found, 0, mode, capacity).gauge;
         (!answer.is_allowed() || now < sent + BELIEVED).then(|| answer.decision(capacity))
-    }
-
-    /// What was found of a key, when, and the server's time now at the latest.
-    #[inline]
-    fn found(
-        &self,
-        now: Timestamp,
-        hash: u64,
-        version: &Version,
-        cost: u64,
-    ) -> Option<(Timestamp, u64, Found)> {
-        let part = self.read(hash);
-        let denied = part.get(&hash)?;
-        if denied.version != version.number || now >= denied.until || now < denied.sent {
-            return None;
-        }
-        if !version.plan.knows(&denied.found, cost) {
-            return None;
-        }
-        let since = u64::try_from(now.since(denied.sent).as_micros()).unwrap_or(u64::MAX);
-        Some((denied.sent, denied.found.at_us().saturating_add(since), denied.found.clone()))
     }
 
     pub(crate) fn remember(
@@ -154,4 +139,24 @@ impl Known {
     fn part(&self, hash: u64) -> &RwLock<Part> {
         &self.parts[(hash >> 32) as usize % PARTS]
     }
+}
+
+/// What is remembered of a key and still believed, and the server's time now at the latest.
+#[inline]
+fn believed<'p>(
+    part: &'p Part,
+    now: Timestamp,
+    hash: u64,
+    version: &Version,
+    cost: u64,
+) -> Option<(&'p Denied, u64)> {
+    let denied = part.get(&hash)?;
+    if denied.version != version.number || now >= denied.until || now < denied.sent {
+        return None;
+    }
+    if !version.plan.knows(&denied.found, cost) {
+        return None;
+    }
+    let since = u64::try_from(now.since(denied.sent).as_micros()).unwrap_or(u64::MAX);
+    Some((denied, denied.found.at_us().saturating_add(since)))
 }
