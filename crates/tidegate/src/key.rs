@@ -64,6 +64,16 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
+/// True for what is shown of a key that was cut: nobody can tell which key it was.
+#[cfg(feature = "tower")]
+pub(crate) fn is_cut(shown: &[u8]) -> bool {
+    let Ok(shown) = std::str::from_utf8(shown) else { return false };
+    let Some((_, end)) = shown.rsplit_once("…(") else { return false };
+    let Some((bytes, digest)) = end.split_once(" bytes, #") else { return false };
+    let is_hex = |digits: &str| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    bytes.bytes().all(|byte| byte.is_ascii_digit()) && digest.strip_suffix(')').is_some_and(is_hex)
+}
+
 /// A digest without a secret: the same bytes read the same everywhere.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     KeyHasher { k0: 0, k1: 0 }.hash(bytes)

@@ -9,11 +9,11 @@ mod shop;
 
 use client::Client;
 use std::error::Error;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use tidegate::Limiter;
 use tidegate::guard::{Guard, Listener, Peer, Rule};
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
@@ -53,7 +53,11 @@ async fn by_tonic(demo: Option<&str>) -> Result<(), Box<dyn Error>> {
         .grpc()
         .peer(|extensions| Some(extensions.get::<TcpConnectInfo>()?.remote_addr?.ip()))
         .build()?;
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    // As long a queue as `Listener::bind` asks for. `TcpListener::bind` has 128: beyond that,
+    // clients try again after a second.
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let listener = socket.listen(4_096)?;
     let address = listener.local_addr()?;
     let server = Server::builder()
         .layer(guard.layer())

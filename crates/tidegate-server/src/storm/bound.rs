@@ -2,6 +2,12 @@
 //!
 //! A path was let out at some moment before its answer came, at most as long before as the
 //! slowest of them took. By so much a window may look fuller than it was.
+//!
+//! The bound is that of a store that answers all the time. Where a sale counts in Redis and Redis
+//! is away during the storm, more is let in, and that is told: each process has one path at once
+//! and then its share, and Redis, which knows of none of these, starts with a fuller bucket when it
+//! is back (docs/redis.md). The one path a process is the least of it, so nothing is added for it:
+//! a bound for outages would be too loose to find a sale that lets in too many.
 
 use super::tally::Tally;
 use std::time::Duration;

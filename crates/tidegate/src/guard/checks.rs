@@ -7,13 +7,15 @@
 use super::client_ip::ClientIp;
 use super::error::GuardError;
 use super::key::{KeyExpr, Part};
-use super::key_write::{WHOLE_MAX, method};
+use super::key_bytes::KeyBytes;
+use super::key_value::{is_pattern, is_plain_of, is_value, method, route_method, tag, write_route};
 use super::list::List;
 use super::route::{Route, SegmentAt};
 use super::rule::{Listed, Rule};
-use super::rules::RuleSet;
-use super::text::{PartText, decoded, shortest_number};
+use super::rules::{Ready, RuleSet};
+use super::text::shortest_number;
 use crate::Key;
+use crate::key::is_cut;
 use http::Method;
 
 /// # Errors
@@ -70,6 +72,13 @@ fn instead(routes: &[Route]) -> String {
     }
 }
 
+/// The keys that a rule can write.
+pub(super) struct Keys<'a> {
+    pub(super) expr: &'a KeyExpr,
+    pub(super) routes: &'a [Route],
+    pub(super) client_ip: &'a ClientIp,
+}
+
 /// # Errors
 /// If a key of the guard's own lists can be a key of none of its rules.
 pub(super) fn check_lists(
@@ -78,24 +87,48 @@ pub(super) fn check_lists(
     deny: &Listed,
     client_ip: &ClientIp,
 ) -> Result<(), GuardError> {
-    let exprs = || rules.iter().filter_map(|rule| rule.key.as_ref()?.as_ref().ok());
-    // Rules may come later; and of those that are wrong something else is told.
-    if rules.is_empty() || exprs().count() < rules.len() {
+    let read = |rule: &Rule| {
+        let routes: Result<Vec<Route>, String> = rule.on.iter().map(|text| Route::parse(text)).collect();
+        Some((rule.key.clone()?.ok()?, routes.ok()?))
+    };
+    // Of rules that are wrong something else is told.
+    let Some(read) = rules.iter().map(read).collect::<Option<Vec<_>>>() else { return Ok(()) };
+    // Rules may come later.
+    if read.is_empty() {
         return Ok(());
     }
+    let keys: Vec<Keys<'_>> = read.iter().map(|(expr, routes)| Keys { expr, routes, client_ip }).collect();
     for (name, list) in [("allow_keys", allow), ("deny_keys", deny)] {
-        let is_any = |key: &Vec<u8>| exprs().any(|expr| can_be(expr, key, client_ip));
-        if let Some(at) = list.keys.iter().position(|key| !is_any(key)) {
-            return Err(GuardError::new(not_a_key(name, at, exprs())));
-        }
+        check_list(name, list, &keys).map_err(GuardError::new)?;
     }
     Ok(())
+}
+
+/// # Errors
+/// If a key of the list can be none of these, with what to write. Not with the key itself, which
+/// may be a secret.
+pub(super) fn check_list(name: &str, list: &Listed, keys: &[Keys<'_>]) -> Result<(), String> {
+    let is_any = |key: &Vec<u8>| keys.iter().any(|keys| keys.have(key));
+    let Some(at) = list.keys.iter().position(|key| !is_any(key)) else { return Ok(()) };
+    let number = at + 1;
+    if is_cut(&list.keys[at]) {
+        return Err(format!("number {number} of `{name}` is a key that the log has cut: write all of it"));
+    }
+    let forms: Vec<String> = keys.iter().flat_map(Keys::forms).collect();
+    Err(format!(
+        "no key is written as number {number} of `{name}`: write {} (in a value `%2B` and `%25` for `+` and `%`; for \
+         addresses there is `{}`)",
+        forms.join(" or "),
+        name.replace("keys", "networks"),
+    ))
 }
 
 impl RuleSet {
     /// Says that keys of one of the guard's own lists can be no key of these rules.
     pub(super) fn warn_of_idle_keys(&self, name: &str, list: &List, client_ip: &ClientIp) {
-        let is_any = |key: &[u8]| self.rules.iter().any(|rule| can_be(&rule.key, key, client_ip));
+        let is_of =
+            |rule: &Ready, key: &[u8]| Keys { expr: &rule.key, routes: &rule.routes, client_ip }.have(key);
+        let is_any = |key: &[u8]| self.rules.iter().any(|rule| is_of(rule, key));
         let idle = list.keys().filter(|key| !is_any(key)).count();
         if idle > 0 && !self.rules.is_empty() {
             tracing::warn!(
@@ -107,77 +140,63 @@ impl RuleSet {
     }
 }
 
-/// Whether a key in a list can be one of the keys of an expression: each part with its tag, and
-/// its value as it is written there.
-pub(super) fn can_be(expr: &KeyExpr, key: &[u8], client_ip: &ClientIp) -> bool {
-    expr.alternatives.iter().any(|parts| {
-        let mut texts = key.split(|byte| *byte == b'+');
-        let mut fits = |part: &Part| texts.next().is_some_and(|text| is_of(part, text, client_ip));
-        parts.iter().all(&mut fits) && texts.next().is_none()
-    })
-}
-
-fn is_of(part: &Part, text: &[u8], client_ip: &ClientIp) -> bool {
-    if let Part::Constant(_) = part {
-        return part.to_string().as_bytes() == text;
+impl Keys<'_> {
+    /// Whether a key in a list can be one of them: each part with its tag, and its value as it is
+    /// written there.
+    fn have(&self, key: &[u8]) -> bool {
+        let is_of = |parts: &Vec<Part>| {
+            let mut texts = key.split(|byte| *byte == b'+');
+            let mut fits = |part: &Part| texts.next().is_some_and(|text| self.is_part(part, text));
+            parts.iter().all(&mut fits) && texts.next().is_none()
+        };
+        !is_cut(key) && self.expr.alternatives.iter().any(is_of)
     }
-    let Some(value) = text.strip_prefix(tag(part).as_bytes()) else { return false };
-    match part {
-        Part::Ip => std::str::from_utf8(value).is_ok_and(|value| client_ip.is_client(value)),
-        Part::Method => Method::from_bytes(value).is_ok_and(|own| *method(&own) == *value),
-        Part::Route => is_value(value) && value.contains(&b' '),
-        Part::Number(_) => {
-            shortest_number(value).is_some_and(|(sign, digits)| [sign, digits].concat() == value)
+
+    fn is_part(&self, part: &Part, text: &[u8]) -> bool {
+        let Some(value) = text.strip_prefix(tag(part).as_bytes()) else { return false };
+        match part {
+            Part::Constant(_) => value.is_empty(),
+            Part::Ip => std::str::from_utf8(value).is_ok_and(|value| self.client_ip.is_client(value)),
+            Part::Method => Method::from_bytes(value).is_ok_and(|own| *method(&own) == *value),
+            Part::Route => self.is_route(value),
+            part => is_value(part, value),
         }
-        // A list may have a secret whole, however long it is.
-        part if part.is_secret() => is_escaped(value) || is_value(value),
-        _ => is_value(value),
     }
-}
 
-/// What stands before a part's value.
-fn tag(part: &Part) -> String {
-    match part {
-        Part::Ip | Part::User | Part::Method | Part::Route => format!("{part}:"),
-        Part::Custom { name, .. } => format!("{name}:"),
-        Part::Constant(_) => part.to_string(),
-        // A number is written under the name of what it is read from.
-        Part::Number(part) => format!("{part}="),
-        part => format!("{part}="),
+    /// Whether a request of the rule can have this method and pattern. Where the rule names no
+    /// pattern, it is the router's.
+    fn is_route(&self, text: &[u8]) -> bool {
+        let Some(space) = text.iter().position(|byte| *byte == b' ') else { return false };
+        let (method, pattern) = (&text[..space], &text[space + 1..]);
+        let is_method = Method::from_bytes(method).is_ok_and(|own| *route_method(&own) == *method);
+        let fits = |route: &Route| {
+            route.method.as_ref().is_none_or(|own| *route_method(own) == *method)
+                && route.pattern().map_or_else(|| is_pattern(pattern), |own| is_plain_of(own, pattern))
+        };
+        is_method && if self.routes.is_empty() { is_pattern(pattern) } else { self.routes.iter().any(fits) }
     }
-}
 
-/// True if a value is written like this: not empty, `%` only where it escapes, and short or by
-/// its digest.
-fn is_value(value: &[u8]) -> bool {
-    let is_long_digest = value.windows(2).any(|pair| pair == b"%#");
-    is_long_digest || (is_escaped(value) && decoded(value, PartText::Path).len() <= WHOLE_MAX)
-}
-
-fn is_escaped(value: &[u8]) -> bool {
-    let escapes = |after: &[u8]| after.starts_with(b"25") || after.starts_with(b"2B");
-    !value.is_empty() && value.split(|byte| *byte == b'%').skip(1).all(escapes)
-}
-
-/// What is told of a key that cannot be one. Not the key itself, which may be a secret.
-pub(super) fn not_a_key<'a>(list: &str, at: usize, exprs: impl Iterator<Item = &'a KeyExpr>) -> String {
-    let forms: Vec<String> = exprs.flat_map(|expr| &expr.alternatives).map(|parts| form(parts)).collect();
-    format!(
-        "no key is written as number {} of `{list}`: write {} (in a value `%2B` and `%25` for `+` and `%`; for addresses \
-         there is `{}`)",
-        at + 1,
-        forms.join(" or "),
-        list.replace("keys", "networks"),
-    )
-}
-
-/// How keys of these parts look: `user:…+path:2=…`.
-fn form(parts: &[Part]) -> String {
-    let forms: Vec<String> = parts
-        .iter()
-        .map(|part| if matches!(part, Part::Constant(_)) { tag(part) } else { format!("{}…", tag(part)) })
-        .collect();
-    format!("`{}`", forms.join("+"))
+    /// How they look: `user:…+path:2=…`.
+    fn forms(&self) -> impl Iterator<Item = String> {
+        let form = |part: &Part| match part {
+            Part::Constant(_) => tag(part),
+            Part::Route => match self.routes.first() {
+                Some(route) if route.pattern.is_some() => {
+                    let mut key = KeyBytes::new();
+                    let method = route.method.as_ref().unwrap_or(&Method::GET);
+                    write_route(&mut key, method, route.pattern().unwrap_or_default());
+                    format!("route:{}", Key::new(&key))
+                }
+                _ => "route:GET /…".into(),
+            },
+            part => format!("{}…", tag(part)),
+        };
+        let join = move |parts: &Vec<Part>| {
+            let forms: Vec<String> = parts.iter().map(form).collect();
+            format!("`{}`", forms.join("+"))
+        };
+        self.expr.alternatives.iter().map(join)
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +206,10 @@ mod tests {
     #[test]
     fn a_key_in_a_list_is_written_as_keys_are() {
         let client_ip = ClientIp::peer();
-        let can = |expr: &str, key: &str| can_be(&expr.parse().unwrap(), key.as_bytes(), &client_ip);
+        let can = |expr: &str, key: &str| {
+            let expr = expr.parse().unwrap();
+            Keys { expr: &expr, routes: &[], client_ip: &client_ip }.have(key.as_bytes())
+        };
         for (expr, key) in [
             ("user", "user:42"),
             ("user else ip", "ip:203.0.113.9"),
@@ -201,7 +223,11 @@ mod tests {
             ("json:/a/b", "json:/a/b=x"),
             ("method", "method:OTHER"),
             ("route", "route:GET /goods/{id}"),
-            ("header:x", "header:x=xxxxxxxxxxxxxxxx%#00112233445566778899aabbccddeeff"),
+            ("user", "user:xxxxxxxxxxxxxxxx%#00112233445566778899aabbccddeeff"),
+            ("number(header:x)", "header:x=7"),
+            ("number(header:x)", "header:x=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2"),
+            ("header:x", "header:x=%23abc"),
+            ("header:x", "header:x=#abc"),
         ] {
             assert!(can(expr, key), "{expr}: {key}");
         }
@@ -225,10 +251,23 @@ mod tests {
             ("'everyone'", "everyone"),
             ("method", "method:FETCH"),
             ("route", "route:/goods/{id}"),
+            ("route", "route:GET goods"),
+            ("route", "route:HEAD /goods/{id}"),
+            ("route", "route:PSOT /goods/{id}"),
+            // No log has it like this: a secret is digested whole.
+            ("header:x", "header:x=xxxxxxxxxxxxxxxx%#00112233445566778899aabbccddeeff"),
+            ("user", "user:x%#00112233445566778899aabbccddeeff"),
+            ("user", "user:%23abc"),
+            ("number(header:x)", "header:x=07"),
+            ("number(path:2)", "path:2=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2"),
         ] {
             assert!(!can(expr, key), "{expr}: {key}");
         }
         assert!(!can("user", &format!("user:{}", "x".repeat(129))));
+        assert!(
+            !can("user", &Key::new(&format!("user:{}", "x".repeat(120))).to_string()),
+            "the log has cut it"
+        );
         assert!(can("header:x", &format!("header:x={}", "x".repeat(129))), "it is digested");
     }
 

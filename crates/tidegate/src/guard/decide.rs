@@ -96,6 +96,14 @@ pub(super) struct Stop {
     pub(super) outcome: Outcome,
 }
 
+/// Whose deny list has the network of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Denier {
+    Guard,
+    /// By its place among the rules.
+    Rule(usize),
+}
+
 pub(super) type Decisions = SmallVec<[Decision; 2]>;
 
 impl Guard {
@@ -107,14 +115,17 @@ impl Guard {
     #[inline(always)]
     pub(super) fn straight_way<A>(&self, rules: &RuleSet, request: &Request<A>) -> Option<Passage> {
         let shared = &*self.shared;
-        // The first request that matches a rule is noted on the short way.
-        if rules.awaits_match() || !self.is_plain_now(rules) {
+        if !self.is_plain_now(rules) {
             return None;
         }
         if shared.passes_preflights && *request.method() == Method::OPTIONS {
             return None;
         }
         let ([rule], Choice::All) = (&*rules.rules, &self.choice) else { return None };
+        // The first request that it matches is noted on the short way.
+        if !rule.matched.has_matched() {
+            return None;
+        }
         let policy = rule.policies.first().filter(|_| rule.is_by_client)?;
         let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
         let meter = policy.gate.side.in_memory()?;
@@ -262,10 +273,14 @@ impl Guard {
     /// The questions of all rules that apply.
     fn find(&self, judge: &Judge<'_>, facets: &Facets<'_>, asks: &mut Asks) -> Result<(), Box<Stop>> {
         let (shared, rules) = (judge.shared, judge.rules);
-        if shared.deny.has_client_of(facets) {
-            return Err(Box::new(Stop { rule: None, key: client_key(facets), outcome: Outcome::Listed }));
+        match self.network_denier(rules, facets) {
+            None => {}
+            Some(Denier::Guard) => {
+                return Err(Box::new(Stop { rule: None, key: client_key(facets), outcome: Outcome::Listed }));
+            }
+            Some(Denier::Rule(index)) => return Err(Box::new(stop_by_network(rules, index, facets))),
         }
-        let is_exempt = shared.allow.has_client_of(facets);
+        let is_exempt = shared.allow.exempts_client_of(facets);
         for (index, rule) in rules.rules.iter().enumerate() {
             if !self.choice.has(&rule.name) {
                 continue;
@@ -277,15 +292,20 @@ impl Guard {
             let Some(ask) = list.last_mut() else { continue };
             let found = rule.write_key(facets, route, &mut ask.key);
             let is_found = found == Found::Whole;
-            let is_on = |own: &List, all: &List| {
-                own.has_client_of(facets) || (is_found && (own.has_key(&ask.key) || all.has_key(&ask.key)))
+            let is_key_on = |own: &List, all: &List| {
+                let has_keys = is_found && (own.has_keys() || all.has_keys());
+                let has = |key: &[u8]| own.has_key(key) || all.has_key(key);
+                has_keys && has(&rule.listed_key(&ask.key))
             };
-            let end = if is_on(&rule.deny, &shared.deny) {
+            let end = if rule.deny.has_client_of(facets) || is_key_on(&rule.deny, &shared.deny) {
                 Some(Outcome::Listed)
             } else if found == Found::Unclear && (rule.deny.has_keys() || shared.deny.has_keys()) {
                 // It may be one of those.
                 Some(Outcome::Unclear)
-            } else if is_exempt || is_on(&rule.allow, &shared.allow) {
+            } else if is_exempt
+                || rule.allow.exempts_client_of(facets)
+                || (is_key_on(&rule.allow, &shared.allow) && !facets.is_address_forged())
+            {
                 Some(Outcome::Exempt)
             } else {
                 without_key(found, rule.missing)
@@ -309,6 +329,21 @@ impl Guard {
         Ok(())
     }
 
+    /// Whose deny list has the client's network, if it is refused for that. It needs no key, so
+    /// it is asked first, and nobody reads a body of such a client.
+    pub(super) fn network_denier(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Denier> {
+        if self.shared.deny.has_client_of(facets) {
+            return Some(Denier::Guard);
+        }
+        let denies = |rule: &Ready| {
+            !rule.is_shadow
+                && rule.deny.has_client_of(facets)
+                && self.choice.has(&rule.name)
+                && rule.is_about(facets).is_some()
+        };
+        rules.rules.iter().position(denies).map(Denier::Rule)
+    }
+
     /// Records that the guard is switched off.
     fn pass_all(&self, judge: &Judge<'_>, facets: &Facets<'_>) {
         if judge.is_watched() {
@@ -318,6 +353,17 @@ impl Guard {
             }
         }
     }
+}
+
+/// A request that the deny list of a rule refuses by its client's network.
+fn stop_by_network(rules: &RuleSet, index: usize, facets: &Facets<'_>) -> Stop {
+    let (rule, mut key) = (&rules.rules[index], KeyBytes::new());
+    if let Some(route) = rule.applies(facets)
+        && rule.write_key(facets, route, &mut key) != Found::Whole
+    {
+        key.clear();
+    }
+    Stop { rule: Some(index), key, outcome: Outcome::Listed }
 }
 
 /// What becomes of a request by its key alone; none if it is asked for, under its own key or

@@ -4,6 +4,7 @@
 
 use super::client_ip::ClientIp;
 use super::json_fields::{Field, JsonFields};
+use super::network;
 use super::path::Paths;
 use super::peer::Peer;
 use crate::caller::{Client, User, mapped};
@@ -12,9 +13,9 @@ use axum::extract::ConnectInfo;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 use std::cell::Cell;
-use std::net::IpAddr;
 #[cfg(feature = "axum")]
 use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -227,6 +228,14 @@ impl<'a> Facets<'a> {
             self.client.set(self.finder.client(self.extensions, self.headers));
         }
         self.client.get()
+    }
+
+    /// True if the client's address is one that NAT64 must not make (RFC 6052, 3.1): a private IPv4
+    /// address or the like, written as a translated one. Whoever can send from it has chosen it.
+    pub(super) fn is_address_forged(&self) -> bool {
+        let peer = self.finder.peer(self.extensions).map(|peer| Ipv6Addr::from_bits(peer).into());
+        let address = self.finder.client_ip.address(peer, self.headers);
+        address.is_some_and(network::is_forged)
     }
 
     /// The same for a key, where it matters if there is none.

@@ -52,8 +52,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Ok::<(), tidegate::guard::GuardError>(())
 /// ```
 ///
-/// A body is read only if a rule that applies to the request asks for it and its content
-/// type is `application/json` or ends in `+json`. The fields of one that is longer than
+/// A body is read only if a rule that applies to the request asks for it, no deny list has the
+/// client's network, and its content type is `application/json` or ends in `+json`. The fields of one that is longer than
 /// the bound, broken, or not read are unclear (see [`Missing`](super::Missing)); where a cost
 /// is to be read from them, it is the most that the rule says. One that does not come in time
 /// is refused.
@@ -121,10 +121,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> JsonFuture<S, B> {
-        let pointers = self.layer.pointers(&request);
+        let Wanted { pointers, is_denied } = self.layer.wanted(&request);
         let is_too_long = request.body().size_hint().lower() > self.layer.max_bytes as u64;
         let is_empty = request.body().is_end_stream();
-        let is_read = !pointers.is_empty() && !is_empty && !is_too_long && is_json(request.headers());
+        let is_read =
+            !pointers.is_empty() && !is_empty && !is_too_long && !is_denied && is_json(request.headers());
         let (mut head, body) = request.into_parts();
         if !is_read {
             match pointers.is_empty() {
@@ -147,16 +148,24 @@ where
     }
 }
 
+/// What of a body is to be known.
+#[derive(Default)]
+struct Wanted {
+    pointers: Vec<Box<str>>,
+    /// Whether the request will be refused by its client's network, whatever its body says.
+    is_denied: bool,
+}
+
 impl JsonLayer {
-    /// The pointers that the rules ask for which apply to this request.
-    fn pointers<B>(&self, request: &Request<B>) -> Vec<Box<str>> {
+    /// What the rules ask for that apply to this request.
+    fn wanted<B>(&self, request: &Request<B>) -> Wanted {
         let shared = &self.guard.shared;
         let rules = shared.rules.load();
         let mut asking = rules.rules.iter().filter(|rule| self.asks(rule)).peekable();
         if asking.peek().is_none() || !self.guard.is_on() {
-            return Vec::new();
+            return Wanted::default();
         }
-        let facets = Facets::new(request, &shared.finder);
+        let facets = self.facets(request);
         let mut pointers: Vec<Box<str>> = Vec::new();
         for rule in asking.filter(|rule| rule.is_about(&facets).is_some()) {
             for pointer in rule.pointers() {
@@ -165,7 +174,17 @@ impl JsonLayer {
                 }
             }
         }
-        pointers
+        let is_denied = !pointers.is_empty() && self.guard.network_denier(&rules, &facets).is_some();
+        Wanted { pointers, is_denied }
+    }
+
+    /// A request as the guard will see it.
+    fn facets<'a, B>(&'a self, request: &'a Request<B>) -> Facets<'a> {
+        let facets = Facets::new(request, &self.guard.shared.finder);
+        if self.guard.shared.passes_preflights && facets.is_preflight() {
+            facets.set_free_preflight();
+        }
+        facets
     }
 
     /// True if this rule may ask for a body.
@@ -181,13 +200,13 @@ impl JsonLayer {
             return None;
         }
         let rules = shared.rules.load_full();
-        let facets = Facets::new(request, &shared.finder);
+        let facets = self.facets(request);
         let insists = |rule: &Ready| {
             self.asks(rule)
                 && !rule.is_shadow
                 && rule.is_about(&facets).is_some()
-                && !rule.allow.has_client_of(&facets)
-                && !shared.allow.has_client_of(&facets)
+                && !rule.allow.exempts_client_of(&facets)
+                && !shared.allow.exempts_client_of(&facets)
         };
         let rule = rules.rules.iter().position(insists)?;
         let started = shared.started().map(|_| begun);

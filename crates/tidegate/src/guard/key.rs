@@ -53,7 +53,7 @@ use std::sync::Arc;
 /// Values of headers, of cookies and of `secret(…)` are written as 160 bits of their SHA-256,
 /// in the log as in the store: [`stored_key`](super::stored_key) computes it, and so does
 /// `printf %s "$KEY" | sha256sum | cut -c -40`. [`Rule::show_keys`](super::Rule::show_keys)
-/// writes them as they are.
+/// writes them as they are, those of more than 128 bytes still by this digest.
 #[derive(Clone, Debug)]
 pub struct KeyExpr {
     pub(super) alternatives: Vec<Vec<Part>>,

@@ -19,7 +19,7 @@ pub(super) const MARK: u8 = b'#';
 /// 16, which is how the Redis store ends names that it shortens itself.
 const BYTES: usize = 20;
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
+pub(super) const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// The first 160 bits of the SHA-256 of a value in pieces, as hex digits.
 pub(super) fn digest(pieces: &[&[u8]]) -> [u8; 2 * BYTES] {
@@ -84,7 +84,7 @@ pub fn stored_key<K: AsRef<[u8]> + ?Sized>(key: &K) -> Vec<u8> {
 }
 
 /// True for what [`write`] writes.
-fn is_digest(value: &[u8]) -> bool {
+pub(super) fn is_digest(value: &[u8]) -> bool {
     let is_digit = |byte: &u8| HEX.contains(byte);
     matches!(value, [MARK, digits @ ..] if digits.len() == 2 * BYTES && digits.iter().all(is_digit))
 }

@@ -3,33 +3,18 @@
 //!
 //! Every part is its tag and its value (`user:42`, `path:2=7`), parts are joined by `+`.
 //! Tags and constants never contain `+` or `%`, and in values both are escaped, so the
-//! bytes can be split in one way only. Nothing is allocated for keys up to 96 bytes.
+//! bytes can be split in one way only. How a tag and a value are written is in
+//! [`key_value`](super::key_value). Nothing is allocated for keys up to 96 bytes.
 
 use super::facets::Facets;
 use super::json_fields::Field;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
-use super::key_secret;
+use super::key_value::{Secrets, VALUE_MAX, method, write_route, write_tag, write_value};
 use super::path::Paths;
 use super::text::{self, PartText, Said, Value};
-use http::Method;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
-
-/// Longer values are digested, whatever part they are of.
-pub(super) const WHOLE_MAX: usize = 128;
-/// Longer values are unclear: a stranger does not make us digest megabytes.
-const VALUE_MAX: usize = 4096;
-/// Bytes of a digested value that are shown, and the digits of its digest.
-const SHOWN: usize = 16;
-const LONG_DIGITS: usize = 32;
-
-/// How values of headers, cookies and `secret(…)` are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Secrets {
-    Digested,
-    Whole,
-}
 
 /// Whether a key, or a part of one, was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,162 +136,42 @@ fn write_part(part: &Part, input: &KeyInput<'_>, key: &mut KeyBytes) -> Found {
         }
         Part::User => {
             let Some(user) = facets.user() else { return Found::Missing };
-            key.extend_from_slice(b"user:");
-            value(key, user.as_str().as_bytes())
+            write_tag(part, key);
+            write_value(part, user.as_str().as_bytes(), secrets, key)
         }
         Part::Header(_)
         | Part::Path(_)
         | Part::Query(_)
         | Part::Cookie(_)
         | Part::Json(_)
+        | Part::Number(_)
         | Part::Secret(_) => match said(part.said(), facets, fits) {
             Said::Nothing => Found::Missing,
             Said::Unclear => Found::Unclear,
             Said::Once(found) => {
-                tag(part, key);
-                match (part.is_secret(), secrets) {
-                    (false, _) => value(key, &found),
-                    (true, Secrets::Digested) => digested(key, &found),
-                    (true, Secrets::Whole) => whole_secret(key, &found),
-                }
-            }
-        },
-        Part::Number(part) => match said(part, facets, fits) {
-            Said::Nothing => Found::Missing,
-            Said::Once(found) if found.is_empty() => Found::Missing,
-            Said::Unclear => Found::Unclear,
-            Said::Once(found) => {
-                // What is no number for us may be one for the handler.
-                let Some((sign, digits)) = text::shortest_number(&found) else { return Found::Unclear };
-                tag(part, key);
-                if part.is_secret() && secrets == Secrets::Digested {
-                    key_secret::write(key, &[sign, digits]);
-                } else {
-                    key.extend_from_slice(sign);
-                    key.extend_from_slice(digits);
-                }
-                Found::Whole
+                write_tag(part, key);
+                write_value(part, &found, secrets, key)
             }
         },
         Part::Method => {
-            key.extend_from_slice(b"method:");
+            write_tag(part, key);
             key.extend_from_slice(method(facets.method()));
             Found::Whole
         }
         Part::Route => {
             let Some(pattern) = route.or_else(|| facets.matched_path()) else { return Found::Missing };
-            key.extend_from_slice(b"route:");
-            // As routers have it, HEAD is a GET: the two are no two allowances.
-            let own = if *facets.method() == Method::HEAD { &Method::GET } else { facets.method() };
-            key.extend_from_slice(method(own));
-            key.push(b' ');
-            value(key, pattern.as_bytes())
-        }
-        Part::Constant(text) => {
-            key.push(b'\'');
-            key.extend_from_slice(text.as_bytes());
-            key.push(b'\'');
+            write_tag(part, key);
+            write_route(key, facets.method(), pattern);
             Found::Whole
         }
-        Part::Custom { name, find } => {
+        Part::Constant(_) => {
+            write_tag(part, key);
+            Found::Whole
+        }
+        Part::Custom { find, .. } => {
             let Some(found) = find(facets) else { return Found::Missing };
-            key.extend_from_slice(name.as_bytes());
-            key.push(b':');
-            value(key, found.as_bytes())
-        }
-    }
-}
-
-/// What stands before the client's words.
-#[inline]
-fn tag(part: &Part, key: &mut KeyBytes) {
-    match part {
-        Part::Header(name) => named(key, b"header:", name.as_str()),
-        Part::Query(name) => named(key, b"query:", name),
-        Part::Cookie(name) => named(key, b"cookie:", name),
-        Part::Json(pointer) => named(key, b"json:", pointer),
-        part => drop(write!(key, "{part}=")),
-    }
-}
-
-fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
-    key.extend_from_slice(kind);
-    key.extend_from_slice(name.as_bytes());
-    key.push(b'=');
-}
-
-/// Methods that anybody could make up would each have an allowance of their own.
-pub(super) fn method(method: &Method) -> &[u8] {
-    match *method {
-        Method::GET
-        | Method::HEAD
-        | Method::POST
-        | Method::PUT
-        | Method::PATCH
-        | Method::DELETE
-        | Method::OPTIONS
-        | Method::CONNECT
-        | Method::TRACE => method.as_str().as_bytes(),
-        _ => b"OTHER",
-    }
-}
-
-/// A value with its `+` and `%` escaped; the digest of a long one.
-#[inline]
-fn value(key: &mut KeyBytes, value: &[u8]) -> Found {
-    if value.is_empty() {
-        return Found::Missing;
-    }
-    if value.len() > VALUE_MAX {
-        return Found::Unclear;
-    }
-    if value.len() <= WHOLE_MAX {
-        escaped(key, value);
-        return Found::Whole;
-    }
-    escaped(key, &value[..SHOWN]);
-    // No escape looks like this, so no short value does.
-    key.extend_from_slice(b"%#");
-    key.extend_from_slice(&key_secret::digest(&[value])[..LONG_DIGITS]);
-    Found::Whole
-}
-
-/// A secret, by its digest.
-fn digested(key: &mut KeyBytes, value: &[u8]) -> Found {
-    if value.is_empty() {
-        return Found::Missing;
-    }
-    if value.len() > VALUE_MAX {
-        return Found::Unclear;
-    }
-    key_secret::write(key, &[value]);
-    Found::Whole
-}
-
-/// A secret that the rule shows. One that begins as digests do is escaped, as it could
-/// otherwise be taken for the digest of another value.
-fn whole_secret(key: &mut KeyBytes, found: &[u8]) -> Found {
-    match found {
-        [key_secret::MARK, rest @ ..] if found.len() <= WHOLE_MAX => {
-            key.extend_from_slice(b"%23");
-            escaped(key, rest);
-            Found::Whole
-        }
-        found => value(key, found),
-    }
-}
-
-#[inline]
-fn escaped(key: &mut KeyBytes, value: &[u8]) {
-    if !value.iter().any(|byte| matches!(byte, b'+' | b'%')) {
-        key.extend_from_slice(value);
-        return;
-    }
-    for byte in value {
-        match byte {
-            b'+' => key.extend_from_slice(b"%2B"),
-            b'%' => key.extend_from_slice(b"%25"),
-            byte => key.push(*byte),
+            write_tag(part, key);
+            write_value(part, found.as_bytes(), secrets, key)
         }
     }
 }

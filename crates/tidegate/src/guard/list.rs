@@ -21,13 +21,11 @@ impl List {
         self.networks.add(networks)
     }
 
-    /// Each key as it was written, for rules that show their keys, and with its secrets
-    /// digested, for all others. Neither kind of rule writes a key of the other form.
+    /// Each key with its secrets digested, whether it was said so or not: one form, whatever the
+    /// rules show.
     pub(super) fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
         for key in keys {
-            let key = key.as_ref();
-            self.keys.insert(stored_key(key).into());
-            self.keys.insert(key.into());
+            self.keys.insert(stored_key(key.as_ref()).into());
         }
     }
 
@@ -50,10 +48,17 @@ impl List {
         !self.networks.is_empty() && self.has_client(facets.client())
     }
 
+    /// The same for a list of those who are exempt. Nobody is by an address that no translator
+    /// gives.
+    pub(super) fn exempts_client_of(&self, facets: &Facets<'_>) -> bool {
+        self.has_client_of(facets) && !facets.is_address_forged()
+    }
+
     fn has_client(&self, client: Option<Client>) -> bool {
         client.is_some_and(|client| self.networks.meet(client))
     }
 
+    /// True if it has this key, of which the secrets are digested.
     #[inline]
     pub(super) fn has_key(&self, key: &[u8]) -> bool {
         !self.keys.is_empty() && self.keys.contains(key)

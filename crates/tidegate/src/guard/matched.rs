@@ -90,17 +90,22 @@ impl Matched {
         }
     }
 
+    #[inline(always)]
+    pub(super) fn has_matched(&self) -> bool {
+        self.has_matched.load(Ordering::Relaxed)
+    }
+
     pub(super) fn stats(&self, name: &str) -> RuleStats {
         RuleStats {
             name: name.into(),
-            has_matched: self.has_matched.load(Ordering::Relaxed),
+            has_matched: self.has_matched(),
             unmatched: self.unmatched.load(Ordering::Relaxed),
         }
     }
 
     /// True if it has neither matched nor been logged.
     pub(super) fn awaits_match(&self) -> bool {
-        !self.has_matched.load(Ordering::Relaxed) && !self.is_logged.load(Ordering::Relaxed)
+        !self.has_matched() && !self.is_logged.load(Ordering::Relaxed)
     }
 
     /// Counts a request that does not match; how many there were, if it is time to log it.

@@ -58,6 +58,7 @@ mod key;
 mod key_bytes;
 mod key_secret;
 mod key_text;
+mod key_value;
 mod key_write;
 
 mod checks;

@@ -147,6 +147,11 @@ fn canonical(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// True for a translated address that NAT64 must not make.
+pub(super) fn is_forged(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if nat64(ip).is_some_and(is_local))
+}
+
 fn is_local(ip: Ipv4Addr) -> bool {
     // The last is the space of providers' own NAT, 100.64.0.0/10.
     ip.is_private()
@@ -242,7 +247,7 @@ mod tests {
         }
         let loopback = Networks::parse(["loopback"]).unwrap();
         assert!(!loopback.contain(ip("64:ff9b::127.0.0.1")));
-        // As clients they are counted by it all the same, and lists go by clients.
+        // As clients they are counted by it all the same, and deny lists go by clients.
         for inside in ["64:ff9b::203.0.113.9", "64:ff9b::198.51.100.7", "64:ff9b::10.0.0.1"] {
             assert!(networks.meet(Client::new(ip(inside))), "{inside}");
         }

@@ -20,6 +20,18 @@ impl Route {
             None if methods::is_meant(text) => (Some(text), None),
             _ => (None, Some(text)),
         };
+        match (method, pattern) {
+            (None, Some("*")) | (Some("ANY" | "ALL"), None) => {
+                return Err(
+                    "it would mean every request: leave `.on` out, as a rule without it is for all".into()
+                );
+            }
+            (Some(method), Some("*")) => {
+                methods::parse(method)?;
+                return Err(format!("leave the path out to mean any: write `{method}`"));
+            }
+            _ => {}
+        }
         Ok(Self {
             method: method.map(methods::parse).transpose()?,
             pattern: pattern.map(Pattern::parse).transpose()?,
@@ -56,7 +68,6 @@ impl Pattern {
 
 fn not_a_path(text: &str) -> String {
     let instead = match text {
-        "*" => "leave the path out to mean any, as in `OPTIONS`".into(),
         text if text.contains("://") => "write it without scheme and host, as in `/orders`".into(),
         text => format!("write `/{text}`"),
     };
@@ -165,7 +176,11 @@ mod tests {
             ("", "must start with `/`"),
             ("goods", "must start with `/`: write `/goods`"),
             ("GET goods", "must start with `/`: write `/goods`"),
-            ("OPTIONS *", "leave the path out to mean any"),
+            ("OPTIONS *", "leave the path out to mean any: write `OPTIONS`"),
+            ("GET *", "leave the path out to mean any: write `GET`"),
+            ("*", "leave `.on` out"),
+            ("ANY", "leave `.on` out"),
+            ("* *", "leave it out to mean any"),
             ("https://shop.example/goods", "without scheme and host"),
             ("post /x", "in capitals: write `POST`"),
             ("post", "in capitals: write `POST`"),

@@ -179,21 +179,24 @@ impl Rule {
     }
 
     /// The rule does not apply to clients in these networks. A network that is narrower
-    /// than what a client is counted by (an IPv6 address, a /64) means that client.
+    /// than what a client is counted by (an IPv6 address, a /64) means that client. Nobody is
+    /// exempt, by network or by key, who comes from a private address written as a translated one
+    /// (`64:ff9b::10.0.0.1`): no translator gives it, so the client has chosen it.
     pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
         self.allow.networks.extend(networks.into_iter().map(Into::into));
         self
     }
 
     /// The rule does not apply to these keys, written as the log has them (`user:42`). A
-    /// secret may stand there whole (`header:x-api-key=k1`) or by its digest.
+    /// secret may stand there whole (`header:x-api-key=k1`) or by its digest, whether the rule
+    /// shows its keys or not. What can be no key of the rule is an error when the guard is built.
     pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.allow.keys.extend(keys.into_iter().map(Into::into));
         self
     }
 
-    /// Requests of clients in these networks are refused (403), without asking the store.
-    /// Who is on both lists is refused.
+    /// Requests of clients in these networks are refused (403), without asking the store, before
+    /// other rules are asked or a body is read. Who is on both lists is refused.
     pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
         self.deny.networks.extend(networks.into_iter().map(Into::into));
         self

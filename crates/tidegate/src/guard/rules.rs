@@ -12,7 +12,9 @@ use super::facets::Facets;
 use super::fields::PolicyText;
 use super::key::{KeyExpr, Part};
 use super::key_bytes::KeyBytes;
-use super::key_write::{self, Found, KeyInput, Secrets};
+use super::key_secret::stored_key;
+use super::key_value::Secrets;
+use super::key_write::{self, Found, KeyInput};
 use super::list::List;
 use super::matched::Matched;
 use super::route::Route;
@@ -24,6 +26,7 @@ use crate::sampler::Sampler;
 use crate::{Algorithm, Key, Limit};
 use http::Method;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -125,6 +128,12 @@ impl Ready {
         let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
         let fits = |path: &str| self.routes.is_empty() || self.route_of(facets, path).is_some();
         key_write::write(&self.key, &KeyInput { facets, route, secrets, fits: &fits }, key)
+    }
+
+    /// One of its keys, as lists have it.
+    #[inline]
+    pub(super) fn listed_key<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
+        if self.shows_keys { Cow::Owned(stored_key(key)) } else { Cow::Borrowed(key) }
     }
 
     /// The JSON pointers that it asks for.
@@ -235,10 +244,9 @@ impl Draft {
         };
         checks::check_segments(&key, &routes).map_err(|what| of(&what))?;
         let cost = cost_of(cost, &limits).map_err(|what| of(&what))?;
+        let keys = [checks::Keys { expr: &key, routes: &routes, client_ip }];
         for (name, list) in [("allow_keys", &allow), ("deny_keys", &deny)] {
-            if let Some(at) = list.keys.iter().position(|own| !checks::can_be(&key, own, client_ip)) {
-                return Err(of(&checks::not_a_key(name, at, std::iter::once(&key))));
-            }
+            checks::check_list(name, list, &keys).map_err(|what| of(&what))?;
         }
         let (allow, deny) = (list(&allow).map_err(|what| of(&what))?, list(&deny).map_err(|what| of(&what))?);
         Ok(Self { limits, routes, key, missing, cost, is_shadow, shows_keys, allow, deny, options, name })

@@ -1,5 +1,6 @@
 //! Bodies that several guards read, and bodies that come slowly.
 
+use crate::logged::logged;
 use crate::support::*;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -9,10 +10,11 @@ use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use tidegate::guard::{Guard, GuardBuilder, Observer, Record, Refused, Rule};
+use tidegate::guard::{Guard, GuardBuilder, Missing, Observer, Record, Refused, Rule};
 use tidegate::{Limiter, ManualClock};
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
+use tracing::Level;
 
 fn order(body: &'static str) -> Request<Full<Bytes>> {
     Request::post("/orders").header("content-type", "application/json").body(body.into()).unwrap()
@@ -338,4 +340,72 @@ fn a_slow_body_holds_no_place_of_the_service_behind() {
     drop(other);
     let Poll::Ready(Ok(answer)) = poll_once(slow.as_mut()) else { panic!("the place is free again") };
     assert_eq!(answer.status(), 200);
+}
+
+/// A body that nobody may ask for.
+struct Untouched;
+
+impl Body for Untouched {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        panic!("the body is read");
+    }
+}
+
+fn untouched(request: Request<()>) -> Request<Untouched> {
+    with("content-type", "application/json", request).map(|()| Untouched)
+}
+
+fn status_of(guard: &Guard, request: Request<Untouched>) -> StatusCode {
+    let mut shop =
+        ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(Shop::default());
+    block_on(shop.call(request)).unwrap().status()
+}
+
+/// It would be refused whatever it says, after it had kept somebody busy.
+#[test]
+fn the_body_of_a_client_in_a_denied_network_is_not_read() {
+    let goods = || Rule::new("goods", "9/h").by("json:/goods").missing(Missing::Refuse);
+    let denied = ["198.51.100.0/24"];
+    for (name, (guard, _)) in [
+        ("the guard's list", build(|guard| guard.rule(goods()).deny_networks(denied))),
+        ("the rule's list", guard_of(goods().deny_networks(denied))),
+        (
+            "the list of a rule behind",
+            build(|guard| guard.rule(goods()).rule(Rule::new("ip", "9/h").by("ip").deny_networks(denied))),
+        ),
+    ] {
+        let lines = logged("tidegate::guard", Level::WARN, || {
+            let request = untouched(from("198.51.100.7", post("/orders")));
+            assert_eq!(status_of(&guard, request), 403, "{name}");
+        });
+        assert!(!lines.iter().any(|line| line.contains("json_layer")), "{name}: {lines:#?}");
+    }
+    // Whom only a rule in shadow denies is served, by what the body says.
+    let (guard, _) = build(|guard| {
+        let shadow = Rule::new("shadow", "9/h").by("ip").deny_networks(denied).shadow();
+        guard.rule(goods()).rule(shadow)
+    });
+    let mut shop =
+        ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(Shop::default());
+    let request = from("198.51.100.7", order(ORDER));
+    assert_eq!(block_on(shop.call(request)).unwrap().status(), 200);
+    assert_eq!(used(&guard, "goods", "json:/goods=7"), 1);
+}
+
+#[test]
+fn the_body_of_a_preflight_that_passes_is_not_read() {
+    let goods = Rule::new("goods", "9/h").by("json:/goods");
+    let (guard, _) = build(|guard| guard.rule(goods).pass_preflights());
+    let preflight = Request::options("/orders")
+        .header("origin", "http://127.0.0.1:8000")
+        .header("access-control-request-method", "POST")
+        .body(())
+        .unwrap();
+    assert_eq!(status_of(&guard, untouched(preflight)), 200);
 }

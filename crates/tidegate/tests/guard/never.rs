@@ -212,3 +212,33 @@ fn a_guard_that_is_switched_off_logs_no_rule_as_unmatched() {
     });
     assert!(lines.is_empty(), "{lines:#?}");
 }
+
+/// Clients that one rule by address knows already take the fast path.
+#[test]
+fn a_rule_that_was_logged_has_matched_once_a_layer_applies_it() {
+    let rule = || Rule::new("ip", "9/day").by("ip");
+    let (guard, clock) = guard_of(rule().on("/"));
+    assert_eq!(ask(&guard, from("192.0.2.1", get("/"))).status, 200);
+    guard.replace([rule()]).unwrap();
+    let nothing = guard.except(["ip"]).unwrap();
+    let lines = warned(|| {
+        for _ in 0..2 {
+            ask(&nothing, from("192.0.2.1", get("/")));
+            clock.advance(HOUR);
+        }
+    });
+    assert_eq!(lines.len(), 1, "{lines:#?}");
+    assert_eq!(guard.stats().unmatched().count(), 1);
+    let passed = ask(&guard, from("192.0.2.1", get("/")));
+    assert!(passed.header("ratelimit").is_some(), "the rule applies");
+    assert_eq!(guard.stats().unmatched().count(), 0);
+}
+
+#[test]
+fn a_star_for_every_request_is_told_to_leave_on_out() {
+    for any in ["*", "ANY", "ALL"] {
+        let says = "leave `.on` out, as a rule without it is for all";
+        assert!(told(rule().on(any)).ends_with(says), "{any}: {}", told(rule().on(any)));
+    }
+    assert!(told(rule().on("GET *")).ends_with("leave the path out to mean any: write `GET`"));
+}
