@@ -170,6 +170,14 @@ impl SaleState {
         Self::Paused { reason, from }
     }
 
+    /// The same, unless it is over: that is for good.
+    pub(crate) fn held(&self, reason: &str) -> Self {
+        match self {
+            Self::Closed => Self::Closed,
+            state => state.paused(reason.to_owned()),
+        }
+    }
+
     /// With what its times have made of it by now.
     pub(crate) fn at(&self, now: u64, sale: &Sale) -> Self {
         match Phase::at(now, sale, self) {

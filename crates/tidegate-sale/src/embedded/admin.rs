@@ -11,7 +11,6 @@ use crate::goods::GoodsId;
 use crate::sale::{Change, Sale, SaleState};
 use rusqlite::{Connection, params};
 use serde::Serialize;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The audit's line of a new sale.
@@ -31,6 +30,7 @@ pub(super) async fn create(writer: &Writer, sale: Sale, by: &str) -> Result<Arc<
         if tx.conn.execute(insert, values)? == 0 {
             return Ok(false);
         }
+        tx.touch(&new.goods);
         audit(tx.conn, &new.goods, &by, &Created::Create { sale: &new }, tx.now)?;
         Ok(true)
     };
@@ -38,10 +38,9 @@ pub(super) async fn create(writer: &Writer, sale: Sale, by: &str) -> Result<Arc<
     let land = move |desk: &Desk, is_new: &mut bool| {
         if *is_new {
             desk.versions.borrow_mut().insert(sale.goods.clone(), 0);
-            let shelf = Arc::new(Shelf::new(Ledger::new(sale, SaleState::Draft, 1)));
-            let mut shelves: HashMap<GoodsId, Arc<Shelf>> = desk.shelves.load().as_ref().clone();
-            shelves.insert(shelf.goods.clone(), shelf);
-            desk.shelves.store(Arc::new(shelves));
+            desk.add(Ledger::new(sale, SaleState::Draft, 1));
+        } else if let Err(error) = desk.adopt(&sale.goods) {
+            tracing::error!(goods = %sale.goods, %error, "a sale that is in the file cannot be read");
         }
     };
     let known = |desk: &Desk, goods: &GoodsId| desk.shelf(goods).map(|shelf| shelf.known());
@@ -94,8 +93,10 @@ fn apply(
     let row = goods(tx.conn, &shelf.goods)?;
     let (mut sale, mut state) = (row.sale, row.state);
     let doubt = shelf.with(|ledger| ledger.is_in_doubt.then(|| ledger.state.clone()));
-    // That it is paused may not have gone into the file.
-    state = doubt.clone().unwrap_or(state);
+    if let Some(SaleState::Paused { reason, .. }) = &doubt {
+        // That it is paused may not have gone into the file.
+        state = state.held(reason);
+    }
     let is_reload = doubt.is_some() && matches!(change, Change::Resume | Change::Close);
     // A closed sale stays closed, but what became of its orders can be found out.
     let is_only_read = is_reload && state == SaleState::Closed;
@@ -108,6 +109,7 @@ fn apply(
     if is_reload && let Some(why) = difference(tx.conn, &shelf.goods)? {
         return Ok(Err(why));
     }
+    tx.touch(&shelf.goods);
     tx.conn
         .prepare_cached("UPDATE sale_goods SET sale = ?2, epoch = epoch + ?3 WHERE goods = ?1")?
         .execute(params![shelf.goods.as_str(), json(&sale)?, is_reload])?;

@@ -36,11 +36,14 @@ impl WriteFault {
         Self { kind: Kind::Moved(goods.clone()), what: what.into() }
     }
 
-    /// Of a commit: a failed write of the log may still have reached the disk.
+    /// Of a commit: a failed write of the log may still have reached the disk, and memory may
+    /// run short after that write.
     pub(super) fn of_commit(error: &rusqlite::Error) -> Self {
         let fault = Self::from(error);
         match error.sqlite_error_code() {
-            Some(ErrorCode::SystemIoFailure) => Self { kind: Kind::Unknown, ..fault },
+            Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => {
+                Self { kind: Kind::Unknown, ..fault }
+            }
             _ => fault,
         }
     }

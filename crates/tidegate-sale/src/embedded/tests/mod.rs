@@ -4,6 +4,7 @@ mod broken;
 mod crashes;
 mod faults;
 mod files;
+mod unknown;
 
 use super::Embedded;
 use super::fault::{Kind, WriteFault};
