@@ -9,6 +9,7 @@
 
 use super::bells::Bells;
 use super::fault::{Kind, WriteFault};
+use super::health::Health;
 use super::ledger::Ledger;
 use super::shelf::Shelf;
 use super::writer::{Errand, Job};
@@ -34,6 +35,7 @@ pub(super) struct Desk {
     pub(super) conn: Connection,
     pub(super) shelves: Arc<Shelves>,
     pub(super) bells: Arc<Bells>,
+    pub(super) health: Arc<Health>,
     /// The version of each stock as this process left it.
     pub(super) versions: RefCell<HashMap<GoodsId, i64>>,
     /// Held as long as this thread lives: no other process serves the file.
@@ -125,8 +127,11 @@ impl Desk {
 
     /// Does it and commits, or leaves nothing of it.
     fn transaction<T>(&self, work: impl FnOnce() -> Result<T, WriteFault>) -> Result<T, WriteFault> {
-        self.conn.execute_batch("BEGIN IMMEDIATE")?;
-        let outcome = work().and_then(|done| self.commit().map(|()| done));
+        let begun = self.conn.execute_batch("BEGIN IMMEDIATE").map_err(WriteFault::from);
+        let outcome = begun.and_then(|()| work()).and_then(|done| self.commit().map(|()| done));
+        if let Err(fault) = &outcome {
+            self.health.note(fault);
+        }
         if outcome.is_err() && !self.conn.is_autocommit() {
             // It fails where the failure itself has rolled back.
             let _ = self.conn.execute_batch("ROLLBACK");

@@ -15,6 +15,7 @@ mod admin;
 mod bells;
 mod desk;
 mod fault;
+mod health;
 mod ledger;
 mod letters;
 mod load;
@@ -44,6 +45,7 @@ use bells::Bells;
 use desk::{Desk, Shelves};
 use fault::Kind;
 use futures_util::future::BoxFuture;
+use health::Health;
 use ledger::Asked;
 use open::Opened;
 use read::Reader;
@@ -69,6 +71,7 @@ struct Parts {
     /// Counts all orders now and then, which may take a while.
     counter: Reader,
     bells: Arc<Bells>,
+    health: Arc<Health>,
     is_stopping: AtomicBool,
     #[cfg(test)]
     commits: Arc<std::sync::Mutex<Vec<tests::Commit>>>,
@@ -92,12 +95,14 @@ impl Embedded {
         let Opened { path, conn, lock, secret } = Opened::new(path).await?;
         let error = |what: String| SaleOpenError { path: path.clone(), what };
         let (shelves, bells) = (Arc::new(Shelves::default()), Arc::new(Bells::new()));
+        let health = Arc::new(Health::default());
         #[cfg(test)]
         let commits = Arc::default();
         let desk = Desk {
             conn,
             shelves: shelves.clone(),
             bells: bells.clone(),
+            health: health.clone(),
             versions: RefCell::default(),
             _lock: lock,
             #[cfg(test)]
@@ -126,6 +131,7 @@ impl Embedded {
             reader,
             counter,
             bells,
+            health,
             is_stopping: AtomicBool::new(false),
             #[cfg(test)]
             commits,
@@ -292,7 +298,13 @@ impl Engine for Embedded {
     }
 
     fn ready(&self) -> Result<(), String> {
-        if self.parts.writer.is_open() { Ok(()) } else { Err("the sale's writer has ended".into()) }
+        if !self.parts.writer.is_open() {
+            return Err("the sale's writer has ended".into());
+        }
+        match self.parts.health.fault() {
+            Some(fault) => Err(format!("the sale's file cannot be written: {fault}")),
+            None => Ok(()),
+        }
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

@@ -1,5 +1,7 @@
-//! What happens by itself: unpaid orders end, and the books are compared.
+//! What happens by itself: unpaid orders end, the books are compared, and a file that could not
+//! be written is tried again.
 
+use super::desk::Desk;
 use super::{Parts, accounts, admin, turns};
 use std::sync::Weak;
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub(super) async fn run(parts: Weak<Parts>) {
         expire(&parts).await;
         if nth.is_multiple_of(RECONCILE) {
             reconcile(&parts).await;
+            probe(&parts).await;
         }
         if nth.is_multiple_of(COUNT) {
             count(&parts).await;
@@ -55,6 +58,14 @@ async fn reconcile(parts: &Parts) {
         if let Err(fault) = compared {
             tracing::warn!(goods = %shelf.goods, error = %fault.what, "the books could not be compared");
         }
+    }
+}
+
+/// As long as the file cannot be written.
+async fn probe(parts: &Parts) {
+    if parts.health.fault().is_some() {
+        // It fails only where the engine has stopped.
+        let _ = parts.writer.look(Desk::probe).await;
     }
 }
 

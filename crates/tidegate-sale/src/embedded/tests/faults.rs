@@ -47,11 +47,14 @@ async fn a_full_disk_gives_everything_back_and_goes_on_later() {
         }
     };
     assert_eq!(refused.0, Refusal::Busy);
+    let why = engine.ready().expect_err("it should get no new buyers");
+    assert!(why.contains("cannot be written") && why.contains("full"), "{why}");
     let full = at_rest(&*engine, 0).await;
     assert_eq!((full.orders, full.placed, full.left), (sold, 3 * sold, 100_000 - 3 * sold));
     assert!(full.is_balanced() && full.state == "open", "{full:?}");
     assert_eq!(place.count("sale_orders"), sold);
     room(&place, 10_000).await;
+    until("it is ready without an order to try with", async || engine.ready().ok()).await;
     engine.reserve(refused.1).await.expect("the same path is good once there is room");
     drop(engine);
     place.reopen().await;
