@@ -98,9 +98,10 @@ fn apply(
         state = state.held(reason);
     }
     let is_reload = doubt.is_some() && matches!(change, Change::Resume | Change::Close);
-    // A closed sale stays closed, but what became of its orders can be found out.
-    let is_only_read = is_reload && state == SaleState::Closed;
-    if !is_only_read && let Err(why) = change.apply(&mut sale, &mut state) {
+    if is_reload && state.at(tx.now, &sale) == SaleState::Closed {
+        // A closed sale stays closed, but what became of its orders can be found out.
+        state = SaleState::Closed;
+    } else if let Err(why) = change.apply(&mut sale, &mut state, tx.now) {
         return Ok(Err(why));
     }
     if doubt.is_some() && matches!(change, Change::AddStock { .. }) {

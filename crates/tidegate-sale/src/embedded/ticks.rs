@@ -1,8 +1,9 @@
-//! What happens by itself: unpaid orders end, the books are compared, and a file that could not
+//! What happens by itself: sales open and close, unpaid orders end, the books are compared, and a file that could not
 //! be written is tried again.
 
 use super::desk::Desk;
 use super::{Parts, accounts, admin, turns};
+use crate::time::now_ms;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ pub(super) async fn run(parts: Weak<Parts>) {
         if parts.is_stopping() {
             return;
         }
+        keep_times(&parts).await;
         expire(&parts).await;
         if nth.is_multiple_of(RECONCILE) {
             reconcile(&parts).await;
@@ -32,6 +34,23 @@ pub(super) async fn run(parts: Weak<Parts>) {
         }
         if nth.is_multiple_of(COUNT) {
             count(&parts).await;
+        }
+    }
+}
+
+/// Stores that a sale has opened or closed by its times.
+async fn keep_times(parts: &Parts) {
+    let shelves = parts.shelves.load_full();
+    for shelf in shelves.values() {
+        // Whose books are in doubt waits for an operator.
+        let due = shelf.with(|ledger| match ledger.is_in_doubt {
+            true => None,
+            false => ledger.state.due(now_ms(), &ledger.sale),
+        });
+        if let Some(change) = due
+            && let Err(error) = admin::change(&parts.writer, shelf.clone(), change, "schedule").await
+        {
+            tracing::warn!(goods = %shelf.goods, %error, "its schedule could not be written down");
         }
     }
 }

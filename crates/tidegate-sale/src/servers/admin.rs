@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::db::{DbError, Param, within};
 use super::shelf::{ROW, Row, Shelf};
+use super::times::NOW;
 use super::{rebuild, refresh, returns};
 use crate::books::Audit;
 use crate::engine::{AdminError, Fault, Known};
@@ -163,15 +164,16 @@ async fn record(
 ) -> Result<Recorded, DbError> {
     let mut client = core.db.client().await?;
     let tx = client.transaction().await?;
-    let sql = format!("SELECT {ROW} FROM sale_goods WHERE goods = $1 FOR UPDATE");
+    let sql = format!("SELECT {ROW}, {NOW} AS now FROM sale_goods WHERE goods = $1 FOR UPDATE");
     let Some(row) = tx.query_opt(&sql, &[&goods.as_str()]).await? else { return Ok(Recorded::Unknown) };
+    let now = u64::try_from(row.get::<_, i64>("now")).unwrap_or(0);
     let row = Row::read(&row)?;
     if is_noted(&tx, &once.token).await? {
         return Ok(Recorded::Done(Box::new(row)));
     }
     let Row { mut sale, mut state, .. } = row;
     let before = sale.total;
-    if let Err(why) = change.apply(&mut sale, &mut state) {
+    if let Err(why) = change.apply(&mut sale, &mut state, now) {
         return Ok(Recorded::Refused(why));
     }
     let added = units(sale.total.saturating_sub(before))?;

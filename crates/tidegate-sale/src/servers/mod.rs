@@ -50,6 +50,7 @@ mod reconcile;
 mod recover;
 mod refresh;
 mod returns;
+mod times;
 mod watch;
 
 #[cfg(test)]

@@ -72,6 +72,9 @@ macro_rules! engine_suite {
             operating {
                 a_sale_is_sold_from_only_while_it_is_open
                 a_sale_opens_and_closes_by_its_times
+                a_new_schedule_does_not_close_a_sale_that_has_opened
+                a_sale_that_has_opened_by_its_time_is_stored_as_open
+                a_sale_that_its_time_has_closed_is_closed_for_good
                 what_does_not_fit_is_refused_and_changes_nothing
                 every_change_is_in_the_audit
             }

@@ -1,6 +1,7 @@
 //! The engine on real files: the suite of all engines, and what only this one can meet.
 
 mod broken;
+mod clocks;
 mod crashes;
 mod faults;
 mod files;
