@@ -3,7 +3,7 @@
 //! What counts units is the engine's; what speaks HTTP is in `http`.
 
 use crate::admission::{Admission, Limits};
-use crate::books::{Audit, Books, DeadLetter};
+use crate::books::{Audit, Books, DeadLetter, Difference};
 use crate::embedded::{Embedded, SaleOpenError};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::{GoodsId, UserId};
@@ -319,6 +319,24 @@ impl SaleService {
     /// If there is no such sale.
     pub async fn books(&self, goods: &GoodsId) -> Result<Books, Refusal> {
         self.inner.engine.books(goods).await.map_err(busy)?.ok_or(Refusal::UnknownGoods)
+    }
+
+    /// What the database's own sums of a sale say, and what its orders add up to: what
+    /// [`repair`](Self::repair) would change.
+    ///
+    /// # Errors
+    /// If there is no such sale.
+    pub async fn difference(&self, goods: &GoodsId) -> Result<Difference, Refusal> {
+        self.inner.engine.difference(goods).await.map_err(busy)?.ok_or(Refusal::UnknownGoods)
+    }
+
+    /// Stores what the orders of a sale add up to, with a line in the audit, and tells what it
+    /// found. The sale stays held; [`Change::Resume`] goes on.
+    ///
+    /// # Errors
+    /// If there is no such sale, or it is not held.
+    pub async fn repair(&self, goods: &GoodsId, by: &str) -> Result<Difference, Refusal> {
+        self.inner.engine.repair(goods, by).await.map_err(refused)
     }
 
     /// Creates a sale, as a draft.

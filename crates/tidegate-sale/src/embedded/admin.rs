@@ -4,6 +4,7 @@ use super::desk::{Desk, Tx};
 use super::fault::{Kind, WriteFault};
 use super::ledger::Ledger;
 use super::load::goods;
+use super::repair::difference;
 use super::shelf::Shelf;
 use super::writer::Writer;
 use crate::engine::{AdminError, Fault, Known};
@@ -107,8 +108,11 @@ fn apply(
     if doubt.is_some() && matches!(change, Change::AddStock { .. }) {
         return Ok(Err("its books are in doubt; `resume` it first".into()));
     }
-    if is_reload && let Some(why) = difference(tx.conn, &shelf.goods)? {
-        return Ok(Err(why));
+    if is_reload {
+        let difference = difference(tx.conn, &shelf.goods)?;
+        if difference.is_wrong() {
+            return Ok(Err(difference.to_string()));
+        }
     }
     tx.touch(&shelf.goods);
     tx.conn
@@ -128,7 +132,7 @@ fn landed(desk: &Desk, shelf: &Shelf, change: &Change, changed: &mut Changed) {
         match desk.load(&shelf.goods) {
             Ok(ledger) => shelf.with(|old| *old = ledger),
             Err(error) => {
-                return desk.pause(&shelf.goods, &format!("the file could not be read again: {error}"));
+                return desk.pause(&shelf.goods, &unread(&error));
             }
         }
     } else {
@@ -144,6 +148,11 @@ fn landed(desk: &Desk, shelf: &Shelf, change: &Change, changed: &mut Changed) {
         });
     }
     changed.known = Some(shelf.publish());
+}
+
+/// Why a sale stays held.
+pub(super) fn unread(error: &rusqlite::Error) -> String {
+    format!("the file could not be read again: {error}; `resume` tries it once more")
 }
 
 pub(super) fn write_state(conn: &Connection, goods: &GoodsId, state: &SaleState) -> Result<(), WriteFault> {
@@ -163,36 +172,6 @@ pub(super) fn audit(
     let insert = "INSERT INTO sale_audit (goods, at, by, what) VALUES (?1, ?2, ?3, ?4)";
     conn.prepare_cached(insert)?.execute(params![goods.as_str(), now, by, json(what)?])?;
     Ok(())
-}
-
-/// What is wrong with the file by itself: its count of what is placed against its orders.
-pub(super) fn difference(conn: &Connection, id: &GoodsId) -> rusqlite::Result<Option<String>> {
-    let sum = "SELECT coalesce(sum(quantity), 0), count(*) FROM sale_orders
-               WHERE goods = ?1 AND state IN (1, 2)";
-    // One statement after the other sees the same file only within one transaction.
-    let is_alone = conn.is_autocommit();
-    if is_alone {
-        conn.execute_batch("BEGIN")?;
-    }
-    let read = goods(conn, id).and_then(|row| {
-        let sums =
-            conn.prepare_cached(sum)?.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok((row, sums))
-    });
-    if is_alone {
-        conn.execute_batch("COMMIT")?;
-    }
-    let (row, (units, orders)): (_, (u64, u64)) = read?;
-    let is_right = (row.placed, row.orders) == (units, orders)
-        && row.stock + row.placed == row.total
-        && row.total == row.sale.total;
-    Ok((!is_right).then(|| {
-        format!(
-            "the file's books do not balance: {} units in all, {} in stock, {} units of {} orders counted, \
-             and its orders are {units} units of {orders}",
-            row.total, row.stock, row.placed, row.orders
-        )
-    }))
 }
 
 /// Whoever writes JSON here cannot fail; the type says that it might.

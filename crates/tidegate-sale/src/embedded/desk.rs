@@ -99,10 +99,7 @@ impl Desk {
         let touched = tx.touched.into_inner();
         match outcome.as_ref().map_err(|fault| (&fault.kind, fault)) {
             Err((Kind::Unknown, fault)) => {
-                let reason = format!(
-                    "the file may not have taken what was written: {}; `resume` reads it again",
-                    fault.what
-                );
+                let reason = fault.unknown();
                 touched.iter().for_each(|goods| self.doubt(goods, &reason));
             }
             Err((Kind::Moved(goods), fault)) => self.pause(goods, &fault.what),
@@ -126,7 +123,10 @@ impl Desk {
     }
 
     /// Does it and commits, or leaves nothing of it.
-    fn transaction<T>(&self, work: impl FnOnce() -> Result<T, WriteFault>) -> Result<T, WriteFault> {
+    pub(super) fn transaction<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, WriteFault>,
+    ) -> Result<T, WriteFault> {
         let begun = self.conn.execute_batch("BEGIN IMMEDIATE").map_err(WriteFault::from);
         let outcome = begun.and_then(|()| work()).and_then(|done| self.commit().map(|()| done));
         if let Err(fault) = &outcome {

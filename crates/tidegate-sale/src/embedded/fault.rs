@@ -32,7 +32,8 @@ impl WriteFault {
     }
 
     pub(super) fn moved(goods: &GoodsId) -> Self {
-        let what = "the stock in the file is not what this process left there: somebody else writes to it";
+        let what = "the stock in the file is not what this process left there: somebody else writes to it; \
+                    stop that, then `resume`";
         Self { kind: Kind::Moved(goods.clone()), what: what.into() }
     }
 
@@ -46,6 +47,11 @@ impl WriteFault {
             }
             _ => fault,
         }
+    }
+
+    /// Why a sale is held after a commit whose outcome is unknown.
+    pub(super) fn unknown(&self) -> String {
+        format!("the file may not have taken what was written: {}; `resume` reads it again", self.what)
     }
 
     /// True if the others in the transaction may be tried without it.

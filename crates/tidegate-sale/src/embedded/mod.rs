@@ -23,6 +23,7 @@ mod migrate;
 mod open;
 mod place;
 mod read;
+mod repair;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,7 @@ mod writer;
 
 pub use open::SaleOpenError;
 
-use crate::books::{Audit, Books, DeadLetter};
+use crate::books::{Audit, Books, DeadLetter, Difference};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
@@ -268,6 +269,26 @@ impl Engine for Embedded {
 
     fn books<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Books>, Fault>> {
         Box::pin(async move { Ok(self.shelf(goods).map(|shelf| shelf.books())) })
+    }
+
+    fn difference<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Difference>, Fault>> {
+        Box::pin(async move {
+            let Some(shelf) = self.shelf(goods) else { return Ok(None) };
+            self.parts.counter.look(move |conn| repair::difference(conn, &shelf.goods)).await.map(Some)
+        })
+    }
+
+    fn repair<'a>(
+        &'a self,
+        goods: &'a GoodsId,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<Difference, AdminError>> {
+        Box::pin(async move {
+            let shelf = self.shelf(goods).ok_or(AdminError::Unknown)?;
+            let by = by.to_owned();
+            let repaired = self.parts.writer.look(move |desk| desk.repair(&shelf, &by)).await;
+            repaired.and_then(|done| done).map_err(admin::fault)?.map_err(AdminError::Refused)
+        })
     }
 
     fn audit<'a>(&'a self, goods: &'a GoodsId, at_most: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {

@@ -2,7 +2,7 @@
 //! be written is tried again.
 
 use super::desk::Desk;
-use super::{Parts, accounts, admin, turns};
+use super::{Parts, accounts, admin, repair, turns};
 use crate::time::now_ms;
 use std::sync::Weak;
 use std::time::Duration;
@@ -92,9 +92,10 @@ async fn count(parts: &Parts) {
     let shelves = parts.shelves.load_full();
     for shelf in shelves.values() {
         let goods = shelf.goods.clone();
-        match parts.counter.look(move |conn| admin::difference(conn, &goods)).await {
-            Ok(None) => {}
-            Ok(Some(reason)) => {
+        match parts.counter.look(move |conn| repair::difference(conn, &goods)).await {
+            Ok(difference) if !difference.is_wrong() => {}
+            Ok(difference) => {
+                let reason = difference.to_string();
                 // It fails only where the engine has stopped.
                 let _ = accounts::pause(&parts.writer, shelf.clone(), reason).await;
             }

@@ -50,6 +50,12 @@ impl Engine for Silent {
     fn books<'a>(&'a self, _: &'a GoodsId) -> BoxFuture<'a, Result<Option<Books>, Fault>> {
         asked()
     }
+    fn difference<'a>(&'a self, _: &'a GoodsId) -> BoxFuture<'a, Result<Option<Difference>, Fault>> {
+        asked()
+    }
+    fn repair<'a>(&'a self, _: &'a GoodsId, _: &'a str) -> BoxFuture<'a, Result<Difference, AdminError>> {
+        asked()
+    }
     fn audit<'a>(&'a self, _: &'a GoodsId, _: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {
         asked()
     }

@@ -8,6 +8,7 @@ mod crowd;
 pub(crate) mod letters;
 pub(crate) mod operating;
 pub(crate) mod reopening;
+pub(crate) mod repairs;
 pub(crate) mod repeats;
 pub(crate) mod turns;
 
@@ -38,6 +39,12 @@ pub(crate) trait Harness: Sized + Send {
 
     /// It will again.
     async fn cure(&self);
+
+    /// From now on, the database counts three units more as placed than there are.
+    async fn miscount(&self);
+
+    /// From now on, each order is of this many units, and the sums say nothing of it.
+    async fn inflate(&self, units: u32);
 }
 
 macro_rules! engine_suite {
@@ -81,6 +88,10 @@ macro_rules! engine_suite {
             reopening {
                 everything_is_kept_under_a_new_epoch
                 no_number_is_given_twice
+            }
+            repairs {
+                a_pause_because_of_wrong_sums_can_be_ended
+                more_sold_than_there_is_is_repaired_by_the_total
             }
             letters {
                 a_poison_order_fails_alone_and_is_seen

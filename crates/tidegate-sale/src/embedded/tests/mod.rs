@@ -78,6 +78,15 @@ impl Harness for OnFile {
     async fn cure(&self) {
         self.conn().execute_batch("DROP TRIGGER poison").unwrap();
     }
+
+    async fn miscount(&self) {
+        let wrong = "UPDATE sale_goods SET placed = placed + 3, stock = stock - 3";
+        self.conn().execute_batch(wrong).unwrap();
+    }
+
+    async fn inflate(&self, units: u32) {
+        self.conn().execute("UPDATE sale_orders SET quantity = ?1", [units]).unwrap();
+    }
 }
 
 engine_suite!(OnFile);

@@ -171,3 +171,24 @@ async fn after_an_unknown_commit_of_replay_and_drop_the_books_are_read_again() {
         assert_eq!((books.placed, books.dead), (if again { 3 } else { 0 }, 0), "{commit:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_unknown_commit_of_repair_it_can_be_repaired_again() {
+    for commit in BOTH {
+        let place = OnFile::start().await;
+        let engine = place.engine();
+        open(&*engine, sale(100)).await;
+        buy(&*engine, "ann", 5).await;
+        change(&*engine, &phone(), pause()).await;
+        place.inflate(6).await;
+        next_commit(&place, commit);
+        let unknown = engine.repair(&phone(), "test").await;
+        assert!(matches!(unknown, Err(AdminError::Fault(_))), "{unknown:?}");
+        let again = engine.repair(&phone(), "test").await.unwrap();
+        assert_eq!(again.is_wrong(), commit == Commit::UnknownAndUndone);
+        change(&*engine, &phone(), Change::Resume).await;
+        let books = at_rest(&*engine, 0).await;
+        assert!(books.is_balanced() && (books.placed, books.left) == (6, 94), "{books:?}");
+        buy(&*engine, "bob", 1).await;
+    }
+}
