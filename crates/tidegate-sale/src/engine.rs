@@ -76,6 +76,13 @@ pub(crate) enum AdminError {
     Fault(#[from] Fault),
 }
 
+impl AdminError {
+    /// A dead letter that was tried again in vain, or cannot be dropped.
+    pub(crate) fn still_dead(why: &str) -> Self {
+        Self::Refused(format!("it stays a dead letter: {why}"))
+    }
+}
+
 pub(crate) trait Engine: Send + Sync + 'static {
     /// What is known here and now. Costs next to nothing.
     fn known(&self, goods: &GoodsId) -> Option<Arc<Known>>;
@@ -127,7 +134,8 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     fn dead<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Vec<DeadLetter>, Fault>>;
 
-    /// Tries a dead letter again, or drops it and gives its units back.
+    /// Tries a dead letter again, or drops it and gives its units back. The error says why it
+    /// stays one.
     fn bury<'a>(
         &'a self,
         sn: &'a OrderSn,

@@ -390,9 +390,14 @@ impl SaleService {
     /// Tries to place a dead letter again.
     ///
     /// # Errors
-    /// If there is none of this number.
+    /// If there is none of this number, or it cannot be placed: the text says why.
     pub async fn replay(&self, sn: &OrderSn, by: &str) -> Result<Order, Refusal> {
-        turned(self.inner.engine.bury(sn, true, by).await.map_err(refused)?)
+        match self.inner.engine.bury(sn, true, by).await.map_err(refused)? {
+            Turned::Refused(order) if order.state == OrderState::Failed => Err(Refusal::WrongState(
+                "the dead letter was dropped: its units went back, and its buyer has to order anew".into(),
+            )),
+            other => turned(other),
+        }
     }
 
     /// Drops a dead letter; its units are for sale again.
@@ -463,6 +468,8 @@ fn check_change(change: &Change) -> Result<(), Refusal> {
 fn turned(turned: Turned) -> Result<Order, Refusal> {
     match turned {
         Turned::Done(order) => Ok(order),
+        // Its row is on its way, and late.
+        Turned::Refused(order) if order.state == OrderState::Processing => Err(Refusal::Busy),
         Turned::Refused(order) => {
             Err(Refusal::WrongState(format!("the order is {}", order.state.as_str()).into()))
         }

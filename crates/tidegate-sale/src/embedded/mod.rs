@@ -309,10 +309,7 @@ impl Engine for Embedded {
     ) -> BoxFuture<'a, Result<Turned, AdminError>> {
         Box::pin(async move {
             match letters::bury(&self.parts.writer, sn.clone(), again, by).await {
-                // It still cannot be placed.
-                Err(fault) if fault.kind == Kind::One => {
-                    Ok(self.find(sn).await?.map_or(Turned::Unknown, Turned::Refused))
-                }
+                Err(fault) if fault.kind == Kind::One => Err(AdminError::still_dead(&fault.what)),
                 buried => buried.map_err(admin::fault),
             }
         })

@@ -70,6 +70,7 @@ macro_rules! engine_suite {
             }
             turns {
                 pay_and_cancel_race_and_one_of_them_wins
+                an_order_can_be_paid_as_soon_as_its_number_is_told
                 many_cancels_give_back_once
                 what_is_not_paid_in_time_comes_back_once
                 what_is_paid_does_not_expire
