@@ -3,6 +3,7 @@
 use crate::goods::{GoodsId, UserId};
 use crate::order::OrderSn;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Where the units of a sale are. At every moment `total = placed + in_flight + left`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +41,72 @@ impl Books {
         sum == Some(self.total)
     }
 }
+
+/// Sums of a sale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Units for sale in all, as the sale is defined.
+    pub defined: u64,
+    /// Units for sale in all, as they are counted with the stock.
+    pub total: u64,
+    /// Units of orders that are not given up.
+    pub placed: u64,
+    /// Orders that are not given up.
+    pub orders: u64,
+}
+
+/// The sums that are stored with a sale, and those that its orders add up to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// What is sold.
+    pub goods: GoodsId,
+    /// As they are stored with the sale.
+    pub stored: Sums,
+    /// As its orders and dead letters add up to: a repair stores these.
+    pub counted: Sums,
+}
+
+impl Difference {
+    /// Units of live orders, their number, and units that dead letters hold, against what is
+    /// stored. Orders were given out and stand; the total gives way where they are more.
+    pub(crate) fn new(goods: GoodsId, stored: Sums, [placed, orders, dead]: [u64; 3]) -> Self {
+        let total = stored.defined.max(placed.saturating_add(dead));
+        Self { goods, stored, counted: Sums { defined: total, total, placed, orders } }
+    }
+
+    /// True if there is something to repair.
+    pub fn is_wrong(&self) -> bool {
+        self.stored != self.counted
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stored, counted, .. } = self;
+        write!(
+            f,
+            "the database's books do not balance: {} units of {} orders are stored, {} of {} are found, \
+             of {} units in all ({} as defined); `repair` it, then `resume`",
+            stored.placed, stored.orders, counted.placed, counted.orders, stored.total, stored.defined
+        )
+    }
+}
+
+/// The audit's line of a repair.
+#[derive(Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub(crate) enum Repaired<'a> {
+    Repair { stored: &'a Sums, counted: &'a Sums },
+}
+
+impl<'a> From<&'a Difference> for Repaired<'a> {
+    fn from(Difference { stored, counted, .. }: &'a Difference) -> Self {
+        Self::Repair { stored, counted }
+    }
+}
+
+/// Why a repair has to wait: what it counts must not change meanwhile.
+pub(crate) const REPAIR_HELD: &str = "a sale is repaired while it is held; `pause` it first";
 
 /// An order that could not be placed. Its units are held until an operator decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 //! number, and whether that is durable. Everything before it (who are you, may you come in,
 //! is the path right) and after it (how is it shown) is the same for all engines.
 
-use crate::books::{Audit, Books, DeadLetter};
+use crate::books::{Audit, Books, DeadLetter, Difference};
 use crate::goods::{GoodsId, UserId};
 use crate::order::{Order, OrderSn, OrderState};
 use crate::path::PathId;
@@ -76,6 +76,13 @@ pub(crate) enum AdminError {
     Fault(#[from] Fault),
 }
 
+impl AdminError {
+    /// A dead letter that was tried again in vain, or cannot be dropped.
+    pub(crate) fn still_dead(why: &str) -> Self {
+        Self::Refused(format!("it stays a dead letter: {why}"))
+    }
+}
+
 pub(crate) trait Engine: Send + Sync + 'static {
     /// What is known here and now. Costs next to nothing.
     fn known(&self, goods: &GoodsId) -> Option<Arc<Known>>;
@@ -114,12 +121,21 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     fn books<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Books>, Fault>>;
 
+    /// The sums that the database stores with a sale, and those that its orders add up to.
+    fn difference<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Difference>, Fault>>;
+
+    /// Stores what its orders add up to, with a line in the audit, and tells what it found. The
+    /// sale has to be held.
+    fn repair<'a>(&'a self, goods: &'a GoodsId, by: &'a str)
+    -> BoxFuture<'a, Result<Difference, AdminError>>;
+
     /// The newest lines first.
     fn audit<'a>(&'a self, goods: &'a GoodsId, at_most: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>>;
 
     fn dead<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Vec<DeadLetter>, Fault>>;
 
-    /// Tries a dead letter again, or drops it and gives its units back.
+    /// Tries a dead letter again, or drops it and gives its units back. The error says why it
+    /// stays one.
     fn bury<'a>(
         &'a self,
         sn: &'a OrderSn,

@@ -3,7 +3,7 @@
 //! What counts units is the engine's; what speaks HTTP is in `http`.
 
 use crate::admission::{Admission, Limits};
-use crate::books::{Audit, Books, DeadLetter};
+use crate::books::{Audit, Books, DeadLetter, Difference};
 use crate::embedded::{Embedded, SaleOpenError};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::{GoodsId, UserId};
@@ -321,6 +321,24 @@ impl SaleService {
         self.inner.engine.books(goods).await.map_err(busy)?.ok_or(Refusal::UnknownGoods)
     }
 
+    /// What the database's own sums of a sale say, and what its orders add up to: what
+    /// [`repair`](Self::repair) would change.
+    ///
+    /// # Errors
+    /// If there is no such sale.
+    pub async fn difference(&self, goods: &GoodsId) -> Result<Difference, Refusal> {
+        self.inner.engine.difference(goods).await.map_err(busy)?.ok_or(Refusal::UnknownGoods)
+    }
+
+    /// Stores what the orders of a sale add up to, with a line in the audit, and tells what it
+    /// found. The sale stays held; [`Change::Resume`] goes on.
+    ///
+    /// # Errors
+    /// If there is no such sale, or it is not held.
+    pub async fn repair(&self, goods: &GoodsId, by: &str) -> Result<Difference, Refusal> {
+        self.inner.engine.repair(goods, by).await.map_err(refused)
+    }
+
     /// Creates a sale, as a draft.
     ///
     /// # Errors
@@ -372,9 +390,14 @@ impl SaleService {
     /// Tries to place a dead letter again.
     ///
     /// # Errors
-    /// If there is none of this number.
+    /// If there is none of this number, or it cannot be placed: the text says why.
     pub async fn replay(&self, sn: &OrderSn, by: &str) -> Result<Order, Refusal> {
-        turned(self.inner.engine.bury(sn, true, by).await.map_err(refused)?)
+        match self.inner.engine.bury(sn, true, by).await.map_err(refused)? {
+            Turned::Refused(order) if order.state == OrderState::Failed => Err(Refusal::WrongState(
+                "the dead letter was dropped: its units went back, and its buyer has to order anew".into(),
+            )),
+            other => turned(other),
+        }
     }
 
     /// Drops a dead letter; its units are for sale again.
@@ -445,6 +468,8 @@ fn check_change(change: &Change) -> Result<(), Refusal> {
 fn turned(turned: Turned) -> Result<Order, Refusal> {
     match turned {
         Turned::Done(order) => Ok(order),
+        // Its row is on its way, and late.
+        Turned::Refused(order) if order.state == OrderState::Processing => Err(Refusal::Busy),
         Turned::Refused(order) => {
             Err(Refusal::WrongState(format!("the order is {}", order.state.as_str()).into()))
         }

@@ -32,7 +32,7 @@ mod servers;
 mod suite;
 
 pub use auth::{AdminToken, AdminTokenError, Authenticator, ProxyHeader, ProxyHeaderError};
-pub use books::{Audit, Books, DeadLetter};
+pub use books::{Audit, Books, DeadLetter, Difference, Sums};
 pub use embedded::SaleOpenError;
 pub use front::{SaleBuilder, SaleService, StartError};
 pub use goods::{GoodsId, IdError, UserId};

@@ -170,12 +170,33 @@ impl SaleState {
         Self::Paused { reason, from }
     }
 
-    /// With what its times have made of it by now.
+    /// The same, unless it is over: that is for good.
+    pub(crate) fn held(&self, reason: &str) -> Self {
+        match self {
+            Self::Closed => Self::Closed,
+            state => state.paused(reason.to_owned()),
+        }
+    }
+
+    /// With what its times have made of it by now. A draft has sold nothing, so its times can
+    /// still be set right.
     pub(crate) fn at(&self, now: u64, sale: &Sale) -> Self {
         match Phase::at(now, sale, self) {
+            _ if *self == Self::Draft => Self::Draft,
             Phase::Open => Self::Open,
             Phase::Closed => Self::Closed,
             Phase::NotOpenYet(_) | Phase::Paused(_) => self.clone(),
+        }
+    }
+
+    /// What its times have made of it and is not stored yet. It is stored once it is so: a
+    /// clock that is set back, or another schedule, must not take it back.
+    pub(crate) fn due(&self, now: u64, sale: &Sale) -> Option<Change> {
+        match self.at(now, sale) {
+            next if next == *self => None,
+            Self::Open => Some(Change::Open),
+            Self::Closed => Some(Change::Close),
+            Self::Draft | Self::Warm | Self::Paused { .. } => None,
         }
     }
 }
@@ -239,23 +260,25 @@ pub enum Change {
 }
 
 impl Change {
-    /// What the sale and its state become.
+    /// What the sale and its state become, from where its times have brought it by now.
     ///
     /// # Errors
     /// A sentence for the operator, if the change does not fit.
-    pub(crate) fn apply(&self, sale: &mut Sale, state: &mut SaleState) -> Result<(), String> {
+    pub(crate) fn apply(&self, sale: &mut Sale, state: &mut SaleState, now: u64) -> Result<(), String> {
         use SaleState::{Closed, Draft, Open, Paused, Warm};
-        let next = match (self, &*state) {
+        let stands = state.at(now, sale);
+        let next = match (self, &stands) {
+            (Self::Close, _) if *state != Closed => Some(Closed),
             (_, Closed) => return Err("the sale is closed for good; create a new one".into()),
             (Self::Warm, Draft) => Some(Warm),
-            (Self::Warm, _) => return Err(format!("its stock is loaded already: the sale is {state}")),
+            (Self::Warm, _) => return Err(format!("its stock is loaded already: the sale is {stands}")),
             (Self::Open, Warm | Open) => Some(Open),
             (Self::Open, Draft) => return Err("its stock is not loaded; `warm` it first".into()),
             (Self::Open, Paused { .. }) => return Err("it is paused; `resume` it".into()),
             (Self::Pause { .. }, Draft) => return Err("it has not begun; there is nothing to pause".into()),
             (Self::Pause { reason }, state) => Some(state.paused(reason.clone())),
             (Self::Resume, Paused { from, .. }) => Some(from.resumed()),
-            (Self::Resume, _) => return Err(format!("it is not paused: the sale is {state}")),
+            (Self::Resume, _) => return Err(format!("it is not paused: the sale is {stands}")),
             (Self::Close, _) => Some(Closed),
             (Self::AddStock { .. } | Self::Rate { .. } | Self::Schedule { .. }, _) => None,
         };
@@ -270,10 +293,17 @@ impl Change {
             _ => {}
         }
         changed.check().map_err(|error| error.to_string())?;
-        *sale = changed;
-        if let Some(next) = next {
-            *state = next;
+        let next = next.unwrap_or(stands);
+        if let Some(closes) = changed.closes_at
+            && next != Closed
+            && next.at(now, &changed) == Closed
+        {
+            // A time in seconds, say. It would be closed for good.
+            return Err(format!(
+                "`closes_at`: {closes} has passed, it is {now} (milliseconds since 1970); `close` ends it now"
+            ));
         }
+        (*sale, *state) = (changed, next);
         Ok(())
     }
 }
@@ -370,7 +400,7 @@ mod tests {
             (Change::AddStock { units: 1 }, false),
         ] {
             let before = (sale.clone(), state.clone());
-            let done = change.apply(&mut sale, &mut state);
+            let done = change.apply(&mut sale, &mut state, 0);
             assert_eq!(done.is_ok(), fits, "{change:?} of {before:?}: {done:?}");
             assert!(fits || before == (sale.clone(), state.clone()), "what does not fit changes nothing");
         }
@@ -383,17 +413,17 @@ mod tests {
         sale.opens_at = Some(10);
         // Paused twice: the second must not forget what the first found.
         for reason in ["a look", "another"] {
-            Change::Pause { reason: reason.into() }.apply(&mut sale, &mut state).unwrap();
+            Change::Pause { reason: reason.into() }.apply(&mut sale, &mut state, 0).unwrap();
         }
         assert_eq!(Phase::at(15, &sale, &state), Phase::Paused("another".into()));
-        Change::Resume.apply(&mut sale, &mut state).unwrap();
+        Change::Resume.apply(&mut sale, &mut state, 0).unwrap();
         assert_eq!((Phase::at(9, &sale, &state), state), (Phase::NotOpenYet(Some(10)), SaleState::Warm));
         // As it was stored before it was remembered.
         let stored: SaleState = serde_json::from_str(r#"{"state":"paused","reason":"a look"}"#).unwrap();
         assert_eq!(stored, SaleState::Open.paused("a look".into()));
         // The books may pause what an operator may not.
         let mut state = SaleState::Draft.paused("the books".into());
-        Change::Resume.apply(&mut sale, &mut state).unwrap();
+        Change::Resume.apply(&mut sale, &mut state, 0).unwrap();
         assert_eq!(state, SaleState::Draft);
     }
 
@@ -409,5 +439,29 @@ mod tests {
         let told = |now, state: SaleState| state.at(now, &sale).to_string();
         assert_eq!([9, 10, 20].map(|now| told(now, SaleState::Warm)), ["warm", "open", "closed"]);
         assert_eq!(told(15, SaleState::Open.paused("a look".into())), "paused: a look");
+        let due = |now, state: SaleState| state.due(now, &sale);
+        assert_eq!(
+            [9, 10, 20].map(|now| due(now, SaleState::Warm)),
+            [None, Some(Change::Open), Some(Change::Close)]
+        );
+        assert_eq!([10, 20].map(|now| due(now, SaleState::Open)), [None, Some(Change::Close)]);
+        assert_eq!(due(20, SaleState::Draft), None);
+        assert_eq!(due(20, SaleState::Closed), None);
+    }
+
+    #[test]
+    fn a_time_that_has_passed_closes_nothing_by_mistake() {
+        let (mut sale, mut state) = (sale(), SaleState::Open);
+        let schedule = |closes| Change::Schedule { opens_at: None, closes_at: Some(closes) };
+        let why = schedule(1_767_229_200).apply(&mut sale, &mut state, 1_767_229_100_000).unwrap_err();
+        assert!(why.contains("milliseconds"), "{why}");
+        assert_eq!((sale.closes_at, &state), (None, &SaleState::Open));
+        // A draft that was made with one can be set right.
+        (sale.closes_at, state) = (Some(5), SaleState::Draft);
+        Change::Warm.apply(&mut sale, &mut state, 10).unwrap_err();
+        schedule(20).apply(&mut sale, &mut state, 10).unwrap();
+        Change::Warm.apply(&mut sale, &mut state, 10).unwrap();
+        assert_eq!(state, SaleState::Warm);
+        Change::Close.apply(&mut sale, &mut state, 30).expect("by hand, before its time is stored");
     }
 }

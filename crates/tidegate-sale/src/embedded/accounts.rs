@@ -25,7 +25,8 @@ pub(super) async fn reconcile(writer: &Writer, shelf: Arc<Shelf>) -> Result<(), 
         if !is_in_doubt && (!books.is_balanced() || mine != file) {
             let reason = format!(
                 "the books do not balance: {} units in all, {} placed, {} in flight, {} left; \
-                 in memory (total, placed, orders, returned) {mine:?}, in the file {file:?}",
+                 in memory (total, placed, orders, returned) {mine:?}, in the file {file:?}; \
+                 `resume` reads the file again",
                 books.total, books.placed, books.in_flight, books.left
             );
             desk.pause(&shelf.goods, &reason);

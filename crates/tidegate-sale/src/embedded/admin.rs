@@ -4,6 +4,7 @@ use super::desk::{Desk, Tx};
 use super::fault::{Kind, WriteFault};
 use super::ledger::Ledger;
 use super::load::goods;
+use super::repair::difference;
 use super::shelf::Shelf;
 use super::writer::Writer;
 use crate::engine::{AdminError, Fault, Known};
@@ -11,7 +12,6 @@ use crate::goods::GoodsId;
 use crate::sale::{Change, Sale, SaleState};
 use rusqlite::{Connection, params};
 use serde::Serialize;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The audit's line of a new sale.
@@ -31,6 +31,7 @@ pub(super) async fn create(writer: &Writer, sale: Sale, by: &str) -> Result<Arc<
         if tx.conn.execute(insert, values)? == 0 {
             return Ok(false);
         }
+        tx.touch(&new.goods);
         audit(tx.conn, &new.goods, &by, &Created::Create { sale: &new }, tx.now)?;
         Ok(true)
     };
@@ -38,10 +39,9 @@ pub(super) async fn create(writer: &Writer, sale: Sale, by: &str) -> Result<Arc<
     let land = move |desk: &Desk, is_new: &mut bool| {
         if *is_new {
             desk.versions.borrow_mut().insert(sale.goods.clone(), 0);
-            let shelf = Arc::new(Shelf::new(Ledger::new(sale, SaleState::Draft, 1)));
-            let mut shelves: HashMap<GoodsId, Arc<Shelf>> = desk.shelves.load().as_ref().clone();
-            shelves.insert(shelf.goods.clone(), shelf);
-            desk.shelves.store(Arc::new(shelves));
+            desk.add(Ledger::new(sale, SaleState::Draft, 1));
+        } else if let Err(error) = desk.adopt(&sale.goods) {
+            tracing::error!(goods = %sale.goods, %error, "a sale that is in the file cannot be read");
         }
     };
     let known = |desk: &Desk, goods: &GoodsId| desk.shelf(goods).map(|shelf| shelf.known());
@@ -94,20 +94,27 @@ fn apply(
     let row = goods(tx.conn, &shelf.goods)?;
     let (mut sale, mut state) = (row.sale, row.state);
     let doubt = shelf.with(|ledger| ledger.is_in_doubt.then(|| ledger.state.clone()));
-    // That it is paused may not have gone into the file.
-    state = doubt.clone().unwrap_or(state);
+    if let Some(SaleState::Paused { reason, .. }) = &doubt {
+        // That it is paused may not have gone into the file.
+        state = state.held(reason);
+    }
     let is_reload = doubt.is_some() && matches!(change, Change::Resume | Change::Close);
-    // A closed sale stays closed, but what became of its orders can be found out.
-    let is_only_read = is_reload && state == SaleState::Closed;
-    if !is_only_read && let Err(why) = change.apply(&mut sale, &mut state) {
+    if is_reload && state.at(tx.now, &sale) == SaleState::Closed {
+        // A closed sale stays closed, but what became of its orders can be found out.
+        state = SaleState::Closed;
+    } else if let Err(why) = change.apply(&mut sale, &mut state, tx.now) {
         return Ok(Err(why));
     }
     if doubt.is_some() && matches!(change, Change::AddStock { .. }) {
         return Ok(Err("its books are in doubt; `resume` it first".into()));
     }
-    if is_reload && let Some(why) = difference(tx.conn, &shelf.goods)? {
-        return Ok(Err(why));
+    if is_reload {
+        let difference = difference(tx.conn, &shelf.goods)?;
+        if difference.is_wrong() {
+            return Ok(Err(difference.to_string()));
+        }
     }
+    tx.touch(&shelf.goods);
     tx.conn
         .prepare_cached("UPDATE sale_goods SET sale = ?2, epoch = epoch + ?3 WHERE goods = ?1")?
         .execute(params![shelf.goods.as_str(), json(&sale)?, is_reload])?;
@@ -125,7 +132,7 @@ fn landed(desk: &Desk, shelf: &Shelf, change: &Change, changed: &mut Changed) {
         match desk.load(&shelf.goods) {
             Ok(ledger) => shelf.with(|old| *old = ledger),
             Err(error) => {
-                return desk.pause(&shelf.goods, &format!("the file could not be read again: {error}"));
+                return desk.pause(&shelf.goods, &unread(&error));
             }
         }
     } else {
@@ -141,6 +148,11 @@ fn landed(desk: &Desk, shelf: &Shelf, change: &Change, changed: &mut Changed) {
         });
     }
     changed.known = Some(shelf.publish());
+}
+
+/// Why a sale stays held.
+pub(super) fn unread(error: &rusqlite::Error) -> String {
+    format!("the file could not be read again: {error}; `resume` tries it once more")
 }
 
 pub(super) fn write_state(conn: &Connection, goods: &GoodsId, state: &SaleState) -> Result<(), WriteFault> {
@@ -160,36 +172,6 @@ pub(super) fn audit(
     let insert = "INSERT INTO sale_audit (goods, at, by, what) VALUES (?1, ?2, ?3, ?4)";
     conn.prepare_cached(insert)?.execute(params![goods.as_str(), now, by, json(what)?])?;
     Ok(())
-}
-
-/// What is wrong with the file by itself: its count of what is placed against its orders.
-pub(super) fn difference(conn: &Connection, id: &GoodsId) -> rusqlite::Result<Option<String>> {
-    let sum = "SELECT coalesce(sum(quantity), 0), count(*) FROM sale_orders
-               WHERE goods = ?1 AND state IN (1, 2)";
-    // One statement after the other sees the same file only within one transaction.
-    let is_alone = conn.is_autocommit();
-    if is_alone {
-        conn.execute_batch("BEGIN")?;
-    }
-    let read = goods(conn, id).and_then(|row| {
-        let sums =
-            conn.prepare_cached(sum)?.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok((row, sums))
-    });
-    if is_alone {
-        conn.execute_batch("COMMIT")?;
-    }
-    let (row, (units, orders)): (_, (u64, u64)) = read?;
-    let is_right = (row.placed, row.orders) == (units, orders)
-        && row.stock + row.placed == row.total
-        && row.total == row.sale.total;
-    Ok((!is_right).then(|| {
-        format!(
-            "the file's books do not balance: {} units in all, {} in stock, {} units of {} orders counted, \
-             and its orders are {units} units of {orders}",
-            row.total, row.stock, row.placed, row.orders
-        )
-    }))
 }
 
 /// Whoever writes JSON here cannot fail; the type says that it might.

@@ -7,19 +7,20 @@
 //! Where a transaction fails for one of them, halves are tried, and halves of those: the one
 //! at fault fails alone.
 
-use super::admin;
 use super::bells::Bells;
 use super::fault::{Kind, WriteFault};
+use super::health::Health;
 use super::ledger::Ledger;
 use super::shelf::Shelf;
 use super::writer::{Errand, Job};
+use super::{admin, load};
 use crate::goods::GoodsId;
 use crate::sale::{Change, SaleState};
 use crate::time::now_ms;
 use arc_swap::ArcSwap;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -34,6 +35,7 @@ pub(super) struct Desk {
     pub(super) conn: Connection,
     pub(super) shelves: Arc<Shelves>,
     pub(super) bells: Arc<Bells>,
+    pub(super) health: Arc<Health>,
     /// The version of each stock as this process left it.
     pub(super) versions: RefCell<HashMap<GoodsId, i64>>,
     /// Held as long as this thread lives: no other process serves the file.
@@ -85,7 +87,8 @@ impl Desk {
 
     /// Runs jobs and ends them, together or, where one is at fault, apart.
     pub(super) fn settle(&self, mut jobs: Vec<Box<dyn Job>>) {
-        let tx = Tx { conn: &self.conn, now: now_ms(), entries: RefCell::default() };
+        let tx =
+            Tx { conn: &self.conn, now: now_ms(), touched: RefCell::default(), entries: RefCell::default() };
         let outcome = self.transact(&tx, &mut jobs);
         if jobs.len() > 1 && outcome.as_ref().is_err_and(WriteFault::is_of_one) {
             let rest = jobs.split_off(jobs.len() / 2);
@@ -93,11 +96,11 @@ impl Desk {
             self.settle(rest);
             return;
         }
-        let touched = tx.entries.into_inner();
+        let touched = tx.touched.into_inner();
         match outcome.as_ref().map_err(|fault| (&fault.kind, fault)) {
             Err((Kind::Unknown, fault)) => {
-                let reason = format!("the file may not have taken what was written: {}", fault.what);
-                touched.keys().for_each(|goods| self.pause(goods, &reason));
+                let reason = fault.unknown();
+                touched.iter().for_each(|goods| self.doubt(goods, &reason));
             }
             Err((Kind::Moved(goods), fault)) => self.pause(goods, &fault.what),
             _ => {}
@@ -105,38 +108,43 @@ impl Desk {
         for job in jobs {
             job.end(self, outcome.clone());
         }
-        for shelf in touched.keys().filter_map(|goods| self.shelf(goods)) {
+        for shelf in touched.iter().filter_map(|goods| self.shelf(goods)) {
             shelf.publish();
         }
     }
 
     fn transact(&self, tx: &Tx<'_>, jobs: &mut [Box<dyn Job>]) -> Result<(), WriteFault> {
-        self.conn.execute_batch("BEGIN IMMEDIATE")?;
-        let worked = jobs.iter_mut().try_for_each(|job| job.run(tx)).and_then(|()| self.enter(tx));
-        let outcome = worked.and_then(|versions| self.commit(tx).map(|()| versions));
-        match outcome {
-            Ok(versions) => {
-                self.versions.borrow_mut().extend(versions);
-                Ok(())
-            }
-            Err(fault) => {
-                if !self.conn.is_autocommit() {
-                    // It fails where the failure itself has rolled back.
-                    let _ = self.conn.execute_batch("ROLLBACK");
-                }
-                Err(fault)
-            }
-        }
+        let versions = self.transaction(|| {
+            jobs.iter_mut().try_for_each(|job| job.run(tx))?;
+            self.enter(tx)
+        })?;
+        self.versions.borrow_mut().extend(versions);
+        Ok(())
     }
 
-    fn commit(&self, tx: &Tx<'_>) -> Result<(), WriteFault> {
-        #[cfg(test)]
-        if !tx.entries.borrow().is_empty()
-            && let Some(commit) = self.commits.lock().unwrap().pop()
-        {
-            return commit.end(tx.conn);
+    /// Does it and commits, or leaves nothing of it.
+    pub(super) fn transaction<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, WriteFault>,
+    ) -> Result<T, WriteFault> {
+        let begun = self.conn.execute_batch("BEGIN IMMEDIATE").map_err(WriteFault::from);
+        let outcome = begun.and_then(|()| work()).and_then(|done| self.commit().map(|()| done));
+        if let Err(fault) = &outcome {
+            self.health.note(fault);
         }
-        tx.conn.execute_batch("COMMIT").map_err(|error| WriteFault::of_commit(&error))
+        if outcome.is_err() && !self.conn.is_autocommit() {
+            // It fails where the failure itself has rolled back.
+            let _ = self.conn.execute_batch("ROLLBACK");
+        }
+        outcome
+    }
+
+    fn commit(&self) -> Result<(), WriteFault> {
+        #[cfg(test)]
+        if let Some(commit) = self.commits.lock().unwrap().pop() {
+            return commit.end(&self.conn);
+        }
+        self.conn.execute_batch("COMMIT").map_err(|error| WriteFault::of_commit(&error))
     }
 
     /// Writes what all jobs moved, once for each kind of goods: only if the stock is as this
@@ -161,6 +169,35 @@ impl Desk {
         Ok(next)
     }
 
+    /// Nobody knows whether the file has taken what was written about these goods.
+    fn doubt(&self, goods: &GoodsId, reason: &str) {
+        if self.shelf(goods).is_some() {
+            return self.pause(goods, reason);
+        }
+        if let Err(error) = self.adopt(goods) {
+            tracing::error!(%goods, %error, "it is unknown whether the sale was created; `create` it again");
+        }
+    }
+
+    /// Serves a sale that the file has and memory does not: whether it was created was unknown.
+    pub(super) fn adopt(&self, goods: &GoodsId) -> rusqlite::Result<()> {
+        if self.shelf(goods).is_some() {
+            return Ok(());
+        }
+        if let Some(ledger) = self.load(goods).optional()? {
+            self.add(ledger);
+        }
+        Ok(())
+    }
+
+    /// A new one in memory.
+    pub(super) fn add(&self, ledger: Ledger) {
+        let shelf = Arc::new(Shelf::new(ledger));
+        let mut shelves: HashMap<GoodsId, Arc<Shelf>> = self.shelves.load().as_ref().clone();
+        shelves.insert(shelf.goods.clone(), shelf);
+        self.shelves.store(Arc::new(shelves));
+    }
+
     /// Holds a sale whose memory and file may differ: in memory at once, in the file if it
     /// takes it. Going on reads the file again; until then, the first reason stands.
     pub(super) fn pause(&self, goods: &GoodsId, reason: &str) {
@@ -169,28 +206,29 @@ impl Desk {
             return;
         }
         tracing::error!(%goods, reason, "the sale is paused");
-        let state = shelf.with(|ledger| {
+        shelf.with(|ledger| {
             ledger.is_in_doubt = true;
-            if ledger.state == SaleState::Closed {
-                return None;
-            }
-            ledger.state = ledger.state.paused(reason.to_owned());
-            Some(ledger.state.clone())
+            ledger.state = ledger.state.held(reason);
         });
         shelf.publish();
-        let Some(state) = state else { return };
-        let change = Change::Pause { reason: reason.to_owned() };
-        let write = || -> Result<(), WriteFault> {
-            self.conn.execute_batch("BEGIN IMMEDIATE")?;
-            admin::write_state(&self.conn, goods, &state)?;
-            admin::audit(&self.conn, goods, "tidegate", &change, now_ms())?;
-            Ok(self.conn.execute_batch("COMMIT")?)
-        };
-        if let Err(fault) = write() {
-            if !self.conn.is_autocommit() {
-                let _ = self.conn.execute_batch("ROLLBACK");
+        // From where the file stands: it may know of a change that memory does not.
+        let written = self.transaction(|| {
+            let state = load::goods(&self.conn, goods)?.state.held(reason);
+            if state != SaleState::Closed {
+                admin::write_state(&self.conn, goods, &state)?;
+                let change = Change::Pause { reason: reason.to_owned() };
+                admin::audit(&self.conn, goods, "tidegate", &change, now_ms())?;
             }
-            tracing::error!(%goods, error = %fault.what, "that it is paused could not be written");
+            Ok(state)
+        });
+        match written {
+            Ok(state) => {
+                shelf.with(|ledger| ledger.state = state);
+                shelf.publish();
+            }
+            Err(fault) => {
+                tracing::error!(%goods, error = %fault.what, "that it is paused could not be written");
+            }
         }
     }
 }
@@ -199,6 +237,8 @@ impl Desk {
 pub(super) struct Tx<'a> {
     pub(super) conn: &'a Connection,
     pub(super) now: u64,
+    /// Goods of which something is written that memory knows, too.
+    touched: RefCell<BTreeSet<GoodsId>>,
     entries: RefCell<BTreeMap<GoodsId, Entry>>,
 }
 
@@ -217,7 +257,13 @@ pub(super) struct Entry {
 impl Tx<'_> {
     /// Enters what is moved; it is written once for all jobs of the transaction.
     pub(super) fn entry(&self, goods: &GoodsId, enter: impl FnOnce(&mut Entry)) {
+        self.touch(goods);
         enter(self.entries.borrow_mut().entry(goods.clone()).or_default());
+    }
+
+    /// If the outcome of this transaction is unknown, memory and file may differ about these.
+    pub(super) fn touch(&self, goods: &GoodsId) {
+        self.touched.borrow_mut().insert(goods.clone());
     }
 }
 

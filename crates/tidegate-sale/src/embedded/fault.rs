@@ -32,17 +32,26 @@ impl WriteFault {
     }
 
     pub(super) fn moved(goods: &GoodsId) -> Self {
-        let what = "the stock in the file is not what this process left there: somebody else writes to it";
+        let what = "the stock in the file is not what this process left there: somebody else writes to it; \
+                    stop that, then `resume`";
         Self { kind: Kind::Moved(goods.clone()), what: what.into() }
     }
 
-    /// Of a commit: a failed write of the log may still have reached the disk.
+    /// Of a commit: a failed write of the log may still have reached the disk, and memory may
+    /// run short after that write.
     pub(super) fn of_commit(error: &rusqlite::Error) -> Self {
         let fault = Self::from(error);
         match error.sqlite_error_code() {
-            Some(ErrorCode::SystemIoFailure) => Self { kind: Kind::Unknown, ..fault },
+            Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => {
+                Self { kind: Kind::Unknown, ..fault }
+            }
             _ => fault,
         }
+    }
+
+    /// Why a sale is held after a commit whose outcome is unknown.
+    pub(super) fn unknown(&self) -> String {
+        format!("the file may not have taken what was written: {}; `resume` reads it again", self.what)
     }
 
     /// True if the others in the transaction may be tried without it.

@@ -15,6 +15,7 @@ mod admin;
 mod bells;
 mod desk;
 mod fault;
+mod health;
 mod ledger;
 mod letters;
 mod load;
@@ -22,6 +23,7 @@ mod migrate;
 mod open;
 mod place;
 mod read;
+mod repair;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,7 @@ mod writer;
 
 pub use open::SaleOpenError;
 
-use crate::books::{Audit, Books, DeadLetter};
+use crate::books::{Audit, Books, DeadLetter, Difference};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
@@ -44,6 +46,7 @@ use bells::Bells;
 use desk::{Desk, Shelves};
 use fault::Kind;
 use futures_util::future::BoxFuture;
+use health::Health;
 use ledger::Asked;
 use open::Opened;
 use read::Reader;
@@ -69,6 +72,7 @@ struct Parts {
     /// Counts all orders now and then, which may take a while.
     counter: Reader,
     bells: Arc<Bells>,
+    health: Arc<Health>,
     is_stopping: AtomicBool,
     #[cfg(test)]
     commits: Arc<std::sync::Mutex<Vec<tests::Commit>>>,
@@ -92,12 +96,14 @@ impl Embedded {
         let Opened { path, conn, lock, secret } = Opened::new(path).await?;
         let error = |what: String| SaleOpenError { path: path.clone(), what };
         let (shelves, bells) = (Arc::new(Shelves::default()), Arc::new(Bells::new()));
+        let health = Arc::new(Health::default());
         #[cfg(test)]
         let commits = Arc::default();
         let desk = Desk {
             conn,
             shelves: shelves.clone(),
             bells: bells.clone(),
+            health: health.clone(),
             versions: RefCell::default(),
             _lock: lock,
             #[cfg(test)]
@@ -126,6 +132,7 @@ impl Embedded {
             reader,
             counter,
             bells,
+            health,
             is_stopping: AtomicBool::new(false),
             #[cfg(test)]
             commits,
@@ -264,6 +271,26 @@ impl Engine for Embedded {
         Box::pin(async move { Ok(self.shelf(goods).map(|shelf| shelf.books())) })
     }
 
+    fn difference<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Difference>, Fault>> {
+        Box::pin(async move {
+            let Some(shelf) = self.shelf(goods) else { return Ok(None) };
+            self.parts.counter.look(move |conn| repair::difference(conn, &shelf.goods)).await.map(Some)
+        })
+    }
+
+    fn repair<'a>(
+        &'a self,
+        goods: &'a GoodsId,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<Difference, AdminError>> {
+        Box::pin(async move {
+            let shelf = self.shelf(goods).ok_or(AdminError::Unknown)?;
+            let by = by.to_owned();
+            let repaired = self.parts.writer.look(move |desk| desk.repair(&shelf, &by)).await;
+            repaired.and_then(|done| done).map_err(admin::fault)?.map_err(AdminError::Refused)
+        })
+    }
+
     fn audit<'a>(&'a self, goods: &'a GoodsId, at_most: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {
         let goods = goods.clone();
         Box::pin(self.parts.reader.look(move |conn| read::audit(conn, &goods, at_most)))
@@ -282,17 +309,20 @@ impl Engine for Embedded {
     ) -> BoxFuture<'a, Result<Turned, AdminError>> {
         Box::pin(async move {
             match letters::bury(&self.parts.writer, sn.clone(), again, by).await {
-                // It still cannot be placed.
-                Err(fault) if fault.kind == Kind::One => {
-                    Ok(self.find(sn).await?.map_or(Turned::Unknown, Turned::Refused))
-                }
+                Err(fault) if fault.kind == Kind::One => Err(AdminError::still_dead(&fault.what)),
                 buried => buried.map_err(admin::fault),
             }
         })
     }
 
     fn ready(&self) -> Result<(), String> {
-        if self.parts.writer.is_open() { Ok(()) } else { Err("the sale's writer has ended".into()) }
+        if !self.parts.writer.is_open() {
+            return Err("the sale's writer has ended".into());
+        }
+        match self.parts.health.fault() {
+            Some(fault) => Err(format!("the sale's file cannot be written: {fault}")),
+            None => Ok(()),
+        }
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

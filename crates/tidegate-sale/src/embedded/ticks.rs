@@ -1,6 +1,9 @@
-//! What happens by itself: unpaid orders end, and the books are compared.
+//! What happens by itself: sales open and close, unpaid orders end, the books are compared, and a file that could not
+//! be written is tried again.
 
-use super::{Parts, accounts, admin, turns};
+use super::desk::Desk;
+use super::{Parts, accounts, admin, repair, turns};
+use crate::time::now_ms;
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -23,12 +26,31 @@ pub(super) async fn run(parts: Weak<Parts>) {
         if parts.is_stopping() {
             return;
         }
+        keep_times(&parts).await;
         expire(&parts).await;
         if nth.is_multiple_of(RECONCILE) {
             reconcile(&parts).await;
+            probe(&parts).await;
         }
         if nth.is_multiple_of(COUNT) {
             count(&parts).await;
+        }
+    }
+}
+
+/// Stores that a sale has opened or closed by its times.
+async fn keep_times(parts: &Parts) {
+    let shelves = parts.shelves.load_full();
+    for shelf in shelves.values() {
+        // Whose books are in doubt waits for an operator.
+        let due = shelf.with(|ledger| match ledger.is_in_doubt {
+            true => None,
+            false => ledger.state.due(now_ms(), &ledger.sale),
+        });
+        if let Some(change) = due
+            && let Err(error) = admin::change(&parts.writer, shelf.clone(), change, "schedule").await
+        {
+            tracing::warn!(goods = %shelf.goods, %error, "its schedule could not be written down");
         }
     }
 }
@@ -58,13 +80,22 @@ async fn reconcile(parts: &Parts) {
     }
 }
 
+/// As long as the file cannot be written.
+async fn probe(parts: &Parts) {
+    if parts.health.fault().is_some() {
+        // It fails only where the engine has stopped.
+        let _ = parts.writer.look(Desk::probe).await;
+    }
+}
+
 async fn count(parts: &Parts) {
     let shelves = parts.shelves.load_full();
     for shelf in shelves.values() {
         let goods = shelf.goods.clone();
-        match parts.counter.look(move |conn| admin::difference(conn, &goods)).await {
-            Ok(None) => {}
-            Ok(Some(reason)) => {
+        match parts.counter.look(move |conn| repair::difference(conn, &goods)).await {
+            Ok(difference) if !difference.is_wrong() => {}
+            Ok(difference) => {
+                let reason = difference.to_string();
                 // It fails only where the engine has stopped.
                 let _ = accounts::pause(&parts.writer, shelf.clone(), reason).await;
             }

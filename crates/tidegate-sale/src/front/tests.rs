@@ -50,6 +50,12 @@ impl Engine for Silent {
     fn books<'a>(&'a self, _: &'a GoodsId) -> BoxFuture<'a, Result<Option<Books>, Fault>> {
         asked()
     }
+    fn difference<'a>(&'a self, _: &'a GoodsId) -> BoxFuture<'a, Result<Option<Difference>, Fault>> {
+        asked()
+    }
+    fn repair<'a>(&'a self, _: &'a GoodsId, _: &'a str) -> BoxFuture<'a, Result<Difference, AdminError>> {
+        asked()
+    }
     fn audit<'a>(&'a self, _: &'a GoodsId, _: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {
         asked()
     }
@@ -131,4 +137,21 @@ async fn the_right_path_asks_the_engine() {
     let (service, _) = service(SaleState::Open, Some(3));
     let right = service.random_path(&ann(), None, &goods()).await.unwrap();
     let _ = service.decr_stock(&ann(), &goods(), &right, 1, None).await;
+}
+
+#[test]
+fn who_turns_an_order_before_its_row_is_written_comes_back() {
+    let order = |state| Order {
+        order_sn: OrderSn::new(goods(), 1, 1),
+        user: ann(),
+        quantity: 1,
+        state,
+        reason: None,
+        created_at: 1,
+        updated_at: 1,
+        pay_by: None,
+    };
+    assert_eq!(turned(Turned::Refused(order(OrderState::Processing))), Err(Refusal::Busy));
+    let over = turned(Turned::Refused(order(OrderState::Expired)));
+    assert_eq!(over, Err(Refusal::WrongState("the order is expired".into())));
 }

@@ -2,6 +2,8 @@
 
 use super::App;
 use super::ask::Ask;
+use crate::books::Difference;
+use crate::goods::GoodsId;
 use crate::refusal::Refusal;
 use crate::sale::{Change, Sale, SaleState};
 use axum::response::Response;
@@ -37,15 +39,40 @@ pub(super) async fn create(app: Arc<App>, ask: Ask) -> Result<Response, Refusal>
     Ok(super::answer::ok(Listed { sale, state: SaleState::Draft }, lang))
 }
 
-/// `GET /admin/sales/{goods}/audit|dead`
+/// `GET /admin/sales/{goods}/audit|dead|repair`
 pub(super) async fn look(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     ask.operator(&app)?;
     let goods = ask.goods_at(2)?;
     match ask.segment(3) {
         "audit" => Ok(ask.ok(app.service.audit(&goods).await?)),
         "dead" => Ok(ask.ok(app.service.dead(&goods).await?)),
-        _ => Err(Refusal::BadRequest("the address: `audit` or `dead` at its end".into())),
+        "repair" => Ok(ask.ok(Repair::of(&app.service.difference(&goods).await?, false))),
+        _ => Err(Refusal::BadRequest("the address: `audit`, `dead` or `repair` at its end".into())),
     }
+}
+
+/// What a repair finds, and whether it was done.
+#[derive(Serialize)]
+struct Repair<'a> {
+    #[serde(flatten)]
+    difference: &'a Difference,
+    differs: bool,
+    repaired: bool,
+}
+
+impl<'a> Repair<'a> {
+    fn of(difference: &'a Difference, is_done: bool) -> Self {
+        let differs = difference.is_wrong();
+        Self { difference, differs, repaired: is_done && differs }
+    }
+}
+
+/// `POST /admin/sales/{goods}/repair`
+async fn repair(app: &App, ask: Ask, goods: &GoodsId, by: &str) -> Result<Response, Refusal> {
+    let lang = ask.lang;
+    ask.json::<Nothing>().await?;
+    let found = app.service.repair(goods, by).await?;
+    Ok(super::answer::ok(Repair::of(&found, true), lang))
 }
 
 #[derive(Deserialize)]
@@ -84,10 +111,13 @@ struct Schedule {
     closes_at: Option<u64>,
 }
 
-/// `POST /admin/sales/{goods}/warm|open|pause|resume|close|stock|rate|schedule`
+/// `POST /admin/sales/{goods}/warm|open|pause|resume|close|stock|rate|schedule|repair`
 pub(super) async fn change(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     let by = ask.operator(&app)?;
     let (goods, lang) = (ask.goods_at(2)?, ask.lang);
+    if ask.segment(3) == "repair" {
+        return repair(&app, ask, &goods, &by).await;
+    }
     let change = read_change(ask).await?;
     let state = app.service.change(&goods, change, &by).await?;
     Ok(super::answer::ok(state, lang))
@@ -108,7 +138,7 @@ async fn read_change(ask: Ask) -> Result<Change, Refusal> {
         }
         _ => {
             return Err(Refusal::BadRequest(
-                "the address: `warm`, `open`, `pause`, `resume`, `close`, `stock`, `rate` or `schedule` at its end"
+                "the address: `warm`, `open`, `pause`, `resume`, `close`, `stock`, `rate`, `schedule` or `repair` at its end"
                     .into(),
             ));
         }

@@ -3,7 +3,8 @@
 use super::core::Core;
 use super::db::{DbError, Param, within};
 use super::shelf::{ROW, Row, Shelf};
-use super::{rebuild, refresh, returns};
+use super::times::NOW;
+use super::{rebuild, refresh, repair, returns};
 use crate::books::Audit;
 use crate::engine::{AdminError, Fault, Known};
 use crate::goods::GoodsId;
@@ -42,7 +43,7 @@ async fn make(core: &Core, sale: &Sale, by: &str, once: &Once) -> Result<Option<
     let params: &[Param<'_>] = &[&goods, &definition, &state, &total, &sale.one_each, &pay_within];
     let Some(row) = tx.query_opt(&sql, params).await? else {
         let sql = format!("SELECT {ROW} FROM sale_goods WHERE goods = $1");
-        let is_ours = is_noted(&tx, &once.token).await?;
+        let is_ours = once.is_done(&tx).await?;
         let row = tx.query_opt(&sql, &[&goods]).await?.filter(|_| is_ours);
         return row.as_ref().map(Row::read).transpose();
     };
@@ -108,7 +109,7 @@ const ATTEMPTS: u32 = 4;
 
 /// Work that is done once, although the answer to its commit may be lost: it is tried again,
 /// and finds by its token what it did before.
-struct Once {
+pub(super) struct Once {
     token: String,
     is_committing: AtomicBool,
     attempts: AtomicU32,
@@ -122,13 +123,22 @@ impl Default for Once {
 }
 
 impl Once {
-    async fn commit(&self, tx: Transaction<'_>) -> Result<(), DbError> {
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// True if an attempt before this one was committed.
+    pub(super) async fn is_done(&self, tx: &Transaction<'_>) -> Result<bool, DbError> {
+        Ok(tx.query_opt("SELECT FROM sale_audit WHERE token = $1", &[&self.token]).await?.is_some())
+    }
+
+    pub(super) async fn commit(&self, tx: Transaction<'_>) -> Result<(), DbError> {
         self.is_committing.store(true, Ordering::SeqCst);
         Ok(tx.commit().await?)
     }
 
     /// None if it has to be tried again, after a moment.
-    async fn settled<T>(&self, tried: Result<T, DbError>) -> Option<Result<T, DbError>> {
+    pub(super) async fn settled<T>(&self, tried: Result<T, DbError>) -> Option<Result<T, DbError>> {
         let attempts = self.attempts.fetch_add(1, Ordering::SeqCst) + 1;
         match tried {
             Err(DbError::Passing(error))
@@ -143,11 +153,7 @@ impl Once {
     }
 }
 
-async fn is_noted(tx: &Transaction<'_>, token: &str) -> Result<bool, DbError> {
-    Ok(tx.query_opt("SELECT FROM sale_audit WHERE token = $1", &[&token]).await?.is_some())
-}
-
-enum Recorded {
+pub(super) enum Recorded {
     Done(Box<Row>),
     Unknown,
     Refused(String),
@@ -163,16 +169,25 @@ async fn record(
 ) -> Result<Recorded, DbError> {
     let mut client = core.db.client().await?;
     let tx = client.transaction().await?;
-    let sql = format!("SELECT {ROW} FROM sale_goods WHERE goods = $1 FOR UPDATE");
+    let sql = format!("SELECT {ROW}, {NOW} AS now FROM sale_goods WHERE goods = $1 FOR UPDATE");
     let Some(row) = tx.query_opt(&sql, &[&goods.as_str()]).await? else { return Ok(Recorded::Unknown) };
+    let now = u64::try_from(row.get::<_, i64>("now")).unwrap_or(0);
     let row = Row::read(&row)?;
-    if is_noted(&tx, &once.token).await? {
+    if once.is_done(&tx).await? {
         return Ok(Recorded::Done(Box::new(row)));
     }
+    let must_count = row.is_doubted && *change == Change::Resume;
     let Row { mut sale, mut state, .. } = row;
     let before = sale.total;
-    if let Err(why) = change.apply(&mut sale, &mut state) {
+    if let Err(why) = change.apply(&mut sale, &mut state, now) {
         return Ok(Recorded::Refused(why));
+    }
+    if must_count {
+        // A count from wrong sums is wrong again.
+        let difference = repair::locked_difference(&tx, goods).await?;
+        if difference.is_wrong() {
+            return Ok(Recorded::Refused(difference.to_string()));
+        }
     }
     let added = units(sale.total.saturating_sub(before))?;
     let sql = format!(
@@ -213,7 +228,7 @@ pub(super) async fn note(tx: &Transaction<'_>, goods: &str, by: &str, what: &str
 }
 
 /// The same, to be found again by its token.
-async fn note_as(
+pub(super) async fn note_as(
     tx: &Transaction<'_>,
     goods: &str,
     by: &str,

@@ -31,8 +31,7 @@ pub(super) async fn bury(core: &Core, sn: &OrderSn, again: bool, by: &str) -> Re
     match within(settle(core, sn, again, by)).await {
         Ok(true) => core.returned.notify_one(),
         Ok(false) => {}
-        // It cannot be placed now either, and stays.
-        Err(DbError::Refused(why)) => tracing::warn!(%sn, why, "the dead letter stays"),
+        Err(DbError::Refused(why)) => return Err(AdminError::still_dead(&why)),
         Err(error) => return Err(error.into()),
     }
     let to = if again { OrderState::is_live } else { |state| state == OrderState::Failed };

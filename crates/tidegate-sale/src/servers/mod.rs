@@ -49,7 +49,9 @@ mod rebuild;
 mod reconcile;
 mod recover;
 mod refresh;
+mod repair;
 mod returns;
+mod times;
 mod watch;
 
 #[cfg(test)]
@@ -62,7 +64,7 @@ use self::core::{Core, FLIGHTS};
 use self::db::{Db, fault};
 use self::lane::Ask;
 use self::link::Link;
-use crate::books::{Audit, Books, DeadLetter};
+use crate::books::{Audit, Books, DeadLetter, Difference};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
@@ -216,6 +218,18 @@ impl Engine for ServersEngine {
                 None => Ok(None),
             }
         })
+    }
+
+    fn difference<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Difference>, Fault>> {
+        Box::pin(repair::difference(&self.core, goods))
+    }
+
+    fn repair<'a>(
+        &'a self,
+        goods: &'a GoodsId,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<Difference, AdminError>> {
+        Box::pin(repair::repair(&self.core, goods, by))
     }
 
     fn audit<'a>(&'a self, goods: &'a GoodsId, at_most: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {

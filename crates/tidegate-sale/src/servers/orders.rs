@@ -94,7 +94,20 @@ pub(super) async fn changed(
     find(core, sn).await
 }
 
+/// A number is told before its row is written: whoever turns it at once waits for that.
 pub(super) async fn turn(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned, Fault> {
+    let turned = turn_now(core, sn, turn).await?;
+    match &turned {
+        // Placed: it was written between the two statements.
+        Turned::Refused(order) if matches!(order.state, OrderState::Processing | OrderState::Placed) => {
+            changed(core, sn, OrderState::Processing, core.config.deadline).await?;
+            turn_now(core, sn, turn).await
+        }
+        _ => Ok(turned),
+    }
+}
+
+async fn turn_now(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned, Fault> {
     let to = match turn {
         Turn::Pay => {
             let sql = "UPDATE sale_orders SET state = 2, updated_at = $2 WHERE order_sn = $1 AND state = 1";

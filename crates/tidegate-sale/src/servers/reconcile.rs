@@ -4,7 +4,8 @@ use super::core::Core;
 use super::cut::Cut;
 use super::look::Entry;
 use super::shelf::Shelf;
-use super::{admin, rebuild};
+use super::{admin, rebuild, repair};
+use crate::books::Difference;
 use crate::engine::Fault;
 use crate::goods::GoodsId;
 use crate::sale::SaleState;
@@ -66,18 +67,18 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Res
         *memory = Memory { checks: memory.checks, ..Memory::default() };
         return Ok(());
     }
-    let mut complaint = cut.complaint();
+    let counts_again = |what: String| format!("{what}; `resume` counts again");
+    let mut complaint = cut.complaint().map(counts_again);
     memory.complaints = if complaint.is_some() { memory.complaints + 1 } else { 0 };
     if complaint.is_none() && memory.checks.is_multiple_of(SUM) {
         complaint = sums(core, shelf).await?;
         memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
         if let Some(reason) = complaint.take_if(|_| is_over) {
-            // No count mends it.
             tracing::error!(goods = %shelf.goods, reason, "a sale that is over");
         }
     }
     if complaint.is_none() {
-        complaint = missing(core, shelf, &cut, memory).await?;
+        complaint = missing(core, shelf, &cut, memory).await?.map(counts_again);
         memory.complaints = complaint.as_ref().map_or(memory.complaints, |_| HEARD);
     }
     let is_moving = cut.flying() == 0 || memory.seen != (cut.look.reserved, cut.arrived);
@@ -85,7 +86,7 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Res
     memory.stuck = if is_moving || cut.look.waiting > 0 { 0 } else { memory.stuck + 1 };
     if complaint.is_none() && memory.stuck >= STUCK {
         memory.stuck = 0;
-        complaint = lost(core, shelf, &cut).await?;
+        complaint = lost(core, shelf, &cut).await?.map(counts_again);
         memory.complaints = complaint.as_ref().map_or(0, |_| HEARD);
     }
     if let Some(reason) = complaint.filter(|_| memory.complaints >= HEARD) {
@@ -97,17 +98,10 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, memory: &mut Memory) -> Res
     Ok(())
 }
 
-/// The database's own identity, in one statement.
+/// The database's own sums.
 async fn sums(core: &Core, shelf: &Shelf) -> Result<Option<String>, Fault> {
-    let sql = "SELECT g.total - g.stock, g.orders, coalesce(sum(o.quantity), 0)::int8, count(o.order_sn)
-               FROM sale_goods g LEFT JOIN sale_orders o ON o.goods = g.goods AND o.state IN (1, 2)
-               WHERE g.goods = $1 GROUP BY g.goods";
-    let rows = core.db.ask(sql, &[&shelf.goods.as_str()]).await?;
-    let Some(row) = rows.first() else { return Ok(None) };
-    let [placed, orders, units, count]: [i64; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
-    Ok(((placed, orders) != (units, count)).then(|| {
-        format!("the database's books do not balance: {placed} units of {orders} orders taken, {units} of {count} found")
-    }))
+    let difference = repair::difference(core, &shelf.goods).await?;
+    Ok(difference.filter(Difference::is_wrong).map(|difference| difference.to_string()))
 }
 
 /// Whether all orders up to a mark have arrived, however many came after it.

@@ -3,8 +3,8 @@
 
 use super::core::Core;
 use super::look::Look;
-use super::rebuild;
 use super::shelf::{Left, Row, Shelf};
+use super::{rebuild, times};
 use crate::engine::Fault;
 use crate::sale::SaleState;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -34,7 +34,7 @@ pub(super) async fn keep_fresh(core: Arc<Core>) {
 }
 
 pub(super) async fn all(core: &Arc<Core>) -> Result<(), Fault> {
-    for row in Row::all(&core.db).await? {
+    for row in times::keep(core, Row::all(&core.db).await?).await? {
         let shelf = core.learn(&row);
         check(core, &shelf, &row).await;
     }

@@ -1,6 +1,6 @@
 //! Engines that are broken on purpose: the checks of this suite must see it.
 
-use crate::books::{Audit, Books, DeadLetter};
+use crate::books::{Audit, Books, DeadLetter, Difference};
 use crate::engine::{AdminError, Engine, Fault, Known, Reserve, Turn, Turned};
 use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
@@ -107,6 +107,18 @@ impl Engine for Broken {
             }
             Ok(books)
         })
+    }
+
+    fn difference<'a>(&'a self, goods: &'a GoodsId) -> BoxFuture<'a, Result<Option<Difference>, Fault>> {
+        self.engine.difference(goods)
+    }
+
+    fn repair<'a>(
+        &'a self,
+        goods: &'a GoodsId,
+        by: &'a str,
+    ) -> BoxFuture<'a, Result<Difference, AdminError>> {
+        self.engine.repair(goods, by)
     }
 
     fn audit<'a>(&'a self, goods: &'a GoodsId, at_most: u32) -> BoxFuture<'a, Result<Vec<Audit>, Fault>> {

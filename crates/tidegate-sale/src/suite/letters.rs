@@ -1,7 +1,7 @@
 //! Orders that the database will not have.
 
 use super::{Harness, ask, at_rest, books, buy, open, phone, sale, settled};
-use crate::engine::{Engine, Turn, Turned};
+use crate::engine::{AdminError, Engine, Turn, Turned};
 use crate::order::{OrderSn, OrderState};
 use crate::refusal::Refusal;
 use crate::sale::Sale;
@@ -80,8 +80,11 @@ pub(crate) async fn a_dropped_letter_gives_back_once(place: impl Harness) {
 
 pub(crate) async fn a_replayed_letter_becomes_an_order_once(place: impl Harness) {
     let (engine, sn) = poisoned(&place).await;
-    let refused = engine.bury(&sn, true, "ann").await.unwrap();
-    assert!(matches!(refused, Turned::Refused(_)), "it still cannot be: {refused:?}");
+    let refused = engine.bury(&sn, true, "ann").await;
+    assert!(
+        matches!(&refused, Err(AdminError::Refused(why)) if why.contains("this user is poison")),
+        "it still cannot be, and says why: {refused:?}"
+    );
     let held = books(&*engine).await;
     assert_eq!((held.in_flight, held.dead), (3, 1));
     place.cure().await;

@@ -8,6 +8,7 @@ mod crowd;
 pub(crate) mod letters;
 pub(crate) mod operating;
 pub(crate) mod reopening;
+pub(crate) mod repairs;
 pub(crate) mod repeats;
 pub(crate) mod turns;
 
@@ -38,6 +39,12 @@ pub(crate) trait Harness: Sized + Send {
 
     /// It will again.
     async fn cure(&self);
+
+    /// From now on, the database counts three units more as placed than there are.
+    async fn miscount(&self);
+
+    /// From now on, each order is of this many units, and the sums say nothing of it.
+    async fn inflate(&self, units: u32);
 }
 
 macro_rules! engine_suite {
@@ -63,6 +70,7 @@ macro_rules! engine_suite {
             }
             turns {
                 pay_and_cancel_race_and_one_of_them_wins
+                an_order_can_be_paid_as_soon_as_its_number_is_told
                 many_cancels_give_back_once
                 what_is_not_paid_in_time_comes_back_once
                 what_is_paid_does_not_expire
@@ -72,12 +80,19 @@ macro_rules! engine_suite {
             operating {
                 a_sale_is_sold_from_only_while_it_is_open
                 a_sale_opens_and_closes_by_its_times
+                a_new_schedule_does_not_close_a_sale_that_has_opened
+                a_sale_that_has_opened_by_its_time_is_stored_as_open
+                a_sale_that_its_time_has_closed_is_closed_for_good
                 what_does_not_fit_is_refused_and_changes_nothing
                 every_change_is_in_the_audit
             }
             reopening {
                 everything_is_kept_under_a_new_epoch
                 no_number_is_given_twice
+            }
+            repairs {
+                a_pause_because_of_wrong_sums_can_be_ended
+                more_sold_than_there_is_is_repaired_by_the_total
             }
             letters {
                 a_poison_order_fails_alone_and_is_seen

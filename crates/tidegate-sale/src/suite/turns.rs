@@ -43,6 +43,17 @@ pub(crate) async fn pay_and_cancel_race_and_one_of_them_wins(place: impl Harness
     assert!(books.is_balanced(), "{books:?}");
 }
 
+pub(crate) async fn an_order_can_be_paid_as_soon_as_its_number_is_told(place: impl Harness) {
+    let engine = place.engine();
+    open(&*engine, sale(100)).await;
+    for (nth, which) in [Turn::Pay, Turn::Cancel].into_iter().cycle().take(20).enumerate() {
+        let sn = engine.reserve(ask(&*engine, &format!("user-{nth}"), 1)).await.unwrap();
+        let turned = engine.turn(&sn, which).await.unwrap();
+        assert!(matches!(turned, Turned::Done(_)), "{which:?}: {turned:?}");
+    }
+    assert_eq!(at_rest(&*engine, 0).await.placed, 10);
+}
+
 pub(crate) async fn many_cancels_give_back_once(place: impl Harness) {
     let engine = place.engine();
     open(&*engine, sale(10)).await;

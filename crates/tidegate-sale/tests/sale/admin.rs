@@ -58,6 +58,25 @@ async fn an_operator_makes_a_sale_and_moves_it_along() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_looks_at_what_a_repair_would_change_before_it_is_done() {
+    let place = Place::with(|builder| builder, |http| http).await;
+    place.admin("POST /admin/sales", r#"{"goods": "phone", "total": 5}"#).await.expect(200);
+    let to = async |what: &str| place.admin(&format!("POST /admin/sales/phone/{what}"), "").await;
+    to("warm").await.expect(200);
+    to("open").await.expect(200);
+    let shown = place.admin("GET /admin/sales/phone/repair", "").await.expect(200).data;
+    let sums = serde_json::json!({ "defined": 5, "total": 5, "placed": 0, "orders": 0 });
+    assert_eq!((&shown["differs"], &shown["repaired"]), (&false.into(), &false.into()), "{shown}");
+    assert_eq!((&shown["stored"], &shown["counted"]), (&sums, &sums));
+    let told = to("repair").await.expect(40_902);
+    assert!(told.message.contains("`pause`"), "says what to do: {told:?}");
+    to("pause").await.expect(200);
+    assert_eq!(to("repair").await.expect(200).data["repaired"], false, "there is nothing to repair");
+    place.ask("ann", "GET /admin/sales/phone/repair").await.expect(40_301);
+    place.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_operator_writes_wrong_is_named() {
     let place = Place::with(|builder| builder, |http| http).await;
     for (body, named) in [

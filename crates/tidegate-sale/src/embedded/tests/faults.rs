@@ -47,11 +47,14 @@ async fn a_full_disk_gives_everything_back_and_goes_on_later() {
         }
     };
     assert_eq!(refused.0, Refusal::Busy);
+    let why = engine.ready().expect_err("it should get no new buyers");
+    assert!(why.contains("cannot be written") && why.contains("full"), "{why}");
     let full = at_rest(&*engine, 0).await;
     assert_eq!((full.orders, full.placed, full.left), (sold, 3 * sold, 100_000 - 3 * sold));
     assert!(full.is_balanced() && full.state == "open", "{full:?}");
     assert_eq!(place.count("sale_orders"), sold);
     room(&place, 10_000).await;
+    until("it is ready without an order to try with", async || engine.ready().ok()).await;
     engine.reserve(refused.1).await.expect("the same path is good once there is room");
     drop(engine);
     place.reopen().await;
@@ -183,16 +186,20 @@ async fn a_difference_between_memory_and_file_pauses_the_sale() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_row_pauses_the_sale_and_it_stays_so() {
+async fn a_lost_row_pauses_the_sale_until_it_is_repaired() {
     let place = OnFile::start().await;
     let engine = place.engine();
     open(&*engine, sale(100)).await;
     buy(&*engine, "ann", 5).await;
     place.conn().execute_batch("DELETE FROM sale_orders").unwrap();
     let reason = paused(&*engine).await;
-    assert!(reason.contains("5 units of 1 orders counted, and its orders are 0 units of 0"), "{reason}");
+    assert!(reason.contains("5 units of 1 orders are stored, 0 of 0 are found"), "{reason}");
+    assert!(reason.contains("`repair`"), "it says what to do: {reason}");
     let refused = engine.change(&phone(), Change::Resume, "test").await;
     assert!(matches!(&refused, Err(AdminError::Refused(why)) if why.contains("balance")), "{refused:?}");
+    engine.repair(&phone(), "test").await.unwrap();
+    change(&*engine, &phone(), Change::Resume).await;
+    assert_eq!(at_rest(&*engine, 0).await.left, 100);
 }
 
 async fn paused(engine: &dyn Engine) -> String {

@@ -1,9 +1,11 @@
 //! The engine on real files: the suite of all engines, and what only this one can meet.
 
 mod broken;
+mod clocks;
 mod crashes;
 mod faults;
 mod files;
+mod unknown;
 
 use super::Embedded;
 use super::fault::{Kind, WriteFault};
@@ -75,6 +77,15 @@ impl Harness for OnFile {
 
     async fn cure(&self) {
         self.conn().execute_batch("DROP TRIGGER poison").unwrap();
+    }
+
+    async fn miscount(&self) {
+        let wrong = "UPDATE sale_goods SET placed = placed + 3, stock = stock - 3";
+        self.conn().execute_batch(wrong).unwrap();
+    }
+
+    async fn inflate(&self, units: u32) {
+        self.conn().execute("UPDATE sale_orders SET quantity = ?1", [units]).unwrap();
     }
 }
 

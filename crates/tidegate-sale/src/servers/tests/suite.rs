@@ -59,6 +59,14 @@ impl Harness for OnServers {
     async fn cure(&self) {
         self.sql("DROP TRIGGER poison ON sale_orders; DROP FUNCTION poison()");
     }
+
+    async fn miscount(&self) {
+        self.sql("UPDATE sale_goods SET stock = stock - 3");
+    }
+
+    async fn inflate(&self, units: u32) {
+        self.sql(&format!("UPDATE sale_orders SET quantity = {units}"));
+    }
 }
 
 engine_suite!(OnServers);

@@ -1,0 +1,53 @@
+//! Sales that open and close by their times. It is stored once it is so: a clock that is set
+//! back, or another Redis whose clock is behind, must not take it back. The database's clock
+//! decides, because one process's may be wrong.
+
+use super::core::Core;
+use super::db::DbError;
+use super::shelf::{ROW, Row};
+use crate::sale::SaleState;
+
+/// The database's time, in milliseconds since 1970.
+pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::int8";
+
+/// The same rows, with what their times have made of them.
+pub(super) async fn keep(core: &Core, mut rows: Vec<Row>) -> Result<Vec<Row>, DbError> {
+    if !rows.iter().any(is_waiting) {
+        return Ok(rows);
+    }
+    let now = core.db.ask(&format!("SELECT {NOW}"), &[]).await?;
+    let now = now.first().and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0);
+    for row in &mut rows {
+        if let Some(stored) = store(core, row, now).await? {
+            *row = stored;
+        }
+    }
+    Ok(rows)
+}
+
+fn is_waiting(row: &Row) -> bool {
+    match row.state {
+        SaleState::Draft | SaleState::Closed => false,
+        SaleState::Warm => row.sale.opens_at.or(row.sale.closes_at).is_some(),
+        SaleState::Open | SaleState::Paused { .. } => row.sale.closes_at.is_some(),
+    }
+}
+
+/// Once, whichever process does it: an operator or another process may have been quicker.
+async fn store(core: &Core, row: &Row, now: u64) -> Result<Option<Row>, DbError> {
+    let Some(change) = row.state.due(now, &row.sale) else { return Ok(None) };
+    let json = |text: serde_json::Result<String>| text.map_err(|error| DbError::Refused(error.to_string()));
+    let state = json(serde_json::to_string(&row.state.at(now, &row.sale)))?;
+    let what = json(serde_json::to_string(&change))?;
+    let at = i64::try_from(now).unwrap_or(i64::MAX);
+    let sql = format!(
+        "WITH done AS (
+             UPDATE sale_goods SET state = $3, rev = rev + 1, version = version + 1
+             WHERE goods = $1 AND rev = $2 RETURNING *)
+         , noted AS (
+             INSERT INTO sale_audit (goods, at, by, what) SELECT goods, $4, 'schedule', $5 FROM done)
+         SELECT {ROW} FROM done"
+    );
+    let rows = core.db.ask(&sql, &[&row.sale.goods.as_str(), &row.rev, &state, &at, &what]).await?;
+    rows.first().map(Row::read).transpose()
+}
