@@ -14,3 +14,4 @@ mod hostile;
 mod serving;
 mod sold_out;
 mod watching;
+mod wire;
