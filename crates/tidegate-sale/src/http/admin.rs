@@ -37,6 +37,9 @@ pub(super) async fn create(app: Arc<App>, ask: Ask) -> Result<Response, Refusal>
     Ok(super::answer::ok(Listed { sale, state: SaleState::Draft }, lang))
 }
 
+/// What can be looked at, by the last part of the address.
+pub(super) const LOOKS: [&str; 2] = ["audit", "dead"];
+
 /// `GET /admin/sales/{goods}/audit|dead`
 pub(super) async fn look(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     ask.operator(&app)?;
@@ -44,7 +47,8 @@ pub(super) async fn look(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     match ask.segment(3) {
         "audit" => Ok(ask.ok(app.service.audit(&goods).await?)),
         "dead" => Ok(ask.ok(app.service.dead(&goods).await?)),
-        _ => Err(Refusal::BadRequest("the address: `audit` or `dead` at its end".into())),
+        // No route has another.
+        _ => Err(Refusal::UnknownGoods),
     }
 }
 
@@ -84,6 +88,10 @@ struct Schedule {
     closes_at: Option<u64>,
 }
 
+/// What can be changed, likewise.
+pub(super) const CHANGES: [&str; 8] =
+    ["warm", "open", "pause", "resume", "close", "stock", "rate", "schedule"];
+
 /// `POST /admin/sales/{goods}/warm|open|pause|resume|close|stock|rate|schedule`
 pub(super) async fn change(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     let by = ask.operator(&app)?;
@@ -106,15 +114,14 @@ async fn read_change(ask: Ask) -> Result<Change, Refusal> {
             let Schedule { opens_at, closes_at } = ask.json().await?;
             return Ok(Change::Schedule { opens_at, closes_at });
         }
-        _ => {
-            return Err(Refusal::BadRequest(
-                "the address: `warm`, `open`, `pause`, `resume`, `close`, `stock`, `rate` or `schedule` at its end"
-                    .into(),
-            ));
-        }
+        // No route has another.
+        _ => return Err(Refusal::UnknownGoods),
     };
     ask.json::<Nothing>().await.map(|Nothing {}| plain)
 }
+
+/// What becomes of a dead letter, likewise.
+pub(super) const BURIALS: [&str; 2] = ["replay", "drop"];
 
 /// `POST /admin/dead/{sn}/replay|drop`
 pub(super) async fn bury(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
@@ -123,7 +130,8 @@ pub(super) async fn bury(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     let order = match ask.segment(3) {
         "replay" => app.service.replay(&sn, &by).await?,
         "drop" => app.service.drop_dead(&sn, &by).await?,
-        _ => return Err(Refusal::BadRequest("the address: `replay` or `drop` at its end".into())),
+        // No route has another.
+        _ => return Err(Refusal::UnknownOrder),
     };
     Ok(ask.ok(super::orders::Shown::from(&order)))
 }

@@ -1,19 +1,24 @@
 //! What buyers ask: a path, an order, and how the sale stands.
 
 use super::App;
+use super::answer;
 use super::ask::Ask;
 use crate::auth::only;
 use crate::books::Books;
 use crate::refusal::Refusal;
-use axum::http::HeaderName;
+use axum::http::{HeaderName, Method};
 use axum::response::Response;
 use serde::Serialize;
 use std::sync::Arc;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// `GET|POST /randomPath?goodsId=`
+/// `GET|POST /randomPath?goodsId=`. Not `HEAD`: it would spend a place in the crowd for an answer
+/// that says nothing.
 pub(super) async fn random_path(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    if !matches!(ask.parts.method, Method::GET | Method::POST) {
+        return Ok(answer::only_for("GET,POST", ask.lang));
+    }
     let user = ask.user(&app).await?;
     let goods = ask.goods()?;
     let path = app.service.random_path(&user, ask.client(&app), &goods).await?;
