@@ -43,8 +43,9 @@ pub(super) async fn sale(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     Ok(ask.ok(shown))
 }
 
-/// `GET /sale/{goods}/books`
+/// `GET /sale/{goods}/books`: exact stock, which is the operators'.
 pub(super) async fn books(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    ask.operator(&app)?;
     #[derive(Serialize)]
     struct Shown<'a> {
         goods: &'a str,

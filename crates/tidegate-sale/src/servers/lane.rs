@@ -7,10 +7,11 @@ use super::link::Live;
 use super::points::{Point, reach};
 use super::relay;
 use super::shelf::{Left, Shelf};
-use crate::engine::Reserve;
+use crate::engine::{Fault, Reserve};
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
 use crate::sale::SaleState;
+use crate::sampled::Sampled;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -55,6 +56,13 @@ pub(super) async fn serve(core: Arc<Core>, shelf: Arc<Shelf>, mut asks: mpsc::Re
     }
 }
 
+fn not_reserved(fault: &Fault) {
+    static FAILED: Sampled = Sampled::new();
+    if let Some(suppressed) = FAILED.admit() {
+        tracing::warn!(error = fault.what, suppressed, "orders could not be reserved");
+    }
+}
+
 async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
     // Who stops waits for these.
     let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
@@ -62,8 +70,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
         Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
         Err(fault) => Err(fault),
     };
-    let Ok((live, answers)) = answers.inspect_err(|fault| tracing::warn!(error = fault.what, "reserve"))
-    else {
+    let Ok((live, answers)) = answers.inspect_err(not_reserved) else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
     let [left, tick, at, entry, epoch, answers @ ..] = answers.as_slice() else {

@@ -11,6 +11,7 @@ mod buyer;
 mod codes;
 mod guesses;
 mod hostile;
+mod limits;
 mod serving;
 mod sold_out;
 mod watching;

@@ -126,7 +126,11 @@ async fn what_is_malformed_gets_a_status_and_does_nothing() {
             let told = place.client().await.raw(&bytes).await.rest().await;
             let told = told.unwrap_or_else(|error| panic!("{} with {what}: {error}", request.what));
             let first = told.lines().next().unwrap_or("nothing");
-            assert!(first.starts_with(&format!("HTTP/1.1 {status}")), "{} with {what}: {first}", request.what);
+            assert!(
+                first.starts_with(&format!("HTTP/1.1 {status}")),
+                "{} with {what}: {first}",
+                request.what
+            );
             assert_eq!(told.matches("HTTP/1.1").count(), 1, "{} with {what}: {told}", request.what);
         }
         // A byte is missing, and none will come.
