@@ -12,7 +12,7 @@ use crate::path::Path;
 use crate::refusal::Refusal;
 use crate::request_limits::RequestLimits;
 use crate::sale::{Change, Phase, STOCK_MAX, Sale, SaleState};
-use crate::sampled::Sampled;
+use crate::sampled::warn_sampled;
 use crate::secret::Secret;
 #[cfg(feature = "servers")]
 use crate::servers::{ServersConfig, ServersEngine};
@@ -473,10 +473,7 @@ fn turned(turned: Turned) -> Result<Order, Refusal> {
 /// The log is told what happened; a buyer is told to come back.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped with it")]
 fn busy(fault: Fault) -> Refusal {
-    static FAILED: Sampled = Sampled::new();
-    if let Some(suppressed) = FAILED.admit() {
-        tracing::warn!(target: "tidegate::sale", error = %fault, suppressed, "a request failed: the engine does not answer");
-    }
+    warn_sampled!(error = %fault, "a request failed: the engine does not answer");
     Refusal::Busy
 }
 

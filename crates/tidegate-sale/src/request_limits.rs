@@ -8,6 +8,7 @@ use crate::admission::{Limits, RETRY_UNKNOWN};
 use crate::goods::UserId;
 use crate::refusal::Refusal;
 use std::net::IpAddr;
+use std::time::Duration;
 use tidegate::{Check, Client, Gate, GateError, Limiter};
 
 pub(crate) struct RequestLimits {
@@ -15,9 +16,18 @@ pub(crate) struct RequestLimits {
     orders_by_user: Option<Gate>,
     orders_by_ip: Option<Gate>,
     operators_by_ip: Option<Gate>,
-    /// Only attempts that failed are counted.
-    sign_ins_by_ip: Option<Gate>,
+    /// Buyers and operators apart: an office whose pages have old tokens does not lock its
+    /// operators out. Only attempts that failed are counted.
+    buyers_failed_by_ip: Option<Gate>,
+    operators_failed_by_ip: Option<Gate>,
     spares_loopback: bool,
+}
+
+/// Who signs in.
+#[derive(Clone, Copy)]
+pub(crate) enum SignIn {
+    Buyer,
+    Operator,
 }
 
 impl RequestLimits {
@@ -29,7 +39,8 @@ impl RequestLimits {
             orders_by_user: by_user.transpose()?,
             orders_by_ip: by_ip("orders:ip")?,
             operators_by_ip: by_ip("operators:ip")?,
-            sign_ins_by_ip: by_ip("sign-ins:ip")?,
+            buyers_failed_by_ip: by_ip("buyers-failed:ip")?,
+            operators_failed_by_ip: by_ip("operators-failed:ip")?,
             spares_loopback: limits.spares_loopback,
             limiter,
         })
@@ -54,16 +65,23 @@ impl RequestLimits {
     }
 
     /// Somebody's token is about to be looked at. Refused before that, or guesses would go on.
-    pub(crate) fn may_sign_in(&self, ip: Option<IpAddr>) -> Result<(), Refusal> {
-        let (Some(gate), Some(client)) = (&self.sign_ins_by_ip, self.client(ip)) else { return Ok(()) };
+    pub(crate) fn may_sign_in(&self, who: SignIn, ip: Option<IpAddr>) -> Result<(), Refusal> {
+        let (Some(gate), Some(client)) = (self.failed(who), self.client(ip)) else { return Ok(()) };
         let decision = gate.peek(&client);
         if decision.is_allowed() { Ok(()) } else { Err(limited(decision.retry_after())) }
     }
 
     /// The token was none.
-    pub(crate) fn sign_in_failed(&self, ip: Option<IpAddr>) {
-        if let (Some(gate), Some(client)) = (&self.sign_ins_by_ip, self.client(ip)) {
+    pub(crate) fn sign_in_failed(&self, who: SignIn, ip: Option<IpAddr>) {
+        if let (Some(gate), Some(client)) = (self.failed(who), self.client(ip)) {
             let _ = gate.check(&client);
+        }
+    }
+
+    fn failed(&self, who: SignIn) -> Option<&Gate> {
+        match who {
+            SignIn::Buyer => self.buyers_failed_by_ip.as_ref(),
+            SignIn::Operator => self.operators_failed_by_ip.as_ref(),
         }
     }
 
@@ -74,6 +92,6 @@ impl RequestLimits {
     }
 }
 
-fn limited(retry_after: Option<std::time::Duration>) -> Refusal {
+fn limited(retry_after: Option<Duration>) -> Refusal {
     Refusal::Limited { retry_after: retry_after.unwrap_or(RETRY_UNKNOWN), ahead: None }
 }

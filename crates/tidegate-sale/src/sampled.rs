@@ -1,7 +1,19 @@
 //! A few lines of the log in each second, however many requests fail.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Warns as `tracing::warn!` does, a few times a second, and says how many lines were left out.
+macro_rules! warn_sampled {
+    ($($line:tt)+) => {{
+        static LINES: $crate::sampled::Sampled = $crate::sampled::Sampled::new();
+        if let Some(suppressed) = LINES.admit() {
+            tracing::warn!(target: "tidegate::sale", suppressed, $($line)+);
+        }
+    }};
+}
+pub(crate) use warn_sampled;
 
 /// Lines of one kind that are written in a second.
 const EACH_SECOND: u32 = 5;

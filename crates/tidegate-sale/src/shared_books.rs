@@ -8,20 +8,29 @@ use crate::goods::GoodsId;
 use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use tokio::sync::Mutex as AsyncMutex;
 
 #[derive(Default)]
 pub(crate) struct SharedBooks {
     /// The goods of sales, of which operators have made so many.
-    by_goods: Mutex<HashMap<GoodsId, Arc<Last>>>,
+    by_goods: Mutex<HashMap<GoodsId, Arc<Reads>>>,
 }
 
-type Last = tokio::sync::Mutex<Option<Read>>;
+/// The reads of one kind of goods.
+#[derive(Default)]
+struct Reads {
+    /// How many have begun.
+    begun: AtomicU64,
+    /// Locked while one runs.
+    last: AsyncMutex<Option<Read>>,
+}
 
 /// A read that has ended.
 struct Read {
-    begun: Instant,
+    /// The how many-th it was, from 1 on.
+    nth: u64,
     told: Result<Books, Refusal>,
 }
 
@@ -31,21 +40,21 @@ impl SharedBooks {
     where
         F: Future<Output = Result<Books, Refusal>>,
     {
-        let asked = Instant::now();
-        let last = {
+        let reads = {
             let mut by_goods = self.by_goods.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(by_goods.entry(goods.clone()).or_default())
         };
-        let mut last = last.lock().await;
+        let begun_before = reads.begun.load(Ordering::SeqCst);
+        let mut last = reads.last.lock().await;
         if let Some(last) = &*last
-            && last.begun >= asked
+            && last.nth > begun_before
         {
             return last.told.clone();
         }
-        let begun = Instant::now();
+        let nth = reads.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let told = read().await;
         // A failure is shared as well: else those who wait would fail one after another.
-        *last = Some(Read { begun, told: told.clone() });
+        *last = Some(Read { nth, told: told.clone() });
         told
     }
 }
@@ -54,7 +63,6 @@ impl SharedBooks {
 mod tests {
     use super::*;
     use futures_util::FutureExt as _;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use tokio::sync::Semaphore;
 
     fn books(left: u64) -> Books {

@@ -11,7 +11,7 @@ use crate::engine::{Fault, Reserve};
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
 use crate::sale::SaleState;
-use crate::sampled::Sampled;
+use crate::sampled::warn_sampled;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -56,13 +56,6 @@ pub(super) async fn serve(core: Arc<Core>, shelf: Arc<Shelf>, mut asks: mpsc::Re
     }
 }
 
-fn not_reserved(fault: &Fault) {
-    static FAILED: Sampled = Sampled::new();
-    if let Some(suppressed) = FAILED.admit() {
-        tracing::warn!(error = fault.what, suppressed, "orders could not be reserved");
-    }
-}
-
 async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
     // Who stops waits for these.
     let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
@@ -70,7 +63,8 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
         Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
         Err(fault) => Err(fault),
     };
-    let Ok((live, answers)) = answers.inspect_err(not_reserved) else {
+    let failed = |fault: &Fault| warn_sampled!(error = fault.what, "orders could not be reserved");
+    let Ok((live, answers)) = answers.inspect_err(failed) else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
     let [left, tick, at, entry, epoch, answers @ ..] = answers.as_slice() else {
@@ -195,7 +189,7 @@ impl Flight {
         tokio::spawn(async move {
             let sent = relay::send(&core, &shelf, &entry, &letter).await;
             if let Err(fault) = &sent {
-                tracing::warn!(error = fault.what, entry, "it stays in the outbox");
+                warn_sampled!(error = fault.what, entry, "an order message stays in the outbox");
             }
             self.land(sent.is_ok());
             if sent.is_ok() {

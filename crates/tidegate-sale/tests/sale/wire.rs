@@ -76,6 +76,35 @@ async fn bytes_behind_a_whole_request_do_not_hold_its_answer_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_byte_behind_the_request_holds_no_event_back() {
+    let place = Place::open(phones(10)).await;
+    let sn = place.buy("ann").await;
+    let request = Request {
+        what: format!("GET /orders/{sn}"),
+        auth: place.bearer("ann"),
+        body: String::new(),
+        code: 200,
+    };
+    let mut client = place.client().await;
+    client.raw(&(request.text("accept: text/event-stream\r\n") + "x")).await;
+    assert!(client.until(b"event: order").await.is_some());
+    drop(client);
+    place.end().await;
+}
+
+/// Only operators' requests with a body wait for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_never_comes_holds_no_answer_back() {
+    let place = Place::open(phones(10)).await;
+    for request in requests(&place).await.0.iter().filter(|request| request.body.is_empty()) {
+        let text = request.text("").replace("content-length: 0", "content-length: 100");
+        let told = place.client().await.raw(&text).await.answer().await;
+        assert_eq!(told.code, request.code, "{}: {told:?}", request.what);
+    }
+    place.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_in_pieces_and_several_at_once_are_answered_each() {
     let place = Place::open(phones(10)).await;
     for request in requests(&place).await.0 {
