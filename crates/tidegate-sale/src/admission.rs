@@ -16,7 +16,7 @@ use tidegate::{Check, Client, Denial, Gate, GateError, Limit, Limiter, Permit};
 use tokio::sync::Semaphore;
 
 /// What somebody is told to wait where nobody knows how long it takes.
-const RETRY_UNKNOWN: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_UNKNOWN: Duration = Duration::from_secs(1);
 
 pub(crate) struct Admission {
     limiter: Limiter,

@@ -10,10 +10,13 @@ use crate::goods::{GoodsId, UserId};
 use crate::order::{Order, OrderSn, OrderState};
 use crate::path::Path;
 use crate::refusal::Refusal;
+use crate::request_limits::RequestLimits;
 use crate::sale::{Change, Phase, STOCK_MAX, Sale, SaleState};
+use crate::sampled::warn_sampled;
 use crate::secret::Secret;
 #[cfg(feature = "servers")]
 use crate::servers::{ServersConfig, ServersEngine};
+use crate::shared_books::SharedBooks;
 use crate::shown::Shown;
 use crate::time::now_ms;
 use std::fmt;
@@ -48,6 +51,8 @@ struct Inner {
     counts_in_redis: bool,
     secret: Secret,
     admission: Admission,
+    request_limits: RequestLimits,
+    books: SharedBooks,
     stopped: watch::Sender<bool>,
 }
 
@@ -84,13 +89,15 @@ impl SaleBuilder {
         self
     }
 
-    /// How often one user may ask for a path; `5/s burst 10` unless said, none for no limit.
+    /// How often one user may ask for a path, and, counted by itself, for orders; `5/s burst 10`
+    /// unless said, none for no limit.
     pub fn user_limit(mut self, limit: Option<Limit>) -> Self {
         self.limits.user = limit;
         self
     }
 
-    /// How often one address (an IPv6 one by its /64) may ask for a path; `50/s burst 100`
+    /// How often one address (an IPv6 one by its /64) may ask for a path, and, each counted by
+    /// itself, for orders, as an operator, and with a token that is none; `50/s burst 100`
     /// unless said, none for no limit.
     pub fn ip_limit(mut self, limit: Option<Limit>) -> Self {
         self.limits.ip = limit;
@@ -149,10 +156,12 @@ impl SaleBuilder {
 
     /// On any engine, with the secret that it has kept.
     pub(crate) fn on(self, engine: Arc<dyn Engine>, kept: Secret) -> Result<SaleService, StartError> {
+        let request_limits = RequestLimits::new(&self.limits)?;
         let admission = Admission::new(self.limiter.unwrap_or_default(), self.limits)?;
         let secret = self.secret.unwrap_or(kept);
         let (counts_in_redis, stopped) = (self.counts_in_redis, watch::Sender::new(false));
-        let inner = Inner { engine, counts_in_redis, secret, admission, stopped };
+        let books = SharedBooks::default();
+        let inner = Inner { engine, counts_in_redis, secret, admission, request_limits, books, stopped };
         Ok(SaleService { inner: Arc::new(inner) })
     }
 }
@@ -313,12 +322,16 @@ impl SaleService {
         self.inner.engine.all().iter().map(told).collect()
     }
 
-    /// Where every unit is.
+    /// Where every unit is, read not earlier than now. Those who ask at the same time share a
+    /// read.
     ///
     /// # Errors
     /// If there is no such sale.
     pub async fn books(&self, goods: &GoodsId) -> Result<Books, Refusal> {
-        self.inner.engine.books(goods).await.map_err(busy)?.ok_or(Refusal::UnknownGoods)
+        let engine = &self.inner.engine;
+        engine.known(goods).ok_or(Refusal::UnknownGoods)?;
+        let read = async || engine.books(goods).await.map_err(busy)?.ok_or(Refusal::UnknownGoods);
+        self.inner.books.read(goods, read).await
     }
 
     /// What the database's own sums of a sale say, and what its orders add up to: what
@@ -436,6 +449,11 @@ impl SaleService {
         self.inner.stopped.send_replace(true);
     }
 
+    /// How often somebody may ask for anything but a path.
+    pub(crate) fn request_limits(&self) -> &RequestLimits {
+        &self.inner.request_limits
+    }
+
     pub(crate) fn stopped(&self) -> watch::Receiver<bool> {
         self.inner.stopped.subscribe()
     }
@@ -480,7 +498,7 @@ fn turned(turned: Turned) -> Result<Order, Refusal> {
 /// The log is told what happened; a buyer is told to come back.
 #[expect(clippy::needless_pass_by_value, reason = "errors are mapped with it")]
 fn busy(fault: Fault) -> Refusal {
-    tracing::warn!(target: "tidegate::sale", %fault, "the engine does not answer");
+    warn_sampled!(error = %fault, "a request failed: the engine does not answer");
     Refusal::Busy
 }
 

@@ -22,7 +22,10 @@ mod front;
 mod http;
 mod line;
 mod refusal;
+mod request_limits;
+mod sampled;
 mod secret;
+mod shared_books;
 mod shown;
 mod time;
 

@@ -39,6 +39,7 @@ use crate::goods::GoodsId;
 use crate::order::{Order, OrderSn, OrderState};
 use crate::refusal::Refusal;
 use crate::sale::{Change, Sale};
+use crate::sampled::warn_sampled;
 use crate::secret::Secret;
 use crate::time::now_ms;
 
@@ -157,7 +158,7 @@ impl Embedded {
         match self.parts.reader.look(move |conn| read::had(conn, &ask)).await {
             Ok(had) => had.unwrap_or(Err(Refusal::Closed)),
             Err(fault) => {
-                tracing::warn!(%fault, "an order of a closed sale could not be looked up");
+                warn_sampled!(error = %fault, "an order of a closed sale could not be looked up");
                 Err(Refusal::Busy)
             }
         }

@@ -65,6 +65,9 @@ impl Engine for Silent {
     fn bury<'a>(&'a self, _: &'a OrderSn, _: bool, _: &'a str) -> BoxFuture<'a, Result<Turned, AdminError>> {
         asked()
     }
+    fn ready(&self) -> Result<(), String> {
+        Err("Redis does not answer".into())
+    }
     fn stop(&self) -> BoxFuture<'_, ()> {
         asked()
     }
@@ -154,4 +157,37 @@ fn who_turns_an_order_before_its_row_is_written_comes_back() {
     assert_eq!(turned(Turned::Refused(order(OrderState::Processing))), Err(Refusal::Busy));
     let over = turned(Turned::Refused(order(OrderState::Expired)));
     assert_eq!(over, Err(Refusal::WrongState("the order is expired".into())));
+}
+
+/// Counts the lines of the log.
+#[derive(Clone, Default)]
+struct Lines(Arc<std::sync::atomic::AtomicUsize>);
+
+impl tracing::Subscriber for Lines {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_thousand_failing_requests_are_a_few_lines_of_the_log() {
+    let (service, _) = service(SaleState::Open, Some(3));
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), || {
+        for _ in 0..1_000 {
+            assert_eq!(service.ready(), Err(Refusal::Busy));
+        }
+    });
+    let written = lines.0.load(std::sync::atomic::Ordering::SeqCst);
+    assert!((1..=100).contains(&written), "{written} lines");
 }

@@ -39,6 +39,9 @@ pub(super) async fn create(app: Arc<App>, ask: Ask) -> Result<Response, Refusal>
     Ok(super::answer::ok(Listed { sale, state: SaleState::Draft }, lang))
 }
 
+/// What can be looked at, by the last part of the address.
+pub(super) const LOOKS: [&str; 3] = ["audit", "dead", "repair"];
+
 /// `GET /admin/sales/{goods}/audit|dead|repair`
 pub(super) async fn look(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     ask.operator(&app)?;
@@ -47,7 +50,8 @@ pub(super) async fn look(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
         "audit" => Ok(ask.ok(app.service.audit(&goods).await?)),
         "dead" => Ok(ask.ok(app.service.dead(&goods).await?)),
         "repair" => Ok(ask.ok(Repair::of(&app.service.difference(&goods).await?, false))),
-        _ => Err(Refusal::BadRequest("the address: `audit`, `dead` or `repair` at its end".into())),
+        // No route has another.
+        _ => Err(Refusal::UnknownGoods),
     }
 }
 
@@ -111,6 +115,10 @@ struct Schedule {
     closes_at: Option<u64>,
 }
 
+/// What can be changed, likewise.
+pub(super) const CHANGES: [&str; 9] =
+    ["warm", "open", "pause", "resume", "close", "stock", "rate", "schedule", "repair"];
+
 /// `POST /admin/sales/{goods}/warm|open|pause|resume|close|stock|rate|schedule|repair`
 pub(super) async fn change(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     let by = ask.operator(&app)?;
@@ -136,15 +144,14 @@ async fn read_change(ask: Ask) -> Result<Change, Refusal> {
             let Schedule { opens_at, closes_at } = ask.json().await?;
             return Ok(Change::Schedule { opens_at, closes_at });
         }
-        _ => {
-            return Err(Refusal::BadRequest(
-                "the address: `warm`, `open`, `pause`, `resume`, `close`, `stock`, `rate`, `schedule` or `repair` at its end"
-                    .into(),
-            ));
-        }
+        // No route has another.
+        _ => return Err(Refusal::UnknownGoods),
     };
     ask.json::<Nothing>().await.map(|Nothing {}| plain)
 }
+
+/// What becomes of a dead letter, likewise.
+pub(super) const BURIALS: [&str; 2] = ["replay", "drop"];
 
 /// `POST /admin/dead/{sn}/replay|drop`
 pub(super) async fn bury(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
@@ -153,7 +160,8 @@ pub(super) async fn bury(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     let order = match ask.segment(3) {
         "replay" => app.service.replay(&sn, &by).await?,
         "drop" => app.service.drop_dead(&sn, &by).await?,
-        _ => return Err(Refusal::BadRequest("the address: `replay` or `drop` at its end".into())),
+        // No route has another.
+        _ => return Err(Refusal::UnknownOrder),
     };
     Ok(ask.ok(super::orders::Shown::from(&order)))
 }

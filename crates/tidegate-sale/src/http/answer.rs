@@ -5,7 +5,7 @@ use crate::refusal::Refusal;
 use crate::time::now_ms;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
@@ -113,9 +113,20 @@ pub(super) async fn no_such_route(request: Request) -> Response {
     answer(StatusCode::NOT_FOUND, body(&Told { code: 40_400, message, data: () }))
 }
 
-/// Something is there, for another method; `Allow` says which.
+/// Something is there, for other methods: axum says which in `Allow`.
 pub(super) async fn no_such_method(request: Request) -> Response {
-    let message = match Lang::of(request.headers()) {
+    method_not_allowed(Lang::of(request.headers()))
+}
+
+/// The same where a handler knows which.
+pub(super) fn only_for(methods: &'static str, lang: Lang) -> Response {
+    let mut answer = method_not_allowed(lang);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
+    answer
+}
+
+fn method_not_allowed(lang: Lang) -> Response {
+    let message = match lang {
         Lang::En => "another method; the field `allow` says which",
         Lang::Zh => "请求方法不支持",
     };

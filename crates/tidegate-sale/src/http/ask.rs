@@ -7,6 +7,7 @@ use crate::auth::bearer;
 use crate::goods::{GoodsId, UserId};
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
+use crate::request_limits::SignIn;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::request::Parts;
@@ -58,17 +59,33 @@ impl Ask {
 
     /// The buyer.
     pub(super) async fn user(&self, app: &App) -> Result<UserId, Refusal> {
-        app.users.user(self.peer(), &self.parts.headers).await
+        let (limits, client) = (app.service.request_limits(), self.client(app));
+        limits.may_sign_in(SignIn::Buyer, client)?;
+        let user = app.users.user(self.peer(), &self.parts.headers).await;
+        if user == Err(Refusal::NotSignedIn) {
+            limits.sign_in_failed(SignIn::Buyer, client);
+        }
+        user
     }
 
     /// The operator, as the audit names them.
     pub(super) fn operator(&self, app: &App) -> Result<String, Refusal> {
+        let by = self.unlimited_operator(app)?;
+        app.service.request_limits().operator(self.client(app))?;
+        Ok(by)
+    }
+
+    /// The same for payments, which come as fast as orders do.
+    pub(super) fn unlimited_operator(&self, app: &App) -> Result<String, Refusal> {
+        let (limits, client) = (app.service.request_limits(), self.client(app));
+        limits.may_sign_in(SignIn::Operator, client)?;
         let token = bearer(&self.parts.headers);
         let is_admin = app.admin.as_ref().zip(token).is_some_and(|(admin, token)| admin.is(token));
         if !is_admin {
+            limits.sign_in_failed(SignIn::Operator, client);
             return Err(Refusal::NotAdmin);
         }
-        Ok(self.client(app).map_or_else(|| "admin".into(), |ip| format!("admin@{ip}")))
+        Ok(client.map_or_else(|| "admin".into(), |ip| format!("admin@{ip}")))
     }
 
     /// The nth part of the address. Ids and paths are plain, so nothing in them is encoded.

@@ -1,19 +1,24 @@
 //! What buyers ask: a path, an order, and how the sale stands.
 
 use super::App;
+use super::answer;
 use super::ask::Ask;
 use crate::auth::only;
 use crate::books::Books;
 use crate::refusal::Refusal;
-use axum::http::HeaderName;
+use axum::http::{HeaderName, Method};
 use axum::response::Response;
 use serde::Serialize;
 use std::sync::Arc;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// `GET|POST /randomPath?goodsId=`
+/// `GET|POST /randomPath?goodsId=`. Not `HEAD`: it would spend a place in the crowd for an answer
+/// that says nothing.
 pub(super) async fn random_path(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    if !matches!(ask.parts.method, Method::GET | Method::POST) {
+        return Ok(answer::only_for("GET,POST", ask.lang));
+    }
     let user = ask.user(&app).await?;
     let goods = ask.goods()?;
     let path = app.service.random_path(&user, ask.client(&app), &goods).await?;
@@ -38,8 +43,9 @@ pub(super) async fn sale(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     Ok(ask.ok(shown))
 }
 
-/// `GET /sale/{goods}/books`
+/// `GET /sale/{goods}/books`: exact stock, which is the operators'.
 pub(super) async fn books(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
+    ask.operator(&app)?;
     #[derive(Serialize)]
     struct Shown<'a> {
         goods: &'a str,

@@ -24,7 +24,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -102,8 +102,19 @@ impl Http {
 
     /// All routes.
     pub fn router(self) -> Router {
-        Router::new()
-            .route("/randomPath", get(On(buyer::random_path)).post(On(buyer::random_path)))
+        let mut router = Router::new();
+        // Each by its name, so that another method and another name are told apart.
+        for what in admin::LOOKS {
+            router = router.route(&format!("/admin/sales/{{goods}}/{what}"), get(On(admin::look)));
+        }
+        for what in admin::CHANGES {
+            router = router.route(&format!("/admin/sales/{{goods}}/{what}"), post(On(admin::change)));
+        }
+        for what in admin::BURIALS {
+            router = router.route(&format!("/admin/dead/{{sn}}/{what}"), post(On(admin::bury)));
+        }
+        router
+            .route("/randomPath", any(On(buyer::random_path)))
             .route("/{path}/decrStock", post(On(buyer::decr_stock)))
             .route("/orders/{sn}", get(On(orders::order)))
             .route("/orders/{sn}/cancel", post(On(orders::cancel)))
@@ -111,8 +122,6 @@ impl Http {
             .route("/sale/{goods}", get(On(buyer::sale)))
             .route("/sale/{goods}/books", get(On(buyer::books)))
             .route("/admin/sales", get(On(admin::list)).post(On(admin::create)))
-            .route("/admin/sales/{goods}/{change}", get(On(admin::look)).post(On(admin::change)))
-            .route("/admin/dead/{sn}/{what}", post(On(admin::bury)))
             .route("/livez", get(On(buyer::livez)))
             .route("/readyz", get(On(buyer::readyz)))
             .method_not_allowed_fallback(no_such_method)

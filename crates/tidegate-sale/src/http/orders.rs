@@ -42,6 +42,7 @@ impl<'a> From<&'a Order> for Shown<'a> {
 /// `GET /orders/{sn}`, once or as it goes on.
 pub(super) async fn order(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     let user = ask.user(&app).await?;
+    app.service.request_limits().order(&user, ask.client(&app))?;
     let sn = ask.order_at(1)?;
     let order = app.service.order(&user, &sn).await?;
     let accepts = ask.parts.headers.get_all(ACCEPT).iter();
@@ -55,13 +56,14 @@ pub(super) async fn order(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> 
 /// `POST /orders/{sn}/cancel`
 pub(super) async fn cancel(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
     let user = ask.user(&app).await?;
+    app.service.request_limits().order(&user, ask.client(&app))?;
     let order = app.service.cancel(&user, &ask.order_at(1)?).await?;
     Ok(ask.ok(Shown::from(&order)))
 }
 
 /// `POST /orders/{sn}/pay`: for whatever takes the money.
 pub(super) async fn pay(app: Arc<App>, ask: Ask) -> Result<Response, Refusal> {
-    ask.operator(&app)?;
+    ask.unlimited_operator(&app)?;
     let order = app.service.pay(&ask.order_at(1)?).await?;
     Ok(ask.ok(Shown::from(&order)))
 }

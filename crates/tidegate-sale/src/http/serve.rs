@@ -55,7 +55,9 @@ fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(BUFFER_MAX)
-        .pipeline_flush(true)
+        // Head and body go out in one write. `pipeline_flush` does that as well, but holds
+        // every answer back while a byte of the client's is unread.
+        .writev(false)
         .serve_connection(TokioIo::new(connection), answer);
     let watched = graceful.watch(http);
     async move {

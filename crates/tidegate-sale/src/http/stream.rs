@@ -35,7 +35,7 @@ struct Watch {
 
 /// The stream that begins with where the order stands now.
 pub(super) fn of(app: &App, order: Order) -> Result<Response, Refusal> {
-    let watching = app.watchers.join(&order.user).ok_or(Refusal::Busy)?;
+    let watching = app.watchers.join(&order.user)?;
     let watch = Watch {
         service: app.service.clone(),
         last: order.clone(),

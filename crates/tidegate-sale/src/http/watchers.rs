@@ -1,11 +1,15 @@
 //! Who may watch orders: so many in all, and a few for each user, as each holds a connection.
 
 use crate::goods::UserId;
+use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What one user may watch at the same time: some tabs on some devices.
 const EACH_MAX: usize = 8;
+/// Nobody knows when a tab is closed.
+const COME_BACK: Duration = Duration::from_secs(5);
 
 pub(super) struct Watchers {
     most: usize,
@@ -30,15 +34,21 @@ impl Watchers {
     }
 
     /// One more, if there is room.
-    pub(super) fn join(self: &Arc<Self>, user: &UserId) -> Option<Watching> {
+    ///
+    /// # Errors
+    /// If all places are taken, the service is busy. If this user has taken theirs, it is not.
+    pub(super) fn join(self: &Arc<Self>, user: &UserId) -> Result<Watching, Refusal> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let own = now.by_user.get(user).copied().unwrap_or(0);
-        if now.all >= self.most || own >= EACH_MAX {
-            return None;
+        if own >= EACH_MAX {
+            return Err(Refusal::Limited { retry_after: COME_BACK, ahead: None });
+        }
+        if now.all >= self.most {
+            return Err(Refusal::Busy);
         }
         now.all += 1;
         now.by_user.insert(user.clone(), own + 1);
-        Some(Watching { watchers: self.clone(), user: user.clone() })
+        Ok(Watching { watchers: self.clone(), user: user.clone() })
     }
 }
 
@@ -62,9 +72,9 @@ mod tests {
         let watchers = Watchers::new(EACH_MAX + 1);
         let (ann, bob): (UserId, UserId) = ("ann".parse().unwrap(), "bob".parse().unwrap());
         let mut of_ann: Vec<_> = (0..EACH_MAX).map(|_| watchers.join(&ann).unwrap()).collect();
-        assert!(watchers.join(&ann).is_none());
+        assert!(matches!(watchers.join(&ann), Err(Refusal::Limited { .. })), "her own limit");
         let of_bob = watchers.join(&bob).unwrap();
-        assert!(watchers.join(&bob).is_none(), "all are taken");
+        assert!(matches!(watchers.join(&bob), Err(Refusal::Busy)), "all are taken");
         of_ann.pop();
         of_ann.push(watchers.join(&ann).unwrap());
         drop((of_ann, of_bob));

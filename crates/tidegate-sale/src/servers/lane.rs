@@ -7,10 +7,11 @@ use super::link::Live;
 use super::points::{Point, reach};
 use super::relay;
 use super::shelf::{Left, Shelf};
-use crate::engine::Reserve;
+use crate::engine::{Fault, Reserve};
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
 use crate::sale::SaleState;
+use crate::sampled::warn_sampled;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -62,8 +63,8 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
         Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
         Err(fault) => Err(fault),
     };
-    let Ok((live, answers)) = answers.inspect_err(|fault| tracing::warn!(error = fault.what, "reserve"))
-    else {
+    let failed = |fault: &Fault| warn_sampled!(error = fault.what, "orders could not be reserved");
+    let Ok((live, answers)) = answers.inspect_err(failed) else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
     let [left, tick, at, entry, epoch, answers @ ..] = answers.as_slice() else {
@@ -188,7 +189,7 @@ impl Flight {
         tokio::spawn(async move {
             let sent = relay::send(&core, &shelf, &entry, &letter).await;
             if let Err(fault) = &sent {
-                tracing::warn!(error = fault.what, entry, "it stays in the outbox");
+                warn_sampled!(error = fault.what, entry, "an order message stays in the outbox");
             }
             self.land(sent.is_ok());
             if sent.is_ok() {

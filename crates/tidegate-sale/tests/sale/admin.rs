@@ -109,15 +109,15 @@ async fn what_an_operator_writes_wrong_is_named() {
         ("schedule", r#"{"opens_at": 5, "closes_at": 4}"#, 40_902),
         ("pause", r#"{"why": "x"}"#, 40_001),
         ("warm", r#"{"x": 1}"#, 40_001),
-        ("explode", "", 40_001),
+        ("explode", "", 40_400),
     ] {
         place.admin(&format!("POST /admin/sales/phone/{what}"), body).await.expect(code);
     }
     place.admin("POST /admin/sales/watch/warm", "").await.expect(40_401);
     place.admin("GET /admin/sales/watch/audit", "").await.expect(40_401);
-    place.admin("GET /admin/sales/phone/else", "").await.expect(40_001);
+    place.admin("GET /admin/sales/phone/else", "").await.expect(40_400);
     place.admin("POST /admin/dead/phone-9-9/drop", "").await.expect(40_403);
-    place.admin("POST /admin/dead/phone-9-9/keep", "").await.expect(40_001);
+    place.admin("POST /admin/dead/phone-9-9/keep", "").await.expect(40_400);
     assert_eq!(place.admin("GET /admin/sales/phone/dead", "").await.expect(200).data, serde_json::json!([]));
     place.end().await;
 }

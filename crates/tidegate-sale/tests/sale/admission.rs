@@ -184,3 +184,19 @@ async fn only_so_many_wait_and_who_leaves_makes_room() {
     place.until("eve has left", async || place.service.waiting() == 0).await;
     place.end().await;
 }
+
+/// The answer to `HEAD` has no path in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn head_spends_no_admission() {
+    let mut sale = phones(10);
+    sale.rate = "1/h burst 1".parse().unwrap();
+    let place = Place::open(sale).await;
+    let auth = place.bearer("ann");
+    let mut client = place.client().await;
+    client.send("HEAD /randomPath?goodsId=phone", &[("authorization", &auth)], "").await;
+    let head = client.head().await;
+    assert_eq!(crate::client::status(&head), 405, "{head}");
+    assert!(head.contains("allow: GET,POST"), "{head}");
+    place.path("ann").await.expect(200);
+    place.end().await;
+}

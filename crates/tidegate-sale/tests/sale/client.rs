@@ -49,6 +49,25 @@ impl Client {
         self.answer().await
     }
 
+    /// Sends these bytes. The other side may have closed before all of them are sent.
+    pub(crate) async fn raw(&mut self, text: &str) -> &mut Self {
+        let _ = self.stream.write_all(text.as_bytes()).await;
+        self
+    }
+
+    /// Sends nothing more.
+    pub(crate) async fn close(&mut self) -> &mut Self {
+        let _ = self.stream.shutdown().await;
+        self
+    }
+
+    /// All that comes until the other side closes.
+    pub(crate) async fn rest(&mut self) -> std::io::Result<String> {
+        let read = self.stream.read_to_end(&mut self.read);
+        tokio::time::timeout(PATIENCE, read).await.expect("it ends")?;
+        Ok(String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned())
+    }
+
     pub(crate) async fn answer(&mut self) -> Answer {
         let head = self.head().await;
         let length: usize = field(&head, "content-length").unwrap().parse().unwrap();

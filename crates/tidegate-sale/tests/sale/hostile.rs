@@ -6,7 +6,6 @@ use axum::http::Request;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tidegate_sale::{Http, SignedTokens};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tower_service::Service as _;
 
 /// Queries that are nearly right, and such that are not.
@@ -58,29 +57,4 @@ fn any_query_and_any_path_get_an_answer_of_the_sale() {
         assert_eq!(place.books().await["left"], 10);
         place.end().await;
     });
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bytes_that_are_no_http_end_the_connection_and_nothing_else() {
-    let place = Place::open(phones(10)).await;
-    let huge = format!("GET /randomPath?goodsId={} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(100_000));
-    let fields = format!("GET /livez HTTP/1.1\r\n{}\r\n", "x: y\r\n".repeat(10_000));
-    for bytes in [
-        &b"\0\xff\xfe\r\n\r\n"[..],
-        b"GET /randomPath HTTP/9.9\r\n\r\n",
-        b"GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
-        huge.as_bytes(),
-        fields.as_bytes(),
-    ] {
-        let mut stream = tokio::net::TcpStream::connect(place.at).await.unwrap();
-        // It may be closed before all is sent.
-        let _ = stream.write_all(bytes).await;
-        let mut answer = Vec::new();
-        let read = tokio::time::timeout(crate::client::PATIENCE, stream.read_to_end(&mut answer)).await;
-        let _ = read.expect("it ends");
-        assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
-    }
-    place.ask("ann", "GET /livez").await.expect(200);
-    place.buy("ann").await;
-    place.end().await;
 }

@@ -11,6 +11,8 @@ mod buyer;
 mod codes;
 mod guesses;
 mod hostile;
+mod limits;
 mod serving;
 mod sold_out;
 mod watching;
+mod wire;

@@ -52,7 +52,7 @@ async fn a_stream_tells_each_state_until_the_last() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_so_many_watch_and_who_leaves_makes_room() {
-    let place = Place::with(|builder| builder, |http| http.streams(1)).await;
+    let place = Place::with(|builder| builder.user_limit(None), |http| http.streams(1)).await;
     place.begin(phones(10)).await;
     let sn = place.buy("ann").await;
     place.until_order("ann", &sn, "placed").await;
@@ -70,6 +70,25 @@ async fn only_so_many_watch_and_who_leaves_makes_room() {
             status(&client.head().await) == 200
         })
         .await;
+    place.end().await;
+}
+
+/// It is the user's own limit, and no fault of the service: a page that was told 503 would count
+/// the sale as broken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ninth_stream_of_one_user_is_too_many_and_not_a_fault() {
+    let place = Place::open(phones(10)).await;
+    let sn = place.buy("ann").await;
+    place.until_order("ann", &sn, "placed").await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        streams.push(watch(&place, "ann", &sn).await);
+    }
+    let auth = place.bearer("ann");
+    let fields = [("authorization", auth.as_str()), ("accept", "text/event-stream")];
+    let told = place.client().await.ask(&format!("GET /orders/{sn}"), &fields, "").await.expect(42_901);
+    assert_eq!(told.field("retry-after"), Some("5"));
+    drop(streams);
     place.end().await;
 }
 

@@ -1,4 +1,4 @@
-//! A sale that a newcomer can buy from: made, opened, and told how.
+//! A sale that a newcomer can buy from: made, opened, and told how. On servers no token is told.
 
 use super::Args;
 use crate::terminal::plain;
@@ -24,6 +24,8 @@ pub(super) struct Demo<'a> {
     pub(super) secret: &'a Secret,
     /// The admin token, unless the operator knows it already.
     pub(super) admin: Option<&'a str>,
+    /// It runs on servers: only operators may know what signs buyers in.
+    pub(super) is_on_servers: bool,
     /// The sale was not there yet: this start has made it.
     pub(super) is_made: Cell<bool>,
 }
@@ -75,15 +77,19 @@ impl Demo<'_> {
         )?;
         writeln!(out, "{} buyers let in, {} for each.\n", sale.rate, sale.per_user)?;
         writeln!(out, "  books        {url}/sale/{goods}/books")?;
-        writeln!(out, "  data         {data} (sale.db, secret, admin-token)")?;
+        if !self.is_on_servers {
+            writeln!(out, "  data         {data}")?;
+        }
         match self.admin {
             Some(token) => writeln!(out, "  admin token  {token}\n")?,
             None => writeln!(out, "  admin token  as given\n")?,
         }
         self.hints(&mut out, state, books)?;
-        self.curl(&mut out, goods)?;
-        writeln!(out, "\nThen let a million buyers loose on it, in a second terminal:\n")?;
-        writeln!(out, "  {}\n", self.storm())?;
+        if !self.is_on_servers {
+            self.curl(&mut out, goods)?;
+            writeln!(out, "\nThen let a million buyers loose on it, in a second terminal:\n")?;
+            writeln!(out, "  {}\n", self.storm())?;
+        }
         writeln!(out, "Ctrl-C ends it. Every code and the admin API: docs/sale.md")?;
         Ok(out)
     }

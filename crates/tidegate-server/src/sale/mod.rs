@@ -1,10 +1,13 @@
-//! `tidegate sale`: a sale on this machine, ready to buy from.
+//! `tidegate sale`: without servers a demo on this machine, ready to buy from; with them a
+//! service in production, which makes, prints and keeps no secrets.
 
+mod credentials;
 mod demo;
 mod folder;
 
 use crate::exit::{CODES, Ended, Usage};
 use anyhow::Context as _;
+use credentials::Given;
 use demo::Demo;
 use folder::Folder;
 use std::cell::Cell;
@@ -14,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidegate::guard::{ClientIp, Listener};
 use tidegate::{Limit, Limiter};
-use tidegate_sale::{AdminToken, GoodsId, Http, Refusal, SaleService, ServersConfig, SignedTokens, serve};
+use tidegate_sale::{GoodsId, Http, Refusal, SaleService, Secret, ServersConfig, SignedTokens, serve};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Connections at the same time. Each takes some kilobytes, and a file of the system's.
@@ -34,7 +37,8 @@ pub(crate) struct Args {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// The folder for the database, the secret and the admin token; made if it is not there.
+    /// The folder for the database, the secret and the admin token; made if it is not there. Not
+    /// used with servers.
     #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
     data: PathBuf,
     /// What is sold.
@@ -49,20 +53,31 @@ pub(crate) struct Args {
     /// How many units one user may buy.
     #[arg(long, value_name = "N", default_value_t = 1)]
     per_user: u32,
-    /// How often one user may ask for a path.
+    /// How often one user may ask for a path, and, counted by itself, for orders.
     #[arg(long, value_name = "LIMIT", default_value = "5/s burst 10", value_parser = limit_or_off)]
     user_limit: MaybeLimit,
-    /// How often one address may ask for a path. Unless given it is `50/s burst 100`, and spares
-    /// this machine's own addresses, from which the storm comes.
+    /// How often one address may ask for a path, and, each counted by itself, for orders, as an
+    /// operator, and with a wrong token. Unless given it is `50/s burst 100`, and spares this
+    /// machine's own addresses, from which the storm comes.
     #[arg(long, value_name = "LIMIT", value_parser = limit_or_off)]
     ip_limit: Option<MaybeLimit>,
     /// How many buyers may wait for their start at the same time. Each holds a connection: keep
     /// it below what the clients have together, or refusals wait behind them.
     #[arg(long, value_name = "N", default_value_t = 256)]
     waiters: usize,
-    /// What operators sign in with, 16 characters or more; made and kept in the folder unless given.
+    /// What operators sign in with, 16 characters or more. Every user of the machine can read a
+    /// command line: prefer the variable, or a file. Made and kept in the folder without servers.
     #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
     admin_token: Option<String>,
+    /// A file with it.
+    #[arg(long, value_name = "FILE", conflicts_with = "admin_token")]
+    admin_token_file: Option<PathBuf>,
+    /// What paths and buyers' tokens are signed with, 64 hexadecimal digits; likewise.
+    #[arg(long, value_name = "HEX", env = "TIDEGATE_SALE_SECRET", hide_env_values = true)]
+    secret: Option<String>,
+    /// A file with it.
+    #[arg(long, value_name = "FILE", conflicts_with = "secret")]
+    secret_file: Option<PathBuf>,
     /// A proxy whose X-Forwarded-For is believed: an address, a network such as 10.0.3.0/24,
     /// `loopback` or `private`. May be given several times.
     #[arg(long, value_name = "NETWORK")]
@@ -86,6 +101,13 @@ impl Args {
     }
 }
 
+/// What the sale runs on.
+enum On {
+    /// The demo: one process, one file.
+    Folder(Folder),
+    Servers(ServersConfig),
+}
+
 /// A limit, or none.
 #[derive(Clone, Debug)]
 struct MaybeLimit(Option<Limit>);
@@ -102,24 +124,27 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
         [] => ClientIp::peer(),
         proxies => ClientIp::behind(proxies).map_err(|error| Usage(format!("--trusted-proxy: {error}")))?,
     };
-    let usage = |error: &dyn std::fmt::Display| Usage(format!("--admin-token: {error}"));
-    let given =
-        args.admin_token.as_deref().map(AdminToken::new).transpose().map_err(|error| usage(&error))?;
+    let given = Given::read(&args)?;
     more_files();
     let listener = listen(args.listen, args.trusted_proxy.is_empty()).await?;
     let at = listener.local_addr()?;
-    let folder = Folder::open(&args.data)?;
-    let (admin, kept) = match given {
-        Some(admin) => (admin, None),
-        None => {
-            let token = folder.admin_token()?;
-            (AdminToken::new(&token).with_context(|| folder.admin_file().display().to_string())?, Some(token))
-        }
+    let on = match args.servers() {
+        None => On::Folder(Folder::open(&args.data)?),
+        Some(servers) => On::Servers(servers),
     };
-    let service = start(&args, &folder).await?;
-    folder.share_secret(service.secret())?;
-    let demo =
-        Demo { args: &args, at, secret: service.secret(), admin: kept.as_deref(), is_made: Cell::new(false) };
+    let service = start(&args, &on, given.secret()).await?;
+    if let (On::Folder(folder), None) = (&on, given.secret()) {
+        folder.share_secret(service.secret())?;
+    }
+    let (admin, kept) = given.admin(&on)?;
+    let demo = Demo {
+        args: &args,
+        at,
+        secret: service.secret(),
+        admin: kept.as_deref(),
+        is_on_servers: matches!(on, On::Servers(_)),
+        is_made: Cell::new(false),
+    };
     let told = match tokio::time::timeout(PATIENCE, prepared(&demo, &service)).await {
         Ok(Ok(told)) => told,
         failed => {
@@ -143,13 +168,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     })
     .await;
     service.stop().await;
-    match args.servers() {
-        None => writeln!(
+    match on {
+        On::Folder(folder) => writeln!(
             out,
             "stopped; every order that was given a number is in {}",
             folder.database().display()
         )?,
-        Some(_) => writeln!(out, "stopped; other processes go on with what is on its way")?,
+        On::Servers(_) => writeln!(out, "stopped; other processes go on with what is on its way")?,
     }
     Ok(Ended::Done)
 }
@@ -169,15 +194,19 @@ async fn prepared(demo: &Demo<'_>, service: &SaleService) -> anyhow::Result<Stri
     }
 }
 
-async fn start(args: &Args, folder: &Folder) -> anyhow::Result<SaleService> {
+async fn start(args: &Args, on: &On, secret: Option<&Secret>) -> anyhow::Result<SaleService> {
     let builder = SaleService::builder().user_limit(args.user_limit.0.clone()).waiters(args.waiters);
+    let builder = match secret {
+        Some(secret) => builder.secret(secret.clone()),
+        None => builder,
+    };
     let builder = match &args.ip_limit {
         Some(MaybeLimit(limit)) => builder.ip_limit(limit.clone()),
         None => builder.spare_loopback(true),
     };
-    Ok(match args.servers() {
-        None => builder.embedded(folder.database()).await?,
-        Some(servers) => builder.servers(servers).await?,
+    Ok(match on {
+        On::Folder(folder) => builder.embedded(folder.database()).await?,
+        On::Servers(servers) => builder.servers(servers.clone()).await?,
     })
 }
 

@@ -32,7 +32,11 @@ pub(super) async fn books(wire: &mut Wire, requests: &Requests, target: &Target)
     let books = Answer::read(body).parse().filter(|_| reply.status == 200);
     books.with_context(|| {
         let text = short(&String::from_utf8_lossy(body), SHOWN_MAX);
-        let hint = if reply.status == 404 { "; say which goods with --goods" } else { "" };
+        let hint = match reply.status {
+            403 => "; the books are the operators': set TIDEGATE_ADMIN_TOKEN, or name the sale's folder with --data",
+            404 => "; say which goods with --goods",
+            _ => "",
+        };
         format!("no books at {target}: HTTP {}, {text}{hint}", reply.status)
     })
 }

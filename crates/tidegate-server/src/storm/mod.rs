@@ -59,11 +59,12 @@ Examples:
   tidegate storm                                       a million users within a minute
   tidegate storm --users 20000 --duration 10s          a small one
   tidegate storm --users 100000 --think 2s --check-orders 1000 --json storm.json
-  TIDEGATE_SALE_SECRET=… tidegate storm --url http://10.0.0.7:8080 --allow-remote
+  TIDEGATE_SALE_SECRET=… TIDEGATE_ADMIN_TOKEN=… tidegate storm --url http://10.0.0.7:8080 --allow-remote
 
 Signing in: the sale's secret signs a token for each user. The secret is --secret, else the environment
-variable TIDEGATE_SALE_SECRET, else the file `secret` in the sale's folder (--data). On a command line
-every user of the machine can read it: prefer the others.
+variable TIDEGATE_SALE_SECRET, else the file `secret` in the sale's folder (--data). The books are read
+with the admin token: --admin-token, else TIDEGATE_ADMIN_TOKEN, else the file `admin-token` there. On a
+command line every user of the machine can read both: prefer the others.
 
 It stops after --duration and --grace at the latest, then waits up to 10 s for orders in flight. Ctrl-C
 stops it at once, and the figures so far are told.";
@@ -117,7 +118,10 @@ pub(crate) struct Args {
     /// The sale's secret, 64 hexadecimal digits.
     #[arg(long, value_name = "HEX")]
     secret: Option<String>,
-    /// The folder of a sale on this machine, whose secret is taken.
+    /// What operators sign in with, for the books.
+    #[arg(long, value_name = "TOKEN", env = "TIDEGATE_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+    /// The folder of a sale on this machine, whose secret and admin token are taken.
     #[arg(long, value_name = "DIR", default_value = "tidegate-data")]
     data: PathBuf,
     /// Go to another machine, too.
@@ -157,7 +161,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let crowd = format!("storm-{:08x}", fastrand::u32(..));
     let good_for = args.duration + args.grace + Duration::from_secs(3600);
     let tokens = (SignedTokens::new(&secret), good_for);
-    let requests = Rc::new(Requests::new(&args.url, &args.goods, args.units, crowd, tokens));
+    let admin = token::admin(args.admin_token.as_deref(), &args.data)?;
+    let requests = Rc::new(Requests::new(&args.url, &args.goods, args.units, crowd, tokens, admin));
     let mut beside = Wire::new(address, args.timeout);
     let before = inspect::books(&mut beside, &requests, &args.url).await?;
     let rate = inspect::rate(&mut beside, &requests).await;

@@ -16,6 +16,8 @@ pub(super) struct Requests {
     order: Vec<u8>,
     host: String,
     goods: String,
+    /// What operators sign in with, if it is known: the books are theirs.
+    admin: Option<String>,
 }
 
 impl Requests {
@@ -25,13 +27,15 @@ impl Requests {
         units: u32,
         crowd: String,
         (tokens, good_for): (SignedTokens, Duration),
+        admin: Option<String>,
     ) -> Self {
         let host = format!("HTTP/1.1\r\nhost: {}\r\n", target.authority);
         let ask = format!("GET /randomPath?goodsId={goods} {host}authorization: Bearer ");
         let order = format!(
             "/decrStock?goodsId={goods}&decrStock={units} {host}content-length: 0\r\nauthorization: Bearer "
         );
-        Self { tokens, good_for, crowd, ask: ask.into(), order: order.into(), host, goods: goods.to_owned() }
+        let (ask, order, goods) = (ask.into(), order.into(), goods.to_owned());
+        Self { tokens, good_for, crowd, ask, order, host, goods, admin }
     }
 
     /// The request that this action sends.
@@ -48,13 +52,17 @@ impl Requests {
         self.sign(action.user, out);
     }
 
-    /// `/sale/{goods}/books`, which anybody may see.
+    /// `/sale/{goods}/books`, as an operator.
     pub(super) fn books(&self, out: &mut Vec<u8>) {
         out.clear();
-        let _ = write!(out, "GET /sale/{}/books {}\r\n", self.goods, self.host);
+        let _ = write!(out, "GET /sale/{}/books {}", self.goods, self.host);
+        if let Some(admin) = &self.admin {
+            let _ = write!(out, "authorization: Bearer {admin}\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
     }
 
-    /// `/sale/{goods}`, likewise.
+    /// `/sale/{goods}`, which anybody may see.
     pub(super) fn sale(&self, out: &mut Vec<u8>) {
         out.clear();
         let _ = write!(out, "GET /sale/{} {}\r\n", self.goods, self.host);

@@ -1,6 +1,6 @@
 //! A storm on two processes of the program, while every server goes down and comes back.
 
-use crate::running::{PATIENCE, Running};
+use crate::running::{ADMIN, PATIENCE, Running, SECRET};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
@@ -35,7 +35,7 @@ impl<'a> Storm<'a> {
             ])
             .args(["--connections", "96", "--repeat", "20", "--grace", "60s", "--json", "storm.json"])
             .current_dir(folder)
-            .env_remove("TIDEGATE_SALE_SECRET")
+            .envs([("TIDEGATE_ADMIN_TOKEN", ADMIN), ("TIDEGATE_SALE_SECRET", SECRET)])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -139,7 +139,7 @@ fn a_storm_with_faults_loses_nothing_and_sells_nothing_twice() {
 /// Each process has sold one: all connections are there.
 fn goes_on_after_the_first(one: &Running, other: &Running) {
     for process in [one, other] {
-        let script = process.lines("Buy from it").join("\n");
+        let script = process.buying();
         wait_until("it sells", PATIENCE, || crate::shell(&script).contains("order demo-"));
     }
 }

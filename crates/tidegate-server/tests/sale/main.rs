@@ -4,6 +4,7 @@
 
 mod faults;
 mod running;
+mod secrets;
 
 use running::{PATIENCE, Running, shell, tidegate};
 use rustix::process::Signal;
@@ -15,7 +16,7 @@ fn what_is_printed_buys_and_a_restart_keeps_it() {
     let folder = tempfile::tempdir().unwrap();
     let first = Running::start(folder.path(), &[]);
     assert!(first.printed.contains("10000 of 10000 units left"), "{}", first.printed);
-    let out = shell(&first.lines("Buy from it").join("\n"));
+    let out = shell(&first.buying());
     let mut lines = out.lines();
     assert!(lines.next().unwrap().strip_prefix("path ").is_some_and(|path| path.len() == 55), "{out}");
     let sn = lines.next().unwrap().strip_prefix("order ").unwrap();
@@ -35,7 +36,7 @@ fn what_is_printed_buys_and_a_restart_keeps_it() {
     let again = Running::start(folder.path(), &["--stock", "5"]);
     assert!(again.printed.contains("9999 of 10000 units left"), "{}", again.printed);
     assert_eq!(again.word("admin token"), token);
-    shell(&again.lines("Buy from it").join("\n"));
+    shell(&again.buying());
     assert_eq!(again.books()["left"], 9_998);
     again.end(Signal::INT);
 }
@@ -52,7 +53,7 @@ fn what_was_left_as_a_draft_stays_one() {
     for line in again.lines("It is a draft") {
         shell(&line.replace("ADMIN-TOKEN", again.word("admin token")));
     }
-    assert!(shell(&again.lines("Buy from it").join("\n")).contains("order later-"));
+    assert!(shell(&again.buying()).contains("order later-"));
     again.end(Signal::TERM);
 }
 
@@ -67,7 +68,7 @@ fn two_processes_sell_together_on_servers() {
     let other = Running::start(there.path(), &servers);
     for process in [&one, &other] {
         // Until it has found its broker it says that it is busy, and takes nothing.
-        let script = process.lines("Buy from it").join("\n");
+        let script = process.buying();
         wait_until("it sells", PATIENCE, || shell(&script).contains("order demo-"));
     }
     wait_until("both see both orders placed", PATIENCE, || {
@@ -99,7 +100,7 @@ fn its_options_count() {
     assert!(!sale.printed.contains("0123456789abcdef"), "the operator knows it already");
     let storm = sale.lines("Then let a million")[0];
     assert!(storm.ends_with("--goods phone-15 --data 'my data'"), "{storm}");
-    shell(&sale.lines("Buy from it").join("\n"));
+    shell(&sale.buying());
     assert_eq!(sale.books()["left"], 0);
     for file in ["sale.db", "secret"] {
         let found = std::fs::metadata(folder.path().join("my data").join(file)).unwrap();

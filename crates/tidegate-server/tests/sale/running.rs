@@ -11,11 +11,18 @@ use testkit::servers::wait_until;
 /// For machines that are busy with other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the operators of a sale on servers give it.
+pub(crate) const ADMIN: &str = "operators-of-the-test";
+pub(crate) const SECRET: &str = "5ec7e75ec7e75ec7e75ec7e75ec7e75ec7e75ec7e75ec7e75ec7e75ec7e75ec7";
+
 /// A sale that runs, and what it has printed so far.
 pub(crate) struct Running {
     child: Child,
     out: BufReader<ChildStdout>,
     pub(crate) printed: String,
+    /// What operators sign in with.
+    admin: String,
+    is_on_servers: bool,
 }
 
 pub(crate) fn tidegate(folder: &Path, args: &[&str]) -> Command {
@@ -25,6 +32,7 @@ pub(crate) fn tidegate(folder: &Path, args: &[&str]) -> Command {
         .args(args)
         .current_dir(folder)
         .env_remove("TIDEGATE_ADMIN_TOKEN")
+        .env_remove("TIDEGATE_SALE_SECRET")
         .stdin(Stdio::null());
     command
 }
@@ -37,7 +45,7 @@ impl Running {
 
     /// A call of the admin API; what it answers as `data`.
     pub(crate) fn admin(&self, what: &str, body: &str) -> Value {
-        let (token, url) = (self.word("admin token"), self.url());
+        let (token, url) = (&self.admin, self.url());
         let script = format!("curl -sS -H 'Authorization: Bearer {token}' -d '{body}' {url}/admin/{what}");
         let told: Value = serde_json::from_str(&shell(&script)).unwrap();
         assert_eq!(told["code"], 200, "{what}: {told}");
@@ -52,8 +60,12 @@ impl Running {
     /// The same at this address.
     pub(crate) fn start_at(address: &str, folder: &Path, args: &[&str]) -> Self {
         let args = [&["--listen", address], args].concat();
-        let mut child =
-            tidegate(folder, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let is_on_servers = args.contains(&"--redis");
+        let mut command = tidegate(folder, &args);
+        if is_on_servers {
+            command.envs([("TIDEGATE_ADMIN_TOKEN", ADMIN), ("TIDEGATE_SALE_SECRET", SECRET)]);
+        }
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut printed = String::new();
         while !printed.contains("docs/sale.md") {
@@ -63,7 +75,34 @@ impl Running {
                 panic!("it ended: {printed}{error}");
             }
         }
-        Self { child, out, printed }
+        let given = args.iter().position(|arg| *arg == "--admin-token").map(|at| args[at + 1].to_owned());
+        let mut running = Self { child, out, printed, admin: ADMIN.to_owned(), is_on_servers };
+        if !is_on_servers {
+            running.admin = given.unwrap_or_else(|| running.word("admin token").to_owned());
+        }
+        running
+    }
+
+    /// Lines for a shell that buy a unit as somebody new: those that are printed, or the same
+    /// with a token that the operators have signed.
+    pub(crate) fn buying(&self) -> String {
+        if !self.is_on_servers {
+            return self.lines("Buy from it").join("\n");
+        }
+        let (url, user) = (self.url(), format!("guest-{:08x}", fastrand::u32(..)));
+        let secret = tidegate_sale::Secret::from_hex(SECRET).unwrap();
+        let tokens = tidegate_sale::SignedTokens::new(&secret);
+        let token = tokens.issue(&user.parse().unwrap(), Duration::from_secs(600));
+        let curl = format!("curl -sS -H 'Authorization: Bearer {token}'");
+        let data = r#"sed 's/.*"data":"\([^"]*\)".*/\1/'"#;
+        format!(
+            "WAY=$({curl} '{url}/randomPath?goodsId=demo' | {data})\n\
+             ORDER=$({curl} -X POST \"{url}/$WAY/decrStock?goodsId=demo&decrStock=1\" | {data}); echo \"order $ORDER\""
+        )
+    }
+
+    fn curl_books(&self) -> String {
+        format!("curl -sS --max-time 30 -H 'Authorization: Bearer {}' {}", self.admin, self.word("books"))
     }
 
     /// The indented lines below the one that begins so.
@@ -83,13 +122,13 @@ impl Running {
 
     /// The books, if they can be read now.
     pub(crate) fn books_now(&self) -> Option<Value> {
-        let script = format!("curl -sS --max-time 5 {} || true", self.word("books"));
+        let script = format!("{} --max-time 5 || true", self.curl_books());
         let told: Value = serde_json::from_str(&shell(&script)).ok()?;
         (told["code"] == 200).then(|| told["data"].clone())
     }
 
     pub(crate) fn books(&self) -> Value {
-        let told: Value = serde_json::from_str(&shell(&format!("curl -sS {}", self.word("books")))).unwrap();
+        let told: Value = serde_json::from_str(&shell(&self.curl_books())).unwrap();
         assert_eq!(told["data"]["balanced"], true, "{told}");
         told["data"].clone()
     }

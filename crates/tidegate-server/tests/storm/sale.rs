@@ -114,7 +114,8 @@ impl Sale {
 /// `tidegate storm`, knowing nothing of where the tests run.
 pub(crate) fn tidegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.arg("storm").env_remove("TIDEGATE_SALE_SECRET").stdin(Stdio::null());
+    command.arg("storm").env_remove("TIDEGATE_SALE_SECRET").env_remove("TIDEGATE_ADMIN_TOKEN");
+    command.stdin(Stdio::null());
     command
 }
 
