@@ -49,6 +49,7 @@ async fn make(core: &Core, sale: &Sale, by: &str, once: &Once) -> Result<Option<
     let what = serde_json::json!({ "change": "create", "sale": sale }).to_string();
     note_as(&tx, goods, by, &what, Some(&once.token)).await?;
     once.commit(tx).await?;
+    client.give_back();
     Row::read(&row).map(Some)
 }
 
@@ -95,7 +96,7 @@ async fn spread(core: &Arc<Core>, shelf: &Arc<Shelf>, change: &Change, row: &Row
         Change::Resume if row.is_doubted => rebuild::ensure(core, shelf).await?,
         Change::AddStock { .. } if row.epoch > 0 => {
             refresh::tell(core, shelf, row).await?;
-            returns::apply(core).await?;
+            returns::apply_some(core, shelf).await?;
         }
         _ if row.epoch > 0 => refresh::tell(core, shelf, row).await?,
         _ => {}
@@ -189,6 +190,7 @@ async fn record(
     }
     note_as(&tx, goods.as_str(), by, &json(change)?, Some(&once.token)).await?;
     once.commit(tx).await?;
+    client.give_back();
     Ok(Recorded::Done(Box::new(row)))
 }
 

@@ -25,7 +25,6 @@ use super::{recover, relay};
 use crate::engine::Fault;
 use crate::order::OrderState;
 use crate::sale::SaleState;
-use deadpool_postgres::Object;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -129,7 +128,7 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
 /// A connection of its own: the lock ends with it, whatever happens.
 async fn lock(core: &Core, shelf: &Shelf) -> Result<Option<deadpool_postgres::ClientWrapper>, DbError> {
     within(async {
-        let client = Object::take(core.db.client().await?);
+        let client = core.db.client().await?.into_own();
         // From PostgreSQL 14 on.
         let sql = "SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'idle_session_timeout'";
         client.query(sql, &[&ALIVE.as_millis().to_string()]).await?;
@@ -235,6 +234,7 @@ async fn count(core: &Core, shelf: &Shelf, seen: &Row, run: &str, why: &str) -> 
                SELECT goods, epoch, $2, redis_run, $3, $4 FROM sale_goods WHERE goods = $1";
     tx.execute(sql, &[&goods, &super::orders::now(), &left, &why]).await?;
     tx.commit().await?;
+    client.give_back();
     Ok(counted)
 }
 

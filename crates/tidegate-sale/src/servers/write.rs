@@ -1,7 +1,7 @@
 //! Orders become rows. A batch is one transaction; one that fails is halved until the order
 //! that cannot be placed is alone, and that becomes a dead letter.
 
-use super::db::{Db, DbError, within};
+use super::db::{Db, DbError, NOW, within};
 use super::letter::Sent;
 use crate::goods::GoodsId;
 use crate::order::OrderState;
@@ -76,20 +76,25 @@ struct Held {
     is_single: bool,
     pay_within: Option<i32>,
     per_user: Option<i64>,
+    /// The database's time.
+    now: i64,
 }
 
 async fn lock(tx: &Transaction<'_>, goods: &BTreeSet<&str>) -> Result<BTreeMap<String, Held>, DbError> {
     let goods: Vec<&str> = goods.iter().copied().collect();
-    let sql = "SELECT goods, version, epoch, one_each, pay_within, (definition::json ->> 'per_user')::int8
-               FROM sale_goods
-               WHERE goods = ANY($1) ORDER BY goods FOR UPDATE";
-    let rows = tx.query(&tx.prepare_cached(sql).await?, &[&goods]).await?;
+    let sql = format!(
+        "SELECT goods, version, epoch, one_each, pay_within, (definition::json ->> 'per_user')::int8, {NOW}
+         FROM sale_goods
+         WHERE goods = ANY($1) ORDER BY goods FOR UPDATE"
+    );
+    let rows = tx.query(&tx.prepare_cached(&sql).await?, &[&goods]).await?;
     let held = |row: &tokio_postgres::Row| Held {
         version: row.get(1),
         epoch: row.get(2),
         is_single: row.get(3),
         pay_within: row.get(4),
         per_user: row.get(5),
+        now: row.get(6),
     };
     Ok(rows.iter().map(|row| (row.get(0), held(row))).collect())
 }
@@ -117,9 +122,11 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
         return Err(DbError::Refused(format!("there is no sale of `{}`", one.goods)));
     }
     let now = i64::try_from(now_ms()).unwrap_or(i64::MAX);
-    // From now on, because it cannot be paid before; an order may have waited long to get here.
+    // From now on by the database's clock, because it cannot be paid before: an order may have
+    // waited long to get here, and Redis's clock may be ahead.
     let pay_by = |one: &Arrival| {
-        held[&one.goods].pay_within.map(|within| one.at.max(now).saturating_add(i64::from(within) * 1000))
+        let held = &held[&one.goods];
+        held.pay_within.map(|within| held.now.saturating_add(i64::from(within) * 1000))
     };
     let column = |part: fn(&Arrival) -> &str| batch.iter().map(part).collect::<Vec<&str>>();
     let numbers = |part: fn(&Arrival) -> i64| batch.iter().map(part).collect::<Vec<i64>>();
@@ -158,7 +165,9 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
     for (goods, take) in &takes {
         take.run(&tx, goods, &held[*goods]).await?;
     }
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    client.give_back();
+    Ok(())
 }
 
 /// An order that was written before is no matter; one whose number belongs to another is.
@@ -262,5 +271,7 @@ async fn bury(db: &Db, one: &Arrival, why: &str) -> Result<(), DbError> {
         tx.execute(sql, &[&one.goods, &one.quantity]).await?;
     }
     tracing::warn!(sn = one.sn, why, "an order could not be placed, and is a dead letter");
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    client.give_back();
+    Ok(())
 }

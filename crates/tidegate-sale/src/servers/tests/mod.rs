@@ -1,5 +1,6 @@
 //! Tests with real servers. Those that hurt a server have their own.
 
+mod expiry;
 mod faults;
 mod flow;
 mod network;
