@@ -109,7 +109,10 @@ impl Sale {
             return error("pay_within", "at least 1 second; leave it out for no deadline".into());
         }
         if self.pay_within.is_some_and(|seconds| seconds > PAY_WITHIN_MAX) {
-            return error("pay_within", format!("at most {PAY_WITHIN_MAX} seconds; leave it out for no deadline"));
+            return error(
+                "pay_within",
+                format!("at most {PAY_WITHIN_MAX} seconds; leave it out for no deadline"),
+            );
         }
         if let (Some(opens), Some(closes)) = (self.opens_at, self.closes_at)
             && closes <= opens

@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::db::{DbError, Param, within};
 use super::shelf::{ROW, Row, Shelf};
-use super::{rebuild, refresh, returns};
+use super::{history, rebuild, refresh, returns};
 use crate::books::Audit;
 use crate::engine::{AdminError, Fault, Known};
 use crate::goods::GoodsId;
@@ -69,6 +69,7 @@ async fn change_as(
     by: &str,
     is_doubted: bool,
 ) -> Result<Arc<Known>, AdminError> {
+    let before = core.shelf(goods).map(|shelf| shelf.stamp());
     let once = Once::default();
     let recorded = loop {
         let tried = within(record(core, goods, &change, by, is_doubted, &once)).await;
@@ -82,6 +83,11 @@ async fn change_as(
         Recorded::Refused(why) => return Err(AdminError::Refused(why)),
     };
     let shelf = core.learn(&row);
+    if before.is_some_and(|before| row.stamp() < before)
+        && let Err(fault) = history::went_back(core, &shelf, &row).await
+    {
+        tracing::warn!(error = fault.what, %goods, "the sale is not fenced yet");
+    }
     // It is decided, and whoever is told to try again would add stock twice: what cannot be
     // done now is done by the next look.
     if let Err(fault) = spread(core, &shelf, &change, &row).await {

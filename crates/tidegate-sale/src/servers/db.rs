@@ -9,6 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
@@ -81,6 +82,8 @@ impl Db {
             config.application_name("tidegate-sale");
         }
         config.connect_timeout(DB_MAX);
+        // A standby lags, and takes no writes.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         // Whoever is cut off gives its locks back.
         config.tcp_user_timeout(2 * DB_MAX);
         let manager =

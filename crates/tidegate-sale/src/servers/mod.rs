@@ -44,6 +44,7 @@ mod admin;
 mod cut;
 mod dead;
 mod expire;
+mod history;
 mod look;
 mod orders;
 mod rebuild;

@@ -107,7 +107,7 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     let Some(why) = look.why_rebuild(&row) else { return Ok(()) };
     core.link.confirm(&live).await?;
     hold(core, shelf, why).await?;
-    if row.epoch > 0 {
+    if row.epoch > 0 || look.epoch > 0 {
         step(core, shelf, &live, &["fence", &look.epoch.to_string()], None).await?;
         relay::drain(core, shelf).await?;
         barrier(core, shelf, DRAIN_MAX).await?;
@@ -116,7 +116,9 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
             barrier(core, shelf, DRAIN_MAX).await?;
         }
     }
-    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &row, &live.run, why)).await;
+    // A database that went back in time may have forgotten epochs.
+    let newest = look.epoch.max(shelf.epoch_max());
+    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &row, newest, &live.run, why)).await;
     let counted = counted.map_err(|_| fault(format!("not counted within {COUNT_MAX:?}")))??;
     reach(Point::Counted);
     load(core, shelf, &live, &counted, look.epoch).await?;
@@ -201,7 +203,14 @@ struct Counted {
 }
 
 /// A new epoch. What was on its way back to Redis is in its stock from now on.
-async fn count(core: &Core, shelf: &Shelf, seen: &Row, run: &str, why: &str) -> Result<Counted, DbError> {
+async fn count(
+    core: &Core,
+    shelf: &Shelf,
+    seen: &Row,
+    newest: u32,
+    run: &str,
+    why: &str,
+) -> Result<Counted, DbError> {
     let mut client = core.db.client().await?;
     let start = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
     let tx = start.start().await?;
@@ -210,14 +219,14 @@ async fn count(core: &Core, shelf: &Shelf, seen: &Row, run: &str, why: &str) -> 
     // One moment for all of it; whoever was writing makes this begin anew.
     tx.execute("SELECT FROM sale_goods WHERE goods = $1 FOR UPDATE", &[&goods]).await?;
     let sql = format!(
-        "UPDATE sale_goods g SET epoch = epoch + 1, redis_run = $2, arrived = 0, version = version + 1,
+        "UPDATE sale_goods g SET epoch = greatest(epoch, $4) + 1, redis_run = $2, arrived = 0, version = version + 1,
                 is_doubted = false
          WHERE goods = $1 AND epoch = $3
          RETURNING {ROW}, stock - (SELECT coalesce(sum(quantity), 0)::int8 FROM sale_dead d
                                    WHERE d.goods = g.goods AND d.is_held) AS left"
     );
-    let epoch = i32::try_from(seen.epoch).unwrap_or(i32::MAX);
-    let Some(found) = tx.query_opt(&sql, &[&goods, &run, &epoch]).await? else {
+    let [epoch, newest] = [seen.epoch, newest].map(|epoch| i32::try_from(epoch).unwrap_or(i32::MAX));
+    let Some(found) = tx.query_opt(&sql, &[&goods, &run, &epoch, &newest]).await? else {
         return Err(DbError::Refused("another process was quicker".into()));
     };
     let (row, left) = (Row::read(&found)?, found.get("left"));

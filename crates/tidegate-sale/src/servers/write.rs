@@ -1,6 +1,7 @@
 //! Orders become rows. A batch is one transaction; one that fails is halved until the order
 //! that cannot be placed is alone, and that becomes a dead letter.
 
+use super::core::Core;
 use super::db::{Db, DbError, NOW, within};
 use super::letter::Sent;
 use crate::goods::GoodsId;
@@ -45,15 +46,15 @@ impl Arrival {
 ///
 /// # Errors
 /// Only such as pass by themselves.
-pub(super) async fn write(db: &Db, arrivals: &[Arrival]) -> Result<BTreeSet<u64>, DbError> {
+pub(super) async fn write(core: &Core, arrivals: &[Arrival]) -> Result<BTreeSet<u64>, DbError> {
     let mut refused = BTreeSet::new();
     // The first stands last.
     let mut waiting = vec![arrivals];
     while let Some(batch) = waiting.pop() {
-        match (within(place(db, batch)).await, batch) {
+        match (within(place(core, batch)).await, batch) {
             (Ok(()), _) => {}
             (Err(error @ DbError::Passing(_)), _) => return Err(error),
-            (Err(DbError::Refused(why)), [arrival]) => match within(bury(db, arrival, &why)).await {
+            (Err(DbError::Refused(why)), [arrival]) => match within(bury(&core.db, arrival, &why)).await {
                 Err(DbError::Refused(error)) => {
                     tracing::error!(sn = arrival.sn, why, error, "not even a dead letter");
                     refused.insert(arrival.tag);
@@ -111,11 +112,11 @@ const INSERT: &str = "
     RETURNING order_sn";
 
 /// All of them, or none.
-async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
+async fn place(core: &Core, batch: &[Arrival]) -> Result<(), DbError> {
     if batch.is_empty() {
         return Ok(());
     }
-    let mut client = db.client().await?;
+    let mut client = core.db.client().await?;
     let tx = client.transaction().await?;
     let held = lock(&tx, &batch.iter().map(|one| one.goods.as_str()).collect()).await?;
     if let Some(one) = batch.iter().find(|one| !held.contains_key(&one.goods)) {
@@ -167,6 +168,12 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
     }
     tx.commit().await?;
     client.give_back();
+    for goods in takes.keys() {
+        let (epoch, version) = (held[*goods].epoch, held[*goods].version + 1);
+        if let Some(shelf) = goods.parse().ok().and_then(|goods| core.shelf(&goods)) {
+            shelf.note((u32::try_from(epoch).unwrap_or(0), version));
+        }
+    }
     Ok(())
 }
 

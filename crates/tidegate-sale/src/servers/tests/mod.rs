@@ -7,6 +7,7 @@ mod network;
 mod odd;
 mod operators;
 mod queues;
+mod restored;
 mod rig;
 mod rollback;
 mod runs;

@@ -99,10 +99,8 @@ async fn a_connection_that_went_silent_is_not_used_again() {
         assert!(failed <= 1, "{failed} cancels met a silent connection");
     }
     for sn in &orders {
-        until("it is cancelled", async || {
-            matches!(engine.turn(sn, Turn::Cancel).await, Ok(Turned::Done(_)))
-        })
-        .await;
+        until("it is cancelled", async || matches!(engine.turn(sn, Turn::Cancel).await, Ok(Turned::Done(_))))
+            .await;
     }
     let books = at_rest(&engine).await;
     assert_eq!((books.left, books.orders), (100, 0), "{books:?}");
