@@ -9,6 +9,9 @@ use tidegate::{Algorithm, Limit};
 /// Units of one sale. Every sum of them stays exact in a script's doubles.
 pub(crate) const STOCK_MAX: u64 = 1_000_000_000;
 
+/// Seconds to pay in: 68 years, what an `integer` of PostgreSQL holds.
+const PAY_WITHIN_MAX: u32 = 2_147_483_647;
+
 /// What an operator defines. Everything but the goods has a default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,6 +107,12 @@ impl Sale {
         }
         if self.pay_within == Some(0) {
             return error("pay_within", "at least 1 second; leave it out for no deadline".into());
+        }
+        if self.pay_within.is_some_and(|seconds| seconds > PAY_WITHIN_MAX) {
+            return error(
+                "pay_within",
+                format!("at most {PAY_WITHIN_MAX} seconds; leave it out for no deadline"),
+            );
         }
         if let (Some(opens), Some(closes)) = (self.opens_at, self.closes_at)
             && closes <= opens
@@ -374,6 +383,8 @@ mod tests {
         assert_eq!(wrong(|sale| sale.per_user = 0), "per_user");
         assert_eq!(wrong(|sale| sale.path_ttl = 0), "path_ttl");
         assert_eq!(wrong(|sale| sale.pay_within = Some(0)), "pay_within");
+        // More than a column of the database holds: it was "busy, try again" for ever.
+        assert_eq!(wrong(|sale| sale.pay_within = Some(1 << 31)), "pay_within");
         assert_eq!(wrong(|sale| sale.rate = "10 concurrent".parse().unwrap()), "rate");
         assert_eq!(wrong(|sale| (sale.opens_at, sale.closes_at) = (Some(2), Some(2))), "closes_at");
     }

@@ -43,6 +43,7 @@ impl FaultProxy {
 
     /// Passes everything on again, also what was held back.
     pub fn pass(&self) {
+        self.shared.state().silent = 0;
         self.set(Mode::Pass);
     }
 
@@ -50,6 +51,13 @@ impl FaultProxy {
     /// accepted, and silent.
     pub fn stall(&self) {
         self.set(Mode::Stall);
+    }
+
+    /// The connections that there are stay open and pass nothing on any more, either way. New
+    /// ones are served.
+    pub fn silence(&self) {
+        let mut state = self.shared.state();
+        state.silent = state.accepted;
     }
 
     /// Passes questions on, but of the next answer only so many bytes; then closes that
@@ -113,6 +121,8 @@ struct Shared {
 struct State {
     mode: Mode,
     accepted: usize,
+    /// Connections up to this number pass nothing on.
+    silent: usize,
     /// Both ends of what lives, to be closed from outside, by the number of the connection.
     ends: Vec<(usize, TcpStream)>,
 }
@@ -122,9 +132,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The mode, once it is not to stall.
-    fn unstalled(&self) -> MutexGuard<'_, State> {
-        let stalls = |state: &mut State| state.mode == Mode::Stall;
+    /// The mode, once this connection is not to stall.
+    fn unstalled(&self, nth: usize) -> MutexGuard<'_, State> {
+        let stalls = |state: &mut State| match state.mode {
+            Mode::Stall => true,
+            Mode::Pass | Mode::Cut(_) | Mode::Delay(_) => nth <= state.silent,
+            Mode::Refuse | Mode::Gone => false,
+        };
         self.changed.wait_while(self.state(), stalls).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -189,26 +203,31 @@ fn serve(shared: &Arc<Shared>, nth: usize, client: &TcpStream) -> io::Result<()>
     if !shared.keep(nth, client)? {
         return Ok(());
     }
-    drop(shared.unstalled());
+    drop(shared.unstalled(nth));
     let server = TcpStream::connect(shared.target)?;
     server.set_nodelay(true)?;
     if !shared.keep(nth, &server)? {
         return Ok(());
     }
     thread::scope(|both| {
-        let questions = both.spawn(|| carry_questions(shared, client, &server));
-        let answers = carry_answers(shared, &server, client);
+        let questions = both.spawn(|| carry_questions(shared, nth, client, &server));
+        let answers = carry_answers(shared, nth, &server, client);
         shared.close(nth);
         let _ = questions.join();
         answers
     })
 }
 
-fn carry_questions(shared: &Shared, mut client: &TcpStream, mut server: &TcpStream) -> io::Result<()> {
+fn carry_questions(
+    shared: &Shared,
+    nth: usize,
+    mut client: &TcpStream,
+    mut server: &TcpStream,
+) -> io::Result<()> {
     let mut chunk = vec![0; 16 * 1024];
     loop {
         let length = client.read(&mut chunk)?;
-        drop(shared.unstalled());
+        drop(shared.unstalled(nth));
         if length == 0 {
             // The answers to what was asked before are still wanted.
             return server.shutdown(Shutdown::Write);
@@ -217,13 +236,18 @@ fn carry_questions(shared: &Shared, mut client: &TcpStream, mut server: &TcpStre
     }
 }
 
-fn carry_answers(shared: &Shared, mut server: &TcpStream, mut client: &TcpStream) -> io::Result<()> {
+fn carry_answers(
+    shared: &Shared,
+    nth: usize,
+    mut server: &TcpStream,
+    mut client: &TcpStream,
+) -> io::Result<()> {
     let mut chunk = vec![0; 16 * 1024];
     let mut left = None;
     loop {
         let length = server.read(&mut chunk)?;
         let mode = {
-            let mut state = shared.unstalled();
+            let mut state = shared.unstalled(nth);
             match state.mode {
                 // This connection takes the cut upon itself.
                 Mode::Cut(bytes) if length > 0 => {

@@ -4,7 +4,7 @@ use super::core::Core;
 use super::db::{DbError, Param, within};
 use super::shelf::{ROW, Row, Shelf};
 use super::times::NOW;
-use super::{rebuild, refresh, repair, returns};
+use super::{history, rebuild, refresh, repair, returns};
 use crate::books::Audit;
 use crate::engine::{AdminError, Fault, Known};
 use crate::goods::GoodsId;
@@ -50,6 +50,7 @@ async fn make(core: &Core, sale: &Sale, by: &str, once: &Once) -> Result<Option<
     let what = serde_json::json!({ "change": "create", "sale": sale }).to_string();
     note_as(&tx, goods, by, &what, Some(&once.token)).await?;
     once.commit(tx).await?;
+    client.give_back();
     Row::read(&row).map(Some)
 }
 
@@ -69,6 +70,7 @@ async fn change_as(
     by: &str,
     is_doubted: bool,
 ) -> Result<Arc<Known>, AdminError> {
+    let before = core.shelf(goods).map(|shelf| shelf.stamp());
     let once = Once::default();
     let recorded = loop {
         let tried = within(record(core, goods, &change, by, is_doubted, &once)).await;
@@ -82,6 +84,11 @@ async fn change_as(
         Recorded::Refused(why) => return Err(AdminError::Refused(why)),
     };
     let shelf = core.learn(&row);
+    if before.is_some_and(|before| row.stamp() < before)
+        && let Err(fault) = history::went_back(core, &shelf, &row).await
+    {
+        tracing::warn!(error = fault.what, %goods, "the sale is not fenced yet");
+    }
     // It is decided, and whoever is told to try again would add stock twice: what cannot be
     // done now is done by the next look.
     if let Err(fault) = spread(core, &shelf, &change, &row).await {
@@ -96,7 +103,7 @@ async fn spread(core: &Arc<Core>, shelf: &Arc<Shelf>, change: &Change, row: &Row
         Change::Resume if row.is_doubted => rebuild::ensure(core, shelf).await?,
         Change::AddStock { .. } if row.epoch > 0 => {
             refresh::tell(core, shelf, row).await?;
-            returns::apply(core).await?;
+            returns::apply_some(core, shelf).await?;
         }
         _ if row.epoch > 0 => refresh::tell(core, shelf, row).await?,
         _ => {}
@@ -204,6 +211,7 @@ async fn record(
     }
     note_as(&tx, goods.as_str(), by, &json(change)?, Some(&once.token)).await?;
     once.commit(tx).await?;
+    client.give_back();
     Ok(Recorded::Done(Box::new(row)))
 }
 

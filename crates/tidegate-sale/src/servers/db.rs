@@ -1,14 +1,24 @@
 //! PostgreSQL: connections, deadlines, and what its errors mean.
 
 use crate::engine::{AdminError, Fault};
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Metrics, Object, Pool, RecyclingMethod, Runtime,
+};
 use std::error::Error as _;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
 /// What a server that is well never needs.
 pub(super) const DB_MAX: Duration = Duration::from_secs(5);
+
+/// The database's clock, in milliseconds since 1970. When an order has to be paid is told and
+/// judged by this one clock: those of Redis and of the processes may differ from it.
+pub(super) const NOW: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::int8";
 
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
@@ -72,20 +82,29 @@ impl Db {
             config.application_name("tidegate-sale");
         }
         config.connect_timeout(DB_MAX);
+        // A standby lags, and takes no writes.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         // Whoever is cut off gives its locks back.
         config.tcp_user_timeout(2 * DB_MAX);
         let manager =
             Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-        let prepare = Hook::async_fn(|client: &mut deadpool_postgres::ClientWrapper, _| {
+        let silent = Arc::new(Mutex::new(None));
+        let is_heard = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
+            let (silent, last_used) = (Arc::clone(&silent), metrics.last_used());
+            Box::pin(async move { heard(client, last_used, &silent).await })
+        });
+        let prepare = Hook::async_fn(|client: &mut ClientWrapper, _| {
             Box::pin(async move { client.batch_execute(SESSION).await.map_err(HookError::Backend) })
         });
         let builder = Pool::builder(manager).max_size(connections).runtime(Runtime::Tokio1);
-        let builder = builder.wait_timeout(Some(DB_MAX)).create_timeout(Some(DB_MAX)).post_create(prepare);
+        let builder = builder.wait_timeout(Some(DB_MAX)).create_timeout(Some(DB_MAX));
+        let builder = builder.post_create(prepare).pre_recycle(is_heard);
         builder.build().map(|pool| Self { pool }).map_err(|error| fault(error.to_string()))
     }
 
-    pub(super) async fn client(&self) -> Result<Object, DbError> {
-        self.pool.get().await.map_err(|error| DbError::Passing(error.to_string()))
+    pub(super) async fn client(&self) -> Result<Client, DbError> {
+        let got = self.pool.get().await;
+        got.map(|object| Client(Some(object))).map_err(|error| DbError::Passing(error.to_string()))
     }
 
     /// One statement.
@@ -93,7 +112,9 @@ impl Db {
         within(async {
             let client = self.client().await?;
             let statement = client.prepare_cached(sql).await?;
-            Ok(client.query(&statement, params).await?)
+            let rows = client.query(&statement, params).await?;
+            client.give_back();
+            Ok(rows)
         })
         .await
     }
@@ -103,12 +124,78 @@ impl Db {
     }
 }
 
+/// A connection that is in use. It goes back to the pool once its work has ended; one whose
+/// work failed, was late or was given up is closed: it may hang, and the next who gets it would
+/// wait for nothing.
+pub(super) struct Client(Option<Object>);
+
+const THERE: &str = "a client has its connection until it is given back";
+
+impl Client {
+    /// All that it was asked has been answered.
+    pub(super) fn give_back(mut self) {
+        drop(self.0.take());
+    }
+
+    /// Takes it out of the pool.
+    pub(super) fn into_own(mut self) -> ClientWrapper {
+        Object::take(self.0.take().expect(THERE))
+    }
+}
+
+impl Deref for Client {
+    type Target = Object;
+
+    fn deref(&self) -> &Object {
+        self.0.as_ref().expect(THERE)
+    }
+}
+
+impl DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut Object {
+        self.0.as_mut().expect(THERE)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        drop(self.0.take().map(Object::take));
+    }
+}
+
+/// A connection that was not used for so long is asked whether it is still there.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+
+/// Whether a connection still answers. A peer that is gone without a word acknowledges what it
+/// is sent as long as a machine between them does, so only an answer tells. After the first that
+/// says nothing, all that were used last before it are closed unasked: they went the same way.
+async fn heard(
+    client: &ClientWrapper,
+    last_used: Duration,
+    silent: &Mutex<Option<Instant>>,
+) -> Result<(), HookError> {
+    let is_suspect = |silent: &Option<Instant>| silent.is_some_and(|at| Instant::now() - last_used < at);
+    if is_suspect(&silent.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return Err(HookError::message("a connection beside it went silent"));
+    }
+    if last_used < IDLE_MAX {
+        return Ok(());
+    }
+    match tokio::time::timeout(IDLE_MAX, client.simple_query("")).await {
+        Ok(answered) => answered.map(drop).map_err(HookError::Backend),
+        Err(_) => {
+            *silent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            Err(HookError::message("it went silent"))
+        }
+    }
+}
+
 /// What was acknowledged survives a power cut, unless the server itself was told otherwise;
 /// and nobody holds a lock for ever.
 const SESSION: &str = "
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
     SET statement_timeout = '10s';
-    SET idle_in_transaction_session_timeout = '10s'";
+    SET idle_in_transaction_session_timeout = '5s'";
 
 /// At most so long.
 pub(super) async fn within<T>(work: impl Future<Output = Result<T, DbError>>) -> Result<T, DbError> {

@@ -1,7 +1,7 @@
 //! Dead letters: shown, tried again, dropped.
 
 use super::core::Core;
-use super::db::{DbError, within};
+use super::db::{DbError, NOW, within};
 use super::{admin, orders};
 use crate::books::DeadLetter;
 use crate::engine::{AdminError, Fault, Turned};
@@ -48,8 +48,8 @@ async fn settle(core: &Core, sn: &OrderSn, again: bool, by: &str) -> Result<bool
     let tx = client.transaction().await?;
     orders::lock(&tx, sn).await?;
     let (name, goods) = (sn.to_string(), sn.goods().as_str());
-    let sql = "
-        WITH gone AS (
+    let sql = format!(
+        "WITH gone AS (
              DELETE FROM sale_dead WHERE order_sn = $1
              RETURNING order_sn, goods, buyer, quantity, epoch, path, key, created_at, reason, is_held)
          , made AS (
@@ -57,11 +57,12 @@ async fn settle(core: &Core, sn: &OrderSn, again: bool, by: &str) -> Result<bool
                                       is_single, created_at, updated_at, pay_by)
              SELECT o.order_sn, o.goods, o.buyer, o.quantity, o.epoch, o.path, o.key, $2::int2,
                     CASE WHEN $2::int2 = 5 THEN o.reason END, coalesce(g.one_each, false), o.created_at, $3::int8,
-                    CASE WHEN $2::int2 = 1 THEN $3::int8 + g.pay_within::int8 * 1000 END
+                    CASE WHEN $2::int2 = 1 THEN {NOW} + g.pay_within::int8 * 1000 END
              FROM gone o LEFT JOIN sale_goods g ON g.goods = o.goods)
-         SELECT buyer, quantity, is_held FROM gone";
+         SELECT buyer, quantity, is_held FROM gone"
+    );
     let to = if again { OrderState::Placed } else { OrderState::Failed };
-    let rows = tx.query(sql, &[&name, &to.code(), &orders::now()]).await?;
+    let rows = tx.query(&sql, &[&name, &to.code(), &orders::now()]).await?;
     let Some(row) = rows.first() else { return Ok(false) };
     let (user, quantity, is_held): (&str, i64, bool) = (row.get(0), row.get(1), row.get(2));
     match (again, is_held) {
@@ -73,6 +74,7 @@ async fn settle(core: &Core, sn: &OrderSn, again: bool, by: &str) -> Result<bool
     let what = serde_json::json!({ "change": if again { "replay" } else { "drop" }, "order_sn": name });
     admin::note(&tx, goods, by, &what.to_string()).await?;
     tx.commit().await?;
+    client.give_back();
     Ok(true)
 }
 

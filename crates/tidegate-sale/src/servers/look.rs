@@ -1,6 +1,7 @@
 //! What Redis holds of a goods, and whether it is what the database thinks.
 
 use super::core::Core;
+use super::history::WENT_BACK;
 use super::shelf::{Row, Shelf};
 use crate::engine::Fault;
 use crate::sale::SaleState;
@@ -71,6 +72,8 @@ impl Look {
     pub(super) fn why_rebuild(&self, row: &Row) -> Option<&'static str> {
         if row.epoch == 0 {
             Some("its stock is loaded")
+        } else if row.run.is_empty() {
+            Some(WENT_BACK)
         } else if self.epoch == 0 {
             Some("Redis has lost its stock; it is counted again")
         } else if self.epoch != row.epoch || !self.is_ready {

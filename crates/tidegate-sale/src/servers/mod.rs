@@ -43,6 +43,8 @@ mod writer;
 mod admin;
 mod cut;
 mod dead;
+mod expire;
+mod history;
 mod look;
 mod orders;
 mod rebuild;
@@ -80,8 +82,9 @@ use tokio::sync::oneshot;
 /// Longer keys are refused: they are kept for as long as the sale lasts.
 const KEY_MAX: usize = 200;
 
-/// Connections to the database beside those of the writers: loads, looks, returns, operators.
-const WORK: usize = 8;
+/// Connections to the database beside those of the writers: loads, looks, returns, operators,
+/// unpaid orders.
+const WORK: usize = 8 + expire::EXPIRED_TOGETHER;
 
 /// Connections for what buyers ask.
 const ASKS: usize = 8;
@@ -128,7 +131,7 @@ impl ServersEngine {
         core.spawn(relay::sweep(task()));
         core.spawn(watch::look(task()));
         core.spawn(returns::give_back(task()));
-        core.spawn(returns::expire(task()));
+        core.spawn(expire::expire(task()));
         core.spawn(reconcile::keep_checking(task()));
         Ok(Self { core, secret })
     }

@@ -115,9 +115,11 @@ async fn turn_now(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned, Fault
             OrderState::Paid
         }
         Turn::Cancel => {
-            if end(core, sn, OrderState::Cancelled, "given up by its buyer").await? {
+            if cancel(core, sn).await?
+                && let Some(shelf) = core.shelf(sn.goods())
+            {
                 // For sale again before it is told; if Redis is not there, as soon as it is.
-                let _ = returns::apply(core).await;
+                let _ = returns::apply_some(core, &shelf).await;
             }
             OrderState::Cancelled
         }
@@ -130,23 +132,29 @@ async fn turn_now(core: &Core, sn: &OrderSn, turn: Turn) -> Result<Turned, Fault
 }
 
 /// Ends a placed order and gives its units back, once. Tells whether this call did.
-pub(super) async fn end(core: &Core, sn: &OrderSn, to: OrderState, reason: &str) -> Result<bool, Fault> {
+async fn cancel(core: &Core, sn: &OrderSn) -> Result<bool, Fault> {
     let has_ended = within(async {
         let mut client = core.asks.client().await?;
         let tx = client.transaction().await?;
         // Goods before orders, as everybody who locks both.
         lock(&tx, sn).await?;
-        let sql = "UPDATE sale_orders SET state = $2::int2, updated_at = $3, reason = $4
-                   WHERE order_sn = $1 AND state = 1 AND ($2::int2 <> 4 OR pay_by <= $3)
+        let sql = "UPDATE sale_orders SET state = $2::int2, updated_at = $3, reason = 'given up by its buyer'
+                   WHERE order_sn = $1 AND state = 1
                    RETURNING buyer, quantity";
         let (name, goods) = (sn.to_string(), sn.goods().as_str());
-        let rows = tx.query(&tx.prepare_cached(sql).await?, &[&name, &to.code(), &now(), &reason]).await?;
-        let Some(row) = rows.first() else { return Ok(false) };
+        let state = OrderState::Cancelled.code();
+        let rows = tx.query(&tx.prepare_cached(sql).await?, &[&name, &state, &now()]).await?;
+        let Some(row) = rows.first() else {
+            tx.rollback().await?;
+            client.give_back();
+            return Ok(false);
+        };
         let (user, quantity): (&str, i64) = (row.get(0), row.get(1));
         let sql = "UPDATE sale_goods SET stock = stock + $2, orders = orders - 1 WHERE goods = $1";
         tx.execute(&tx.prepare_cached(sql).await?, &[&goods, &quantity]).await?;
         give_back(&tx, goods, user, quantity).await?;
         tx.commit().await?;
+        client.give_back();
         Ok::<_, DbError>(true)
     })
     .await?;

@@ -25,7 +25,6 @@ use super::{recover, relay};
 use crate::engine::Fault;
 use crate::order::OrderState;
 use crate::sale::SaleState;
-use deadpool_postgres::Object;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -108,7 +107,7 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     let Some(why) = look.why_rebuild(&row) else { return Ok(()) };
     core.link.confirm(&live).await?;
     hold(core, shelf, why).await?;
-    if row.epoch > 0 {
+    if row.epoch > 0 || look.epoch > 0 {
         step(core, shelf, &live, &["fence", &look.epoch.to_string()], None).await?;
         relay::drain(core, shelf).await?;
         barrier(core, shelf, DRAIN_MAX).await?;
@@ -117,7 +116,9 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
             barrier(core, shelf, DRAIN_MAX).await?;
         }
     }
-    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &row, &live.run, why)).await;
+    // A database that went back in time may have forgotten epochs.
+    let newest = look.epoch.max(shelf.epoch_max());
+    let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &row, newest, &live.run, why)).await;
     let counted = counted.map_err(|_| fault(format!("not counted within {COUNT_MAX:?}")))??;
     reach(Point::Counted);
     load(core, shelf, &live, &counted, look.epoch).await?;
@@ -129,7 +130,7 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
 /// A connection of its own: the lock ends with it, whatever happens.
 async fn lock(core: &Core, shelf: &Shelf) -> Result<Option<deadpool_postgres::ClientWrapper>, DbError> {
     within(async {
-        let client = Object::take(core.db.client().await?);
+        let client = core.db.client().await?.into_own();
         // From PostgreSQL 14 on.
         let sql = "SELECT set_config(name, $1, false) FROM pg_settings WHERE name = 'idle_session_timeout'";
         client.query(sql, &[&ALIVE.as_millis().to_string()]).await?;
@@ -202,7 +203,14 @@ struct Counted {
 }
 
 /// A new epoch. What was on its way back to Redis is in its stock from now on.
-async fn count(core: &Core, shelf: &Shelf, seen: &Row, run: &str, why: &str) -> Result<Counted, DbError> {
+async fn count(
+    core: &Core,
+    shelf: &Shelf,
+    seen: &Row,
+    newest: u32,
+    run: &str,
+    why: &str,
+) -> Result<Counted, DbError> {
     let mut client = core.db.client().await?;
     let start = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
     let tx = start.start().await?;
@@ -211,14 +219,14 @@ async fn count(core: &Core, shelf: &Shelf, seen: &Row, run: &str, why: &str) -> 
     // One moment for all of it; whoever was writing makes this begin anew.
     tx.execute("SELECT FROM sale_goods WHERE goods = $1 FOR UPDATE", &[&goods]).await?;
     let sql = format!(
-        "UPDATE sale_goods g SET epoch = epoch + 1, redis_run = $2, arrived = 0, version = version + 1,
+        "UPDATE sale_goods g SET epoch = greatest(epoch, $4) + 1, redis_run = $2, arrived = 0, version = version + 1,
                 is_doubted = false
          WHERE goods = $1 AND epoch = $3
          RETURNING {ROW}, stock - (SELECT coalesce(sum(quantity), 0)::int8 FROM sale_dead d
                                    WHERE d.goods = g.goods AND d.is_held) AS left"
     );
-    let epoch = i32::try_from(seen.epoch).unwrap_or(i32::MAX);
-    let Some(found) = tx.query_opt(&sql, &[&goods, &run, &epoch]).await? else {
+    let [epoch, newest] = [seen.epoch, newest].map(|epoch| i32::try_from(epoch).unwrap_or(i32::MAX));
+    let Some(found) = tx.query_opt(&sql, &[&goods, &run, &epoch, &newest]).await? else {
         return Err(DbError::Refused("another process was quicker".into()));
     };
     let (row, left) = (Row::read(&found)?, found.get("left"));
@@ -235,6 +243,7 @@ async fn count(core: &Core, shelf: &Shelf, seen: &Row, run: &str, why: &str) -> 
                SELECT goods, epoch, $2, redis_run, $3, $4 FROM sale_goods WHERE goods = $1";
     tx.execute(sql, &[&goods, &super::orders::now(), &left, &why]).await?;
     tx.commit().await?;
+    client.give_back();
     Ok(counted)
 }
 

@@ -3,12 +3,13 @@
 
 use super::core::Core;
 use super::look::Look;
-use super::shelf::{Left, Row, Shelf};
-use super::{rebuild, times};
+use super::shelf::{Left, Row, Shelf, Stamp};
+use super::{history, rebuild, times};
 use crate::engine::Fault;
+use crate::goods::GoodsId;
 use crate::sale::SaleState;
 use futures_util::{FutureExt as _, StreamExt as _};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -34,29 +35,45 @@ pub(super) async fn keep_fresh(core: Arc<Core>) {
 }
 
 pub(super) async fn all(core: &Arc<Core>) -> Result<(), Fault> {
+    let mut before: BTreeMap<GoodsId, Stamp> =
+        core.shelves().iter().map(|shelf| (shelf.goods.clone(), shelf.stamp())).collect();
     for row in times::keep(core, Row::all(&core.db).await?).await? {
         let shelf = core.learn(&row);
-        check(core, &shelf, &row).await;
+        let before = before.remove(&row.sale.goods).unwrap_or_default();
+        check(core, &shelf, &row, before).await;
+    }
+    for shelf in before.keys().filter_map(|goods| core.shelf(goods)) {
+        history::check_gone(core, &shelf).await?;
     }
     Ok(())
 }
 
 pub(super) async fn one(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
+    let before = shelf.stamp();
     if let Some(row) = Row::find(&core.db, &shelf.goods).await? {
         shelf.learn(&row);
-        check(core, shelf, &row).await;
+        check(core, shelf, &row, before).await;
     }
     Ok(())
 }
 
-/// Compares Redis with the database, and brings it up to date.
-async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) {
+/// Compares Redis with the database, and brings it up to date. `before` is what was known when
+/// the database was asked.
+async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row, before: Stamp) {
+    if row.stamp() < before {
+        return went_back(core, shelf, row).await;
+    }
     if row.state == SaleState::Draft {
         return;
     }
     let Ok(look) = Look::take(core, shelf, &[]).await else {
         return shelf.learn_left(None);
     };
+    match history::is_older_than(core, &look, row).await {
+        Ok(false) => {}
+        Ok(true) => return went_back(core, shelf, row).await,
+        Err(_) => return shelf.learn_left(None),
+    }
     if look.why_rebuild(row).is_some() {
         shelf.learn_left(None);
         return rebuild::begin(core, shelf);
@@ -69,6 +86,12 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) {
     }
     if row.held.is_some() {
         rebuild::release(core, shelf, row.epoch).await;
+    }
+}
+
+async fn went_back(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) {
+    if let Err(fault) = history::went_back(core, shelf, row).await {
+        tracing::warn!(error = fault.what, goods = %shelf.goods, "the sale is not fenced yet");
     }
 }
 

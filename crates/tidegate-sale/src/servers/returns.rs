@@ -3,18 +3,17 @@
 //! which of them it has had, for as long as its epoch lasts.
 
 use super::core::Core;
-use super::orders;
 use super::points::{Point, reach};
 use super::shelf::Shelf;
 use crate::engine::Fault;
-use crate::order::OrderState;
-use crate::time::now_ms;
-use std::collections::BTreeMap;
+use futures_util::stream::{StreamExt as _, iter};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Returns of one goods in one call.
 const TOGETHER: i64 = 500;
+
+/// Goods that are given back at once.
+const GOODS: usize = 3;
 
 /// Gives back what is to be given back. Ends with its task.
 pub(super) async fn give_back(core: Arc<Core>) {
@@ -37,30 +36,41 @@ struct Return {
 }
 
 /// All that is waiting now.
-pub(super) async fn apply(core: &Core) -> Result<(), Fault> {
-    // So many of each goods: those of one that cannot be given stand in nobody's way.
-    let sql = "SELECT id, goods, epoch, coalesce(buyer, ''), units
-               FROM (SELECT *, row_number() OVER (PARTITION BY goods ORDER BY id) AS nth FROM sale_returns) r
-               WHERE nth <= $1 ORDER BY id";
-    let rows = core.db.ask(sql, &[&TOGETHER]).await?;
-    let mut by_goods: BTreeMap<String, Vec<Return>> = BTreeMap::new();
-    for row in rows {
-        let back = Return { id: row.get(0), epoch: row.get(2), user: row.get(3), units: row.get(4) };
-        by_goods.entry(row.get(1)).or_default().push(back);
-    }
-    if !by_goods.is_empty() {
-        reach(Point::Returned);
-    }
-    let mut given = Ok(());
-    for (goods, returns) in by_goods {
-        if let Some(shelf) = goods.parse().ok().and_then(|goods| core.shelf(&goods)) {
-            given = given.and(give(core, &shelf, &returns).await);
-        }
-    }
-    given
+async fn apply(core: &Core) -> Result<(), Fault> {
+    let sql = "SELECT goods FROM sale_goods g
+               WHERE EXISTS (SELECT FROM sale_returns r WHERE r.goods = g.goods)";
+    let rows = core.db.ask(sql, &[]).await?;
+    let shelves: Vec<_> =
+        rows.iter().filter_map(|row| core.shelf(&row.get::<_, &str>(0).parse().ok()?)).collect();
+    // Those of one that cannot be given, or has many, stand in nobody's way.
+    let each = iter(shelves).map(|shelf| async move {
+        while apply_some(core, &shelf).await? {}
+        Ok(())
+    });
+    each.buffer_unordered(GOODS).collect::<Vec<_>>().await.into_iter().collect()
 }
 
-async fn give(core: &Core, shelf: &Shelf, returns: &[Return]) -> Result<(), Fault> {
+/// Gives some of one goods back, the oldest. Tells whether there may be more.
+pub(super) async fn apply_some(core: &Core, shelf: &Shelf) -> Result<bool, Fault> {
+    let sql = "SELECT id, epoch, coalesce(buyer, ''), units FROM sale_returns WHERE goods = $1
+               ORDER BY id LIMIT $2";
+    let rows = core.db.ask(sql, &[&shelf.goods.as_str(), &TOGETHER]).await?;
+    if rows.is_empty() {
+        return Ok(false);
+    }
+    reach(Point::Returned);
+    let back = |row: &tokio_postgres::Row| Return {
+        id: row.get(0),
+        epoch: row.get(1),
+        user: row.get(2),
+        units: row.get(3),
+    };
+    let has_given = give(core, shelf, &rows.iter().map(back).collect::<Vec<_>>()).await?;
+    Ok(has_given && i64::try_from(rows.len()).is_ok_and(|len| len == TOGETHER))
+}
+
+/// Tells whether any could be given.
+async fn give(core: &Core, shelf: &Shelf, returns: &[Return]) -> Result<bool, Fault> {
     let mut given = Vec::new();
     for some in returns.chunk_by(|one, next| one.epoch == next.epoch) {
         let live = core.link.live()?;
@@ -78,38 +88,9 @@ async fn give(core: &Core, shelf: &Shelf, returns: &[Return]) -> Result<(), Faul
     if given.is_empty() {
         // Not loaded; whoever loads it counts them in.
         core.doubted.notify_one();
-        return Ok(());
+        return Ok(false);
     }
     reach(Point::Given);
     core.db.ask("DELETE FROM sale_returns WHERE id = ANY($1)", &[&given]).await?;
-    Ok(())
-}
-
-/// Orders that nobody has paid in time. Ends with its task.
-pub(super) async fn expire(core: Arc<Core>) {
-    loop {
-        match unpaid(&core).await {
-            // There may be more.
-            Ok(true) => continue,
-            Ok(false) => {}
-            Err(fault) => tracing::warn!(error = fault.what, "unpaid orders wait"),
-        }
-        tokio::time::sleep(core.config.refresh.max(Duration::from_millis(100))).await;
-    }
-}
-
-async fn unpaid(core: &Core) -> Result<bool, Fault> {
-    let sql = "SELECT order_sn FROM sale_orders WHERE state = 1 AND pay_by <= $1 ORDER BY pay_by LIMIT 200";
-    let now = i64::try_from(now_ms()).unwrap_or(i64::MAX);
-    let rows = core.db.ask(sql, &[&now]).await?;
-    let mut has_ended = false;
-    for row in &rows {
-        let Ok(sn) = row.get::<_, &str>(0).parse() else { continue };
-        match orders::end(core, &sn, OrderState::Expired, "not paid in time").await {
-            Ok(this) => has_ended |= this,
-            // The others do not wait for it.
-            Err(fault) => tracing::warn!(error = fault.what, %sn, "an unpaid order waits"),
-        }
-    }
-    Ok(has_ended)
+    Ok(true)
 }

@@ -65,6 +65,11 @@ impl Row {
         db.ask(&sql, &[&goods.as_str()]).await?.first().map(Self::read).transpose()
     }
 
+    /// Grows with every change, through all epochs.
+    pub(super) fn stamp(&self) -> Stamp {
+        (self.epoch, self.version)
+    }
+
     /// What buyers meet.
     pub(super) fn shown(&self) -> SaleState {
         match (&self.held, &self.state) {
@@ -115,10 +120,17 @@ pub(super) struct Left {
     pub(super) units: i64,
 }
 
+/// Epoch and version: which of two rows is newer.
+pub(super) type Stamp = (u32, i64);
+
 /// What came late must not overwrite what is newer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Newest {
-    version: i64,
+    row: Stamp,
+    /// What the database has had, though not all of it was read.
+    seen: Stamp,
+    /// The highest epoch of all, also if the database has forgotten it.
+    epoch: u32,
     left: (u32, i64),
 }
 
@@ -126,6 +138,7 @@ impl Shelf {
     pub(super) fn new(row: &Row, keys: Keys, shard: u16) -> (Self, mpsc::Receiver<Ask>) {
         let (asks, receiver) = mpsc::channel(WAITING_MAX);
         let known = ArcSwap::from_pointee(known_of(row, None));
+        let newest = Newest { row: row.stamp(), seen: row.stamp(), epoch: row.epoch, left: (0, 0) };
         let goods = row.sale.goods.clone();
         (
             Self {
@@ -136,7 +149,7 @@ impl Shelf {
                 is_rebuilding: AtomicBool::new(false),
                 books: tokio::sync::Mutex::default(),
                 known,
-                newest: Mutex::default(),
+                newest: Mutex::new(newest),
             },
             receiver,
         )
@@ -148,12 +161,54 @@ impl Shelf {
 
     pub(super) fn learn(&self, row: &Row) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        if row.version < newest.version {
+        if row.stamp() < newest.row {
             return;
         }
-        newest.version = row.version;
+        self.believe(&mut newest, row);
+    }
+
+    /// The same of a row that is older than what was known: the database went back in time.
+    pub(super) fn relearn(&self, row: &Row) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.seen = row.stamp();
+        self.believe(&mut newest, row);
+    }
+
+    /// The database has committed this.
+    pub(super) fn note(&self, stamp: Stamp) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.seen = newest.seen.max(stamp);
+    }
+
+    fn believe(&self, newest: &mut Newest, row: &Row) {
+        newest.row = row.stamp();
+        newest.seen = newest.seen.max(newest.row);
+        newest.epoch = newest.epoch.max(row.epoch);
         let known = self.known.load();
         self.known.store(Arc::new(known_of(row, known.left.filter(|_| known.epoch == row.epoch))));
+    }
+
+    /// What the database has had: whatever is asked for from now on is as new.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).seen
+    }
+
+    /// The highest epoch that this process has ever known.
+    pub(super) fn epoch_max(&self) -> u32 {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner).epoch
+    }
+
+    /// The database does not have it any more. False if that was known.
+    pub(super) fn lose(&self, why: &str) -> bool {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest.seen == Stamp::default() {
+            return false;
+        }
+        (newest.row, newest.seen) = Default::default();
+        let known = Known::clone(&self.known.load());
+        let state = known.state.paused(why.to_owned());
+        self.known.store(Arc::new(Known { state, left: None, ..known }));
+        true
     }
 
     /// What Redis said; none if it says nothing.

@@ -1,7 +1,8 @@
 //! Orders become rows. A batch is one transaction; one that fails is halved until the order
 //! that cannot be placed is alone, and that becomes a dead letter.
 
-use super::db::{Db, DbError, within};
+use super::core::Core;
+use super::db::{Db, DbError, NOW, within};
 use super::letter::Sent;
 use crate::goods::GoodsId;
 use crate::order::OrderState;
@@ -45,15 +46,15 @@ impl Arrival {
 ///
 /// # Errors
 /// Only such as pass by themselves.
-pub(super) async fn write(db: &Db, arrivals: &[Arrival]) -> Result<BTreeSet<u64>, DbError> {
+pub(super) async fn write(core: &Core, arrivals: &[Arrival]) -> Result<BTreeSet<u64>, DbError> {
     let mut refused = BTreeSet::new();
     // The first stands last.
     let mut waiting = vec![arrivals];
     while let Some(batch) = waiting.pop() {
-        match (within(place(db, batch)).await, batch) {
+        match (within(place(core, batch)).await, batch) {
             (Ok(()), _) => {}
             (Err(error @ DbError::Passing(_)), _) => return Err(error),
-            (Err(DbError::Refused(why)), [arrival]) => match within(bury(db, arrival, &why)).await {
+            (Err(DbError::Refused(why)), [arrival]) => match within(bury(&core.db, arrival, &why)).await {
                 Err(DbError::Refused(error)) => {
                     tracing::error!(sn = arrival.sn, why, error, "not even a dead letter");
                     refused.insert(arrival.tag);
@@ -76,20 +77,25 @@ struct Held {
     is_single: bool,
     pay_within: Option<i32>,
     per_user: Option<i64>,
+    /// The database's time.
+    now: i64,
 }
 
 async fn lock(tx: &Transaction<'_>, goods: &BTreeSet<&str>) -> Result<BTreeMap<String, Held>, DbError> {
     let goods: Vec<&str> = goods.iter().copied().collect();
-    let sql = "SELECT goods, version, epoch, one_each, pay_within, (definition::json ->> 'per_user')::int8
-               FROM sale_goods
-               WHERE goods = ANY($1) ORDER BY goods FOR UPDATE";
-    let rows = tx.query(&tx.prepare_cached(sql).await?, &[&goods]).await?;
+    let sql = format!(
+        "SELECT goods, version, epoch, one_each, pay_within, (definition::json ->> 'per_user')::int8, {NOW}
+         FROM sale_goods
+         WHERE goods = ANY($1) ORDER BY goods FOR UPDATE"
+    );
+    let rows = tx.query(&tx.prepare_cached(&sql).await?, &[&goods]).await?;
     let held = |row: &tokio_postgres::Row| Held {
         version: row.get(1),
         epoch: row.get(2),
         is_single: row.get(3),
         pay_within: row.get(4),
         per_user: row.get(5),
+        now: row.get(6),
     };
     Ok(rows.iter().map(|row| (row.get(0), held(row))).collect())
 }
@@ -106,20 +112,22 @@ const INSERT: &str = "
     RETURNING order_sn";
 
 /// All of them, or none.
-async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
+async fn place(core: &Core, batch: &[Arrival]) -> Result<(), DbError> {
     if batch.is_empty() {
         return Ok(());
     }
-    let mut client = db.client().await?;
+    let mut client = core.db.client().await?;
     let tx = client.transaction().await?;
     let held = lock(&tx, &batch.iter().map(|one| one.goods.as_str()).collect()).await?;
     if let Some(one) = batch.iter().find(|one| !held.contains_key(&one.goods)) {
         return Err(DbError::Refused(format!("there is no sale of `{}`", one.goods)));
     }
     let now = i64::try_from(now_ms()).unwrap_or(i64::MAX);
-    // From now on, because it cannot be paid before; an order may have waited long to get here.
+    // From now on by the database's clock, because it cannot be paid before: an order may have
+    // waited long to get here, and Redis's clock may be ahead.
     let pay_by = |one: &Arrival| {
-        held[&one.goods].pay_within.map(|within| one.at.max(now).saturating_add(i64::from(within) * 1000))
+        let held = &held[&one.goods];
+        held.pay_within.map(|within| held.now.saturating_add(i64::from(within) * 1000))
     };
     let column = |part: fn(&Arrival) -> &str| batch.iter().map(part).collect::<Vec<&str>>();
     let numbers = |part: fn(&Arrival) -> i64| batch.iter().map(part).collect::<Vec<i64>>();
@@ -158,7 +166,15 @@ async fn place(db: &Db, batch: &[Arrival]) -> Result<(), DbError> {
     for (goods, take) in &takes {
         take.run(&tx, goods, &held[*goods]).await?;
     }
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    client.give_back();
+    for goods in takes.keys() {
+        let (epoch, version) = (held[*goods].epoch, held[*goods].version + 1);
+        if let Some(shelf) = goods.parse().ok().and_then(|goods| core.shelf(&goods)) {
+            shelf.note((u32::try_from(epoch).unwrap_or(0), version));
+        }
+    }
+    Ok(())
 }
 
 /// An order that was written before is no matter; one whose number belongs to another is.
@@ -262,5 +278,7 @@ async fn bury(db: &Db, one: &Arrival, why: &str) -> Result<(), DbError> {
         tx.execute(sql, &[&one.goods, &one.quantity]).await?;
     }
     tracing::warn!(sn = one.sn, why, "an order could not be placed, and is a dead letter");
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    client.give_back();
+    Ok(())
 }

@@ -1,11 +1,13 @@
 //! Tests with real servers. Those that hurt a server have their own.
 
+mod expiry;
 mod faults;
 mod flow;
 mod network;
 mod odd;
 mod operators;
 mod queues;
+mod restored;
 mod rig;
 mod rollback;
 mod runs;

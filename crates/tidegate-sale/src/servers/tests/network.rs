@@ -1,7 +1,8 @@
 //! A network that loses answers, or says nothing at all.
 
-use super::rig::{at_rest, buy, buyer, check_books, engine, insist, on_sale, shared, until};
-use crate::engine::Engine as _;
+use super::rig::{PATIENCE, at_rest, buy, buyer, check_books, engine, insist, on_sale, shared, until};
+use crate::engine::{Engine as _, Turn, Turned};
+use crate::order::OrderState;
 use crate::refusal::Refusal;
 use crate::servers::ServersConfig;
 use std::time::Duration;
@@ -72,4 +73,36 @@ async fn whatever_hangs_a_buyer_is_answered_in_time() {
     }
     let books = at_rest(&engine).await;
     check_books(shared(), &net.config, &books, &answered).unwrap();
+}
+
+/// Connections to the database that are dead without a word: the pool took them back after each
+/// had kept somebody waiting, and gave them to the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_went_silent_is_not_used_again() {
+    let net = Net::start();
+    let engine = engine(&net.config).await;
+    on_sale(&engine, 100, 9).await;
+    let mut orders = Vec::new();
+    for _ in 0..40 {
+        let sn = insist(&engine, &format!("user-{}", orders.len() / 9)).await.unwrap();
+        engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+        orders.push(sn);
+    }
+    // As many as the pools hold are connected.
+    let asked = orders.iter().map(|sn| engine.order(sn));
+    futures_util::future::join_all(asked).await;
+    net.postgres.silence();
+    let mut failed = 0;
+    for sn in &orders {
+        failed += u32::from(engine.turn(sn, Turn::Cancel).await.is_err());
+        // The first finds out, for all of them.
+        assert!(failed <= 1, "{failed} cancels met a silent connection");
+    }
+    for sn in &orders {
+        until("it is cancelled", async || matches!(engine.turn(sn, Turn::Cancel).await, Ok(Turned::Done(_))))
+            .await;
+    }
+    let books = at_rest(&engine).await;
+    assert_eq!((books.left, books.orders), (100, 0), "{books:?}");
+    check_books(shared(), &net.config, &books, &orders).unwrap();
 }

@@ -1,0 +1,69 @@
+//! A database that went back in time: it was restored, or a standby took over that lagged.
+//!
+//! Epoch and version of a sale only grow, so a row that is older than what was known before
+//! it was asked for means that the database has forgotten. Redis and the processes know what it
+//! does not: the sale is fenced and loaded under an epoch that is newer than any that they know.
+//! Orders that only Redis has are sent again meanwhile, and whoever remembers the old epoch
+//! believes the new one.
+
+use super::core::Core;
+use super::db::DbError;
+use super::look::Look;
+use super::rebuild;
+use super::shelf::{ROW, Row, Shelf};
+use crate::engine::Fault;
+use std::sync::Arc;
+
+pub(super) const WENT_BACK: &str = "PostgreSQL went back in time; its stock is counted again";
+
+/// Why a sale is held of which the database knows nothing any more.
+const GONE: &str = "PostgreSQL went back in time and does not know this sale; create it again";
+
+/// The database has this row, and had a newer one: it is believed, and its sale is loaded again
+/// before it goes on.
+pub(super) async fn went_back(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) -> Result<(), Fault> {
+    tracing::error!(goods = %shelf.goods, epoch = row.epoch, version = row.version, "PostgreSQL went back in time");
+    shelf.relearn(row);
+    fence(core, shelf).await?;
+    if row.epoch == 0 {
+        // Nothing is sold before it is warmed, which loads it.
+        return Ok(());
+    }
+    // For every process to see: what Redis holds was loaded from another history.
+    let sql = format!(
+        "UPDATE sale_goods SET redis_run = '', held = $2, version = version + 1
+         WHERE goods = $1 AND version = $3 RETURNING {ROW}"
+    );
+    let params: &[super::db::Param<'_>] = &[&shelf.goods.as_str(), &WENT_BACK, &row.version];
+    if let Some(row) = core.db.ask(&sql, params).await?.first() {
+        shelf.relearn(&Row::read(row)?);
+    }
+    rebuild::begin(core, shelf);
+    Ok(())
+}
+
+/// The database does not have this sale any more, though it was there.
+pub(super) async fn check_gone(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
+    let rows = core.db.ask("SELECT FROM sale_goods WHERE goods = $1", &[&shelf.goods.as_str()]).await?;
+    if rows.is_empty() && shelf.lose(GONE) {
+        tracing::error!(goods = %shelf.goods, "PostgreSQL went back in time and does not know this sale");
+        fence(core, shelf).await?;
+    }
+    Ok(())
+}
+
+/// Redis sells nothing of it any more.
+async fn fence(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
+    let (live, look) = (core.link.live()?, Look::take(core, shelf, &[]).await?);
+    rebuild::step(core, shelf, &live, &["fence", &look.epoch.to_string()], None).await
+}
+
+/// True if Redis was told what the database does not know. Redis is told after the commit, so
+/// a row that is asked for after the look is at least as new.
+pub(super) async fn is_older_than(core: &Core, look: &Look, row: &Row) -> Result<bool, DbError> {
+    let is_older = |row: &Row| (row.epoch, row.rev) < (look.epoch, look.rev);
+    if !is_older(row) {
+        return Ok(false);
+    }
+    Ok(Row::find(&core.db, &row.sale.goods).await?.is_some_and(|row| is_older(&row)))
+}
