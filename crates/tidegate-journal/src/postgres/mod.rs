@@ -246,6 +246,15 @@ impl Backend for Postgres {
         })
     }
 
+    fn clamp_times(&self, batch: u32) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let sql = &self.core.sql;
+            let leases = self.core.ask_within(LONG, &sql.clamp_leases, &[]).await;
+            leases.map_err(|fault| fault.error)?;
+            self.number(&sql.clamp_times, &[&i64::from(batch)]).await
+        })
+    }
+
     fn purge(&self, keep: Duration, batch: u32) -> Answer<'_, u64> {
         Box::pin(
             async move { self.number(&self.core.sql.purge, &[&micros_ahead(keep), &i64::from(batch)]).await },

@@ -20,6 +20,7 @@ mod gates;
 mod guide;
 mod limited;
 mod migration;
+mod old_programs;
 mod records;
 mod retention;
 #[cfg(feature = "axum")]
