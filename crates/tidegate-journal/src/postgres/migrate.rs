@@ -11,9 +11,9 @@
 use super::core::Core;
 use super::fault::fault_of;
 use super::sql::{NAMED, RECORDED, holds_key};
-use crate::JournalError;
 use crate::builder::Settings;
 use crate::clock::instant;
+use crate::{JournalError, Opened};
 use deadpool_postgres::GenericClient;
 use std::time::Duration;
 use tokio_postgres::Error;
@@ -21,7 +21,7 @@ use tokio_postgres::Error;
 /// What this release writes and reads.
 const VERSION: i32 = 4;
 
-pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<(), JournalError> {
+pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<Opened, JournalError> {
     let begun = instant();
     loop {
         let outcome = attempt(core, settings).await;
@@ -34,13 +34,13 @@ pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<(), Jour
     }
 }
 
-async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
+async fn attempt(core: &Core, settings: &Settings) -> Result<Opened, JournalError> {
     let table = &settings.table;
     let failed = |error: Error| fault_of(&error).error;
     let mut client = core.connection(core.patience).await.map_err(|fault| fault.error)?;
     let found = version(&client, table).await?;
     if found == VERSION {
-        return Ok(());
+        return Ok(Opened::Found);
     }
     if settings.must_exist {
         return Err(if found == 0 { settings.no_journal() } else { settings.older(found, VERSION) });
@@ -49,6 +49,12 @@ async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('tidegate-journal ' || $1, 0))";
     transaction.execute(lock, &[&table]).await.map_err(failed)?;
     let found = version(&transaction, table).await?;
+    let opened = match found {
+        VERSION => Opened::Found,
+        0 if exists(&transaction, table).await? => Opened::TakenOver,
+        0 => Opened::Made,
+        _ => Opened::Upgraded,
+    };
     for (step, statements) in [(1, first(table)), (2, second(table)), (3, third(table)), (4, fourth(table))] {
         if found < step {
             transaction.batch_execute(&statements).await.map_err(failed)?;
@@ -57,18 +63,15 @@ async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
     if found < VERSION {
         transaction.batch_execute(&comments(table)).await.map_err(failed)?;
     }
-    transaction.commit().await.map_err(failed)
+    transaction.commit().await.map_err(failed)?;
+    Ok(opened)
 }
 
 /// The version that is there, 0 for none.
 async fn version(client: &impl GenericClient, table: &str) -> Result<i32, JournalError> {
     let failed = |error: Error| fault_of(&error).error;
     let name = format!("{table}_version");
-    // Asked of the catalogue itself: `to_regclass` may remember that there was none.
-    let exists = "SELECT EXISTS (SELECT FROM pg_class WHERE relname = $1
-                  AND relnamespace = ANY (current_schemas(false)::regnamespace[]))";
-    let exists = client.query_one(exists, &[&name]).await.map_err(failed)?;
-    if !exists.get::<_, bool>(0) {
+    if !exists(client, &name).await? {
         return Ok(0);
     }
     let version = client.query_one(&format!("SELECT max(version) FROM {name}"), &[]).await.map_err(failed)?;
@@ -78,6 +81,14 @@ async fn version(client: &impl GenericClient, table: &str) -> Result<i32, Journa
             "`{table}` has version {newer}, and this program knows {VERSION}: use a newer program"
         ))),
     }
+}
+
+async fn exists(client: &impl GenericClient, name: &str) -> Result<bool, JournalError> {
+    // Asked of the catalogue itself: `to_regclass` may remember that there was none.
+    let exists = "SELECT EXISTS (SELECT FROM pg_class WHERE relname = $1
+                  AND relnamespace = ANY (current_schemas(false)::regnamespace[]))";
+    let exists = client.query_one(exists, &[&name]).await.map_err(|error| fault_of(&error).error)?;
+    Ok(exists.get(0))
 }
 
 /// Every name in it was checked to be plain.

@@ -6,9 +6,9 @@
 use super::fault::meaning;
 use super::foreign;
 use super::sql::{HOLDS_KEY, Sql};
-use crate::JournalError;
 use crate::builder::Settings;
 use crate::clock::Micros;
+use crate::{JournalError, Opened};
 use rusqlite::{Connection, OptionalExtension as _};
 
 /// What this release writes and reads.
@@ -19,10 +19,10 @@ pub(super) fn migrate(
     settings: &Settings,
     sql: &Sql,
     now: Micros,
-) -> Result<(), JournalError> {
+) -> Result<Opened, JournalError> {
     let (failed, t) = (|error: rusqlite::Error| meaning(&error), &settings.table);
     match version(conn, t).map_err(failed)? {
-        Some(VERSION) => return Ok(()),
+        Some(VERSION) => return Ok(Opened::Found),
         Some(older) if older < VERSION && settings.must_exist => {
             return Err(settings.older(older, VERSION));
         }
@@ -35,7 +35,7 @@ pub(super) fn migrate(
     outcome
 }
 
-fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), JournalError> {
+fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<Opened, JournalError> {
     let failed = |error: rusqlite::Error| meaning(&error);
     let found = version(conn, table).map_err(failed)?.unwrap_or(0);
     if found > VERSION {
@@ -43,6 +43,12 @@ fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), J
             "`{table}` has version {found}, and this program knows {VERSION}: use a newer program"
         )));
     }
+    let opened = match found {
+        VERSION => Opened::Found,
+        0 if exists(conn, table).map_err(failed)? => Opened::TakenOver,
+        0 => Opened::Made,
+        _ => Opened::Upgraded,
+    };
     if found < 1 {
         first(conn, table, now).map_err(failed)?;
     }
@@ -52,7 +58,7 @@ fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), J
     if found < VERSION {
         fourth(conn, table, sql, now).map_err(failed)?;
     }
-    Ok(())
+    Ok(opened)
 }
 
 /// Whether a journal was ever made here under this name.

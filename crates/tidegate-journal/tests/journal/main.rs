@@ -15,6 +15,7 @@ mod crashes;
 mod encryption;
 mod ends;
 mod faults;
+mod files;
 mod foreign;
 mod gates;
 mod guide;
