@@ -77,6 +77,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Ends up to `batch` records of methods that no worker knew for `after`.
     fn fail_orphans(&self, after: Duration, batch: u32) -> Answer<'_, Ended>;
 
+    /// Where the database's clock can step back: brings what lies further ahead than its own delay
+    /// or its own lease back to that from now. Answers how many records, up to `batch`.
+    fn clamp_times(&self, _batch: u32) -> Answer<'_, u64> {
+        Box::pin(async { Ok(0) })
+    }
+
     /// Removes up to `batch` records that ended longer ago than `keep`.
     fn purge(&self, keep: Duration, batch: u32) -> Answer<'_, u64>;
 

@@ -125,7 +125,8 @@ impl JournalBuilder {
         self
     }
 
-    /// Opens a file, and makes it where there is none.
+    /// Opens a file, and makes it where there is none, for its owner only (0600). One that everybody
+    /// may open is closed to them; one that is shared with a group stays so.
     ///
     /// # Errors
     /// Where it cannot be opened, or is no journal.
@@ -133,8 +134,9 @@ impl JournalBuilder {
     pub async fn sqlite(self, path: impl AsRef<std::path::Path>) -> Result<Journal, JournalError> {
         self.check()?;
         let time = self.time.unwrap_or_else(|| Box::new(SystemTimeSource::new()));
-        let backend = crate::sqlite::Sqlite::open(path.as_ref(), &self.settings, time).await?;
-        Ok(Journal::over(backend, &self.settings, Vec::new()))
+        let (backend, opened, notes) =
+            crate::sqlite::Sqlite::open(path.as_ref(), &self.settings, time).await?;
+        Ok(Journal::over(backend, &self.settings, opened, notes))
     }
 
     /// Connects to a server: `postgres://user:password@host/database`.
@@ -161,8 +163,8 @@ impl JournalBuilder {
     #[cfg(feature = "postgres")]
     pub async fn postgres_pool(self, pool: deadpool_postgres::Pool) -> Result<Journal, JournalError> {
         self.check()?;
-        let (backend, notes) = crate::postgres::Postgres::open(pool, &self.settings).await?;
-        Ok(Journal::over(backend, &self.settings, notes))
+        let (backend, opened, notes) = crate::postgres::Postgres::open(pool, &self.settings).await?;
+        Ok(Journal::over(backend, &self.settings, opened, notes))
     }
 
     /// Names stand in statements, so only plain ones are let through.
@@ -186,7 +188,8 @@ impl Settings {
     pub(crate) fn no_journal(&self) -> JournalError {
         let table = &self.table;
         JournalError::Open(format!(
-            "there is no journal with the table `{table}` here; it is made when a program first opens it to record calls"
+            "there is no journal with the table `{table}` here; make it with \
+             `tidegate journal init`, or let a program open it to record calls"
         ))
     }
 
@@ -194,8 +197,8 @@ impl Settings {
     pub(crate) fn older(&self, found: impl std::fmt::Display, known: impl std::fmt::Display) -> JournalError {
         let table = &self.table;
         JournalError::Open(format!(
-            "`{table}` has version {found}, and this program needs {known}; it is brought up to date when \
-             a program of this release opens it to record calls"
+            "`{table}` has version {found}, and this program needs {known}; bring it up to date with \
+             `tidegate journal init` of this release, or let a program of it open it to record calls"
         ))
     }
 }

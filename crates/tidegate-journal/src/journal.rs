@@ -43,6 +43,7 @@ pub(crate) struct Shared {
     /// How many calls of [`Journal::defer_all`] wait for their commit at once.
     together: usize,
     room: Semaphore,
+    opened: Opened,
     notes: Vec<String>,
 }
 
@@ -264,12 +265,22 @@ impl Journal {
         Ok(JournalStats::new(&depth, &self.shared.counted))
     }
 
+    /// What opening did to the tables.
+    pub fn opened(&self) -> Opened {
+        self.shared.opened
+    }
+
     /// What opening found worth saying, such as a role that could not be made.
     pub fn notes(&self) -> &[String] {
         &self.shared.notes
     }
 
-    pub(crate) fn over(backend: impl Backend, settings: &Settings, notes: Vec<String>) -> Self {
+    pub(crate) fn over(
+        backend: impl Backend,
+        settings: &Settings,
+        opened: Opened,
+        notes: Vec<String>,
+    ) -> Self {
         for note in &notes {
             tracing::warn!("{note}");
         }
@@ -282,6 +293,7 @@ impl Journal {
             counted: Counted::default(),
             together,
             room: Semaphore::new(together),
+            opened,
             notes,
         };
         Self { shared: Arc::new(shared) }
@@ -296,6 +308,20 @@ impl std::fmt::Debug for Journal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Journal").finish_non_exhaustive()
     }
+}
+
+/// What [`JournalBuilder`] did to the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Opened {
+    /// Nothing: they were there.
+    Found,
+    /// There were none.
+    Made,
+    /// Another program had made the table, and it keeps its rows.
+    TakenOver,
+    /// They were of an older version, and keep their rows.
+    Upgraded,
 }
 
 /// What a caller is told whose call was recorded instead of run.

@@ -74,7 +74,7 @@ pub use builder::JournalBuilder;
 pub use call::{Call, CallError, KEY_MAX, METHOD_MAX, PARAMS_MAX};
 pub use error::{Bound, DeferError, JournalError};
 pub use guid::{Guid, GuidError};
-pub use journal::{Deferred, Journal};
+pub use journal::{Deferred, Journal, Opened};
 pub use record::{Cancelled, Filter, Page, Record, Retried, Status};
 #[cfg(feature = "axum")]
 pub use router::router;

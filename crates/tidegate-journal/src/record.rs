@@ -20,6 +20,11 @@ pub enum Status {
     Expired,
     /// Somebody asked for that: `status = 4`.
     Cancelled,
+    /// Any other number: another program wrote it, or a newer version. It has ended as far as this
+    /// one knows: it does not run, retention removes it, and it can be tried again. -1 stands for
+    /// what is no small number at all, which SQLite takes, too.
+    #[serde(untagged)]
+    Other(i16),
 }
 
 impl Status {
@@ -31,6 +36,7 @@ impl Status {
             Self::Failed => 2,
             Self::Expired => 3,
             Self::Cancelled => 4,
+            Self::Other(code) => code,
         }
     }
 
@@ -39,15 +45,16 @@ impl Status {
         self.code() != 0
     }
 
-    /// What the table says. Numbers of a newer version count as failed: they have ended.
+    /// What the table says.
     pub(crate) fn read(code: i16, is_leased: bool) -> Self {
         match code {
             0 if is_leased => Self::Running,
             0 => Self::Pending,
             1 => Self::Done,
+            2 => Self::Failed,
             3 => Self::Expired,
             4 => Self::Cancelled,
-            _ => Self::Failed,
+            other => Self::Other(other),
         }
     }
 }
@@ -61,6 +68,7 @@ impl std::fmt::Display for Status {
             Self::Failed => "failed",
             Self::Expired => "expired",
             Self::Cancelled => "cancelled",
+            Self::Other(code) => return f.pad(&code.to_string()),
         })
     }
 }
@@ -205,7 +213,7 @@ impl Retried {
     pub(crate) fn refused(status: Status) -> Self {
         match status {
             Status::Pending | Status::Running | Status::Done => Self::Refused(status),
-            Status::Failed | Status::Expired | Status::Cancelled => Self::Superseded,
+            Status::Failed | Status::Expired | Status::Cancelled | Status::Other(_) => Self::Superseded,
         }
     }
 }

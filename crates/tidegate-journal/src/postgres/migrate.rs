@@ -10,18 +10,18 @@
 
 use super::core::Core;
 use super::fault::fault_of;
-use super::sql::{RECORDED, holds_key};
-use crate::JournalError;
+use super::sql::{NAMED, RECORDED, holds_key};
 use crate::builder::Settings;
 use crate::clock::instant;
+use crate::{JournalError, Opened};
 use deadpool_postgres::GenericClient;
 use std::time::Duration;
 use tokio_postgres::Error;
 
 /// What this release writes and reads.
-const VERSION: i32 = 3;
+const VERSION: i32 = 4;
 
-pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<(), JournalError> {
+pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<Opened, JournalError> {
     let begun = instant();
     loop {
         let outcome = attempt(core, settings).await;
@@ -34,13 +34,13 @@ pub(super) async fn migrate(core: &Core, settings: &Settings) -> Result<(), Jour
     }
 }
 
-async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
+async fn attempt(core: &Core, settings: &Settings) -> Result<Opened, JournalError> {
     let table = &settings.table;
     let failed = |error: Error| fault_of(&error).error;
     let mut client = core.connection(core.patience).await.map_err(|fault| fault.error)?;
     let found = version(&client, table).await?;
     if found == VERSION {
-        return Ok(());
+        return Ok(Opened::Found);
     }
     if settings.must_exist {
         return Err(if found == 0 { settings.no_journal() } else { settings.older(found, VERSION) });
@@ -49,26 +49,29 @@ async fn attempt(core: &Core, settings: &Settings) -> Result<(), JournalError> {
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('tidegate-journal ' || $1, 0))";
     transaction.execute(lock, &[&table]).await.map_err(failed)?;
     let found = version(&transaction, table).await?;
-    for (step, statements) in [(1, first(table)), (2, second(table)), (3, third(table))] {
+    let opened = match found {
+        VERSION => Opened::Found,
+        0 if exists(&transaction, table).await? => Opened::TakenOver,
+        0 => Opened::Made,
+        _ => Opened::Upgraded,
+    };
+    for (step, statements) in [(1, first(table)), (2, second(table)), (3, third(table)), (4, fourth(table))] {
         if found < step {
             transaction.batch_execute(&statements).await.map_err(failed)?;
         }
     }
-    if found < 2 {
+    if found < VERSION {
         transaction.batch_execute(&comments(table)).await.map_err(failed)?;
     }
-    transaction.commit().await.map_err(failed)
+    transaction.commit().await.map_err(failed)?;
+    Ok(opened)
 }
 
 /// The version that is there, 0 for none.
 async fn version(client: &impl GenericClient, table: &str) -> Result<i32, JournalError> {
     let failed = |error: Error| fault_of(&error).error;
     let name = format!("{table}_version");
-    // Asked of the catalogue itself: `to_regclass` may remember that there was none.
-    let exists = "SELECT EXISTS (SELECT FROM pg_class WHERE relname = $1
-                  AND relnamespace = ANY (current_schemas(false)::regnamespace[]))";
-    let exists = client.query_one(exists, &[&name]).await.map_err(failed)?;
-    if !exists.get::<_, bool>(0) {
+    if !exists(client, &name).await? {
         return Ok(0);
     }
     let version = client.query_one(&format!("SELECT max(version) FROM {name}"), &[]).await.map_err(failed)?;
@@ -78,6 +81,14 @@ async fn version(client: &impl GenericClient, table: &str) -> Result<i32, Journa
             "`{table}` has version {newer}, and this program knows {VERSION}: use a newer program"
         ))),
     }
+}
+
+async fn exists(client: &impl GenericClient, name: &str) -> Result<bool, JournalError> {
+    // Asked of the catalogue itself: `to_regclass` may remember that there was none.
+    let exists = "SELECT EXISTS (SELECT FROM pg_class WHERE relname = $1
+                  AND relnamespace = ANY (current_schemas(false)::regnamespace[]))";
+    let exists = client.query_one(exists, &[&name]).await.map_err(|error| fault_of(&error).error)?;
+    Ok(exists.get(0))
 }
 
 /// Every name in it was checked to be plain.
@@ -119,7 +130,7 @@ fn first(t: &str) -> String {
          ALTER TABLE {t} {add};
          UPDATE {t} SET status = 0 WHERE status IS NULL;
          UPDATE {t} SET status = 4, last_error = 'it was marked as deleted' WHERE status = 0 AND is_delete;
-         UPDATE {t} SET next_time = create_time WHERE status = 0;
+         UPDATE {t} SET next_time = least(create_time, now()) WHERE status = 0;
          ALTER TABLE {t} ALTER COLUMN status SET DEFAULT 0, ALTER COLUMN status SET NOT NULL;
          CREATE INDEX IF NOT EXISTS idx_{t}_ctime ON {t} (create_time);
          CREATE INDEX IF NOT EXISTS idx_{t}_utime ON {t} (update_time);
@@ -130,7 +141,7 @@ fn first(t: &str) -> String {
          CREATE TABLE {t}_count (method_name varchar(64) NOT NULL, slot int2 NOT NULL, pending int8 NOT NULL,
                                  PRIMARY KEY (method_name, slot)) WITH (fillfactor = 50);
          INSERT INTO {t}_count SELECT method_name, 0, count(*) FROM {t}
-           WHERE status = 0 AND NOT is_delete AND method_name IS NOT NULL GROUP BY method_name;
+           WHERE status = 0 AND NOT is_delete AND {NAMED} GROUP BY method_name;
          CREATE TABLE {t}_method (method_name varchar(64) PRIMARY KEY, seen_time timestamptz(6) NOT NULL,
                                   missed_since timestamptz(6), missed_time timestamptz(6));
          CREATE TABLE {t}_version (version int4 PRIMARY KEY, applied_time timestamptz(6) NOT NULL DEFAULT now());
@@ -161,6 +172,24 @@ fn third(t: &str) -> String {
     )
 }
 
+/// A lease tells when it began, so its length is known when the clock steps back. Old programs may
+/// insert no status, which was legal in the original table. They may write local time: what waits
+/// for a `create_time` in the future is due now.
+///
+/// The trigger is for inserts only. One for updates would lock each row that any of our own
+/// statements changes.
+fn fourth(t: &str) -> String {
+    format!(
+        "ALTER TABLE {t} ADD COLUMN lease_time timestamptz(6);
+         CREATE FUNCTION {t}_no_status() RETURNS trigger LANGUAGE plpgsql AS
+           $$ BEGIN NEW.status := 0; RETURN NEW; END $$;
+         CREATE TRIGGER tr_{t}_no_status BEFORE INSERT ON {t} FOR EACH ROW WHEN (NEW.status IS NULL)
+           EXECUTE FUNCTION {t}_no_status();
+         UPDATE {t} SET next_time = now() WHERE status = 0 AND next_time > now() AND next_time = create_time;
+         INSERT INTO {t}_version VALUES (4);"
+    )
+}
+
 /// The data classes of the original table: S2 is for the service's own people, S1 for anybody
 /// who works here.
 fn comments(t: &str) -> String {
@@ -185,6 +214,7 @@ fn comments(t: &str) -> String {
         ("deadline", "S1", "has to start by then", "最迟开始时刻"),
         ("lease_owner", "S1", "worker that runs it", "执行者"),
         ("lease_until", "S1", "running until then", "租约到期"),
+        ("lease_time", "S1", "begin of the lease, or its last prolongation", "租约开始或最近续期"),
         ("lease_no", "S1", "number of the lease, for fencing", "租约序号"),
         ("idempotency_key", "S2", "same key, same record", "幂等键"),
         ("last_error", "S2", "why the last attempt failed", "最近的错误"),

@@ -22,7 +22,7 @@ use crate::backend::{
 use crate::builder::Settings;
 use crate::clock::micros_ahead;
 use crate::record::Status;
-use crate::{Bound, Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried};
+use crate::{Bound, Call, Cancelled, DeferError, Filter, Guid, JournalError, Opened, Page, Record, Retried};
 use deadpool_postgres::Pool;
 use fault::fault_of;
 use gather::{Bounds, Waiting, gather};
@@ -54,9 +54,12 @@ pub(crate) fn pool(url: &str) -> Result<Pool, JournalError> {
 }
 
 impl Postgres {
-    pub(crate) async fn open(pool: Pool, settings: &Settings) -> Result<(Self, Vec<String>), JournalError> {
+    pub(crate) async fn open(
+        pool: Pool,
+        settings: &Settings,
+    ) -> Result<(Self, Opened, Vec<String>), JournalError> {
         let core = Arc::new(Core { pool, sql: Sql::new(settings), patience: settings.patience });
-        migrate::migrate(&core, settings).await?;
+        let opened = migrate::migrate(&core, settings).await?;
         let notes = roles::grant(&core, settings).await?;
         let (queue, waiting) = mpsc::channel(settings.queue_max);
         let first = fastrand::i16(0..SLOTS);
@@ -68,7 +71,7 @@ impl Postgres {
         };
         tokio::spawn(gather(core.clone(), bounds, waiting));
         let slot = (first + 1) % SLOTS;
-        Ok((Self { core, queue, queue_max: settings.queue_max, slot }, notes))
+        Ok((Self { core, queue, queue_max: settings.queue_max, slot }, opened, notes))
     }
 
     async fn number(&self, sql: &str, params: &[self::core::Param<'_>]) -> Result<u64, JournalError> {
@@ -243,6 +246,15 @@ impl Backend for Postgres {
             let mut ended = read(&self.core.ask(&sql.fail_orphans, params).await?, rows::ended)?;
             ended.push(nameless);
             Ok(Ended(ended))
+        })
+    }
+
+    fn clamp_times(&self, batch: u32) -> Answer<'_, u64> {
+        Box::pin(async move {
+            let sql = &self.core.sql;
+            let leases = self.core.ask_within(LONG, &sql.clamp_leases, &[]).await;
+            leases.map_err(|fault| fault.error)?;
+            self.number(&sql.clamp_times, &[&i64::from(batch)]).await
         })
     }
 

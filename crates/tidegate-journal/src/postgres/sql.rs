@@ -25,6 +25,8 @@ pub(super) struct Sql {
     pub(super) missed: String,
     pub(super) fail_orphans: String,
     pub(super) fail_nameless: String,
+    pub(super) clamp_times: String,
+    pub(super) clamp_leases: String,
     pub(super) expire: String,
     pub(super) purge: String,
     pub(super) drift: String,
@@ -43,6 +45,13 @@ pub(super) const RECORDED: &str = "create_time AT TIME ZONE 'UTC'";
 
 /// The row of the counts for what a recount made up for: nobody else waits for it.
 const DRIFT_SLOT: i16 = -1;
+
+/// True of a row whose method can be counted: others may write rows without one.
+pub(super) const NAMED: &str = "method_name <> ''";
+
+/// Times so far ahead are no sign of a clock that stepped back: statements that run at once have
+/// begun at different times.
+const CLOCK_SLACK: &str = "interval '1 second'";
 
 /// So many that are claimed at once stay where they are in the index, and none is written; whoever
 /// claims after that passes over them, until their next sign of life. Fewer are moved to the end of
@@ -70,11 +79,11 @@ impl Sql {
         // Takes what `gone` ended off the count, in the slot $1.
         let uncount = format!(
             "INSERT INTO {t}_count AS c (method_name, slot, pending)
-             SELECT method_name, $1::int2, -count(*) FROM gone WHERE method_name IS NOT NULL
+             SELECT method_name, $1::int2, -count(*) FROM gone WHERE {NAMED}
              GROUP BY method_name ORDER BY method_name
              ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + excluded.pending"
         );
-        let unlease = "lease_owner = NULL, lease_until = NULL";
+        let unlease = "lease_owner = NULL, lease_until = NULL, lease_time = NULL";
         // True of a row `c` that nobody has. In one expression of which the database knows no
         // statistics, for the same reason as `HOLDS_LEASE`.
         let free_by = |time: &str| format!("coalesce(c.lease_until <= {time}, true)");
@@ -148,6 +157,7 @@ impl Sql {
                    ) AS places
                  )
                  UPDATE {t} AS t SET lease_owner = $3, lease_until = now() + $4::int8 * interval '1 microsecond',
+                   lease_time = now(),
                    next_time = CASE WHEN cardinality((SELECT places FROM taken)) >= {STAY} AND $4::int8 <= {STAY_US}
                                     THEN coalesce(t.lease_until, t.next_time)
                                     ELSE now() + $4::int8 * interval '1 microsecond' END,
@@ -172,7 +182,7 @@ impl Sql {
                    SELECT t.ctid AS place FROM given g JOIN {t} t ON t.guid = g.guid AND {HOLDS_LEASE}
                    FOR UPDATE OF t SKIP LOCKED
                  ), prolonged AS (
-                   UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond',
+                   UPDATE {t} SET lease_until = now() + $3::int8 * interval '1 microsecond', lease_time = now(),
                                   next_time = now() + $3::int8 * interval '1 microsecond'
                    WHERE ctid = ANY (ARRAY(SELECT place FROM mine)) RETURNING guid
                  )
@@ -219,13 +229,13 @@ impl Sql {
                 "WITH back AS (
                    UPDATE {t} AS t SET status = 0, update_time = now(), next_time = now(), deadline = NULL,
                      attempts = 0, lapses = 0, result = NULL, {unlease}, lease_no = t.lease_no + 1
-                   WHERE guid = $2 AND status IN (2, 3, 4) AND NOT is_delete AND NOT EXISTS (
+                   WHERE guid = $2 AND status NOT IN (0, 1) AND NOT is_delete AND NOT EXISTS (
                      SELECT FROM {t} o WHERE o.method_name = t.method_name
                        AND o.idempotency_key = t.idempotency_key AND {})
                    RETURNING method_name
                  ), counted AS (
                    INSERT INTO {t}_count AS c (method_name, slot, pending)
-                   SELECT method_name, $1::int2, 1 FROM back WHERE method_name IS NOT NULL
+                   SELECT method_name, $1::int2, 1 FROM back WHERE {NAMED}
                    ON CONFLICT (method_name, slot) DO UPDATE SET pending = c.pending + 1
                  )
                  SELECT 1 FROM back",
@@ -247,10 +257,11 @@ impl Sql {
                    AND ($3::timestamptz IS NULL OR t.create_time < $3 OR t.create_time = $3 AND t.guid < $4)
                  ORDER BY t.create_time DESC, t.guid DESC LIMIT $5"
             ),
+            // The latest time is kept: it shows `clamp_leases` that the clock stepped back.
             announce: format!(
-                "INSERT INTO {t}_method (method_name, seen_time) SELECT name, now() FROM unnest($1::text[]) AS g (name)
+                "INSERT INTO {t}_method AS m (method_name, seen_time) SELECT name, now() FROM unnest($1::text[]) AS g (name)
                  ORDER BY name
-                 ON CONFLICT (method_name) DO UPDATE SET seen_time = now(), missed_since = NULL"
+                 ON CONFLICT (method_name) DO UPDATE SET seen_time = greatest(m.seen_time, now()), missed_since = NULL"
             ),
             // $1 how long without anybody. Two looks have to miss a method, that far apart and with
             // nobody between them who knows it, however rare looks are: the first one after
@@ -289,10 +300,43 @@ impl Sql {
                 "WITH gone AS (
                    UPDATE {t} SET status = 2, update_time = now(), last_error = '{NAMELESS}'
                    WHERE ctid = ANY (ARRAY(
-                     SELECT ctid FROM {t} WHERE status = 0 AND NOT is_delete AND method_name IS NULL
+                     SELECT ctid FROM {t}
+                     WHERE status = 0 AND NOT is_delete AND (method_name IS NULL OR method_name = '')
                      LIMIT $1 FOR UPDATE SKIP LOCKED))
                    RETURNING 1)
                  SELECT count(*) FROM gone"
+            ),
+            // $1 at most. Rows that were changed in the future: the clock has stepped back since. What
+            // they wait for comes after their own delay from now, at the latest, and not when the clock
+            // is where it was. The oldest first, so that they stay in order.
+            clamp_times: format!(
+                "WITH clamped AS (
+                   UPDATE {t} SET update_time = now(),
+                     next_time = CASE WHEN lease_owner IS NULL
+                                      THEN least(next_time, now() + greatest(next_time - update_time, interval '0'))
+                                      ELSE next_time END,
+                     deadline = CASE WHEN create_time > now() THEN now() + (deadline - create_time) ELSE deadline END
+                   WHERE ctid = ANY (ARRAY(
+                     SELECT ctid FROM {t} WHERE update_time > now() + {CLOCK_SLACK}
+                     ORDER BY update_time LIMIT $1 FOR UPDATE SKIP LOCKED))
+                   RETURNING 1)
+                 SELECT count(*) FROM clamped"
+            ),
+            // The same for leases, which no index knows: only if a worker was seen in the future are they
+            // looked for among all pending records. A lease ends its own length from now, not earlier:
+            // its owner may live.
+            clamp_leases: format!(
+                "WITH ahead AS (
+                   UPDATE {t}_method SET seen_time = least(seen_time, now()),
+                     missed_since = CASE WHEN missed_since > now() THEN now() ELSE missed_since END
+                   WHERE seen_time > now() + {CLOCK_SLACK} OR missed_since > now() + {CLOCK_SLACK} RETURNING 1
+                 ), clamped AS (
+                   UPDATE {t} SET lease_until = now() + (lease_until - lease_time), lease_time = now(),
+                                  next_time = least(next_time, now() + (lease_until - lease_time))
+                   WHERE status = 0 AND NOT is_delete AND lease_time > now() + {CLOCK_SLACK}
+                     AND (SELECT count(*) FROM ahead) > 0
+                   RETURNING 1)
+                 SELECT count(*) FROM clamped"
             ),
             // $1 slot, $2 at most.
             expire: format!(
@@ -326,7 +370,7 @@ impl Sql {
                  PERFORM pg_advisory_xact_lock(hashtextextended('tidegate-journal count {t}', 0));
                  WITH counted AS (
                    SELECT method_name, count(*) AS pending FROM {t}
-                   WHERE status = 0 AND NOT is_delete AND method_name IS NOT NULL GROUP BY method_name
+                   WHERE status = 0 AND NOT is_delete AND {NAMED} GROUP BY method_name
                  ), kept AS (SELECT method_name, sum(pending)::int8 AS pending FROM {t}_count GROUP BY method_name),
                  drift AS (
                    SELECT method_name, coalesce(c.pending, 0) - coalesce(k.pending, 0) AS by

@@ -26,15 +26,16 @@ pub(super) fn micros_of(x: &str) -> String {
     )
 }
 
-/// Columns of a row that others wrote, as they should be.
-fn set_right() -> String {
+/// Columns of a row that others wrote, as they should be. They may write local time: what they
+/// recorded in the future, by the time of the file, is due now.
+fn set_right(t: &str) -> String {
     let (created, updated) = (micros_of("create_time"), micros_of("update_time"));
     format!(
         "create_time = {created}, update_time = {updated}, status = coalesce(status, 0),
          is_delete = CASE WHEN typeof(is_delete) = 'integer' THEN is_delete
                           WHEN lower(trim(CAST(is_delete AS text))) IN ('t', 'true', 'y', 'yes', 'on')
                             OR CAST(is_delete AS real) <> 0 THEN 1 ELSE 0 END,
-         next_time = CASE next_time WHEN 0 THEN {created} ELSE next_time END,
+         next_time = CASE next_time WHEN 0 THEN min({created}, (SELECT now FROM {t}_clock)) ELSE next_time END,
          guid = CASE typeof(guid) WHEN 'blob' THEN lower(hex(guid)) ELSE guid END,
          method_name = CASE typeof(method_name) WHEN 'blob' THEN CAST(method_name AS text) ELSE method_name END,
          method_params = CASE typeof(method_params) WHEN 'blob' THEN CAST(method_params AS text) ELSE method_params END"
@@ -58,13 +59,13 @@ pub(super) fn trigger(t: &str) -> String {
         "CREATE TRIGGER tr_{t}_foreign AFTER INSERT ON {t} WHEN {}
          BEGIN UPDATE {t} SET {} WHERE rowid = NEW.rowid; END;",
         is_foreign("NEW."),
-        set_right()
+        set_right(t)
     )
 }
 
 /// For every row that is there.
 pub(super) fn all(t: &str) -> String {
-    format!("UPDATE {t} SET {} WHERE {};", set_right(), is_foreign(""))
+    format!("UPDATE {t} SET {} WHERE {};", set_right(t), is_foreign(""))
 }
 
 /// For times that somebody set by hand. Text and bytes lie behind all numbers in the indexes.
@@ -87,6 +88,12 @@ pub(super) enum Name {
 impl Name {
     pub(super) fn of(method: &str) -> Self {
         Self::Text(method.into())
+    }
+
+    /// Others may also write an empty one: that is no name.
+    pub(super) fn is_some(&self) -> bool {
+        let (Self::Text(bytes) | Self::Bytes(bytes)) = self;
+        !bytes.is_empty()
     }
 
     pub(super) fn shown(&self) -> Cow<'_, str> {
@@ -132,6 +139,15 @@ pub(super) fn number<T: TryFrom<i64> + Default>(row: &Row<'_>, column: usize) ->
     Ok(match row.get_ref(column)? {
         ValueRef::Integer(number) => T::try_from(number).unwrap_or_default(),
         _ => T::default(),
+    })
+}
+
+/// What stands for the status. None is pending; what is no such number is none that we know.
+pub(super) fn status_code(row: &Row<'_>, column: usize) -> rusqlite::Result<i16> {
+    Ok(match row.get_ref(column)? {
+        ValueRef::Null => 0,
+        ValueRef::Integer(number) => i16::try_from(number).unwrap_or(-1),
+        _ => -1,
     })
 }
 

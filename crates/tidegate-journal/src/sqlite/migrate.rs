@@ -6,23 +6,23 @@
 use super::fault::meaning;
 use super::foreign;
 use super::sql::{HOLDS_KEY, Sql};
-use crate::JournalError;
 use crate::builder::Settings;
 use crate::clock::Micros;
+use crate::{JournalError, Opened};
 use rusqlite::{Connection, OptionalExtension as _};
 
 /// What this release writes and reads.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 
 pub(super) fn migrate(
     conn: &Connection,
     settings: &Settings,
     sql: &Sql,
     now: Micros,
-) -> Result<(), JournalError> {
+) -> Result<Opened, JournalError> {
     let (failed, t) = (|error: rusqlite::Error| meaning(&error), &settings.table);
     match version(conn, t).map_err(failed)? {
-        Some(VERSION) => return Ok(()),
+        Some(VERSION) => return Ok(Opened::Found),
         Some(older) if older < VERSION && settings.must_exist => {
             return Err(settings.older(older, VERSION));
         }
@@ -35,7 +35,7 @@ pub(super) fn migrate(
     outcome
 }
 
-fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), JournalError> {
+fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<Opened, JournalError> {
     let failed = |error: rusqlite::Error| meaning(&error);
     let found = version(conn, table).map_err(failed)?.unwrap_or(0);
     if found > VERSION {
@@ -43,16 +43,22 @@ fn steps(conn: &Connection, table: &str, sql: &Sql, now: Micros) -> Result<(), J
             "`{table}` has version {found}, and this program knows {VERSION}: use a newer program"
         )));
     }
+    let opened = match found {
+        VERSION => Opened::Found,
+        0 if exists(conn, table).map_err(failed)? => Opened::TakenOver,
+        0 => Opened::Made,
+        _ => Opened::Upgraded,
+    };
     if found < 1 {
         first(conn, table, now).map_err(failed)?;
     }
     if found < 2 {
         second(conn, table, now).map_err(failed)?;
     }
-    if found < 3 {
-        third(conn, table, sql, now).map_err(failed)?;
+    if found < VERSION {
+        fourth(conn, table, sql, now).map_err(failed)?;
     }
-    Ok(())
+    Ok(opened)
 }
 
 /// Whether a journal was ever made here under this name.
@@ -74,15 +80,16 @@ fn exists(conn: &Connection, name: &str) -> rusqlite::Result<bool> {
     Ok(found.optional()?.is_some())
 }
 
-/// The columns of the original table, which another program may have made.
+/// The columns of the original table, which another program may have made. Programs that know no
+/// others may leave out what has a default.
 const ORIGINAL: &str = "
     is_delete boolean NOT NULL DEFAULT false,
-    update_time integer NOT NULL,
-    create_time integer NOT NULL,
+    update_time integer NOT NULL DEFAULT CURRENT_TIMESTAMP,
+    create_time integer NOT NULL DEFAULT CURRENT_TIMESTAMP,
     method_name varchar(64),
     method_params text,
     guid varchar(32) NOT NULL PRIMARY KEY,
-    status smallint NOT NULL DEFAULT 0";
+    status smallint DEFAULT 0";
 
 /// Ours.
 const ADDED: [&str; 12] = [
@@ -108,6 +115,9 @@ fn first(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
     for column in ADDED {
         conn.execute_batch(&format!("ALTER TABLE {t} ADD COLUMN {column}"))?;
     }
+    conn.execute_batch(&format!(
+        "CREATE TABLE {t}_clock (now integer NOT NULL); INSERT INTO {t}_clock VALUES ({now});"
+    ))?;
     if is_taken_over {
         // As text, such as CURRENT_TIMESTAMP wrote; without a status; and whatever else.
         conn.execute_batch(&foreign::all(t))?;
@@ -119,8 +129,6 @@ fn first(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
         "CREATE TABLE {t}_count (method_name text PRIMARY KEY, pending integer NOT NULL) WITHOUT ROWID;
          CREATE TABLE {t}_method (method_name text PRIMARY KEY, seen_time integer NOT NULL DEFAULT 0,
                                   missed_since integer, missed_time integer) WITHOUT ROWID;
-         CREATE TABLE {t}_clock (now integer NOT NULL);
-         INSERT INTO {t}_clock VALUES ({now});
          CREATE TABLE {t}_version (version integer PRIMARY KEY, applied_time integer NOT NULL);
          INSERT INTO {t}_version VALUES (1, {now});
          CREATE INDEX IF NOT EXISTS idx_{t}_ctime ON {t} (create_time);
@@ -144,11 +152,18 @@ fn second(conn: &Connection, t: &str, now: Micros) -> rusqlite::Result<()> {
     ))
 }
 
-/// Rows that others insert later are set right as they come, and those that came already.
-fn third(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
-    conn.execute_batch(&format!("DROP TRIGGER IF EXISTS tr_{t}_foreign"))?;
-    conn.execute_batch(&foreign::all(t))?;
-    conn.execute_batch(&foreign::trigger(t))?;
-    conn.execute_batch(&format!("INSERT INTO {t}_version VALUES (3, {now})"))?;
+/// Rows that others insert later are set right as they come, and those that came already. The third
+/// version did so, too, but let rows wait whose `create_time` is in the future.
+fn fourth(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Result<()> {
+    conn.execute_batch(&format!(
+        "UPDATE {t}_clock SET now = max(now, {now});
+         DROP TRIGGER IF EXISTS tr_{t}_foreign;
+         {}
+         UPDATE {t} SET next_time = {now} WHERE status = 0 AND next_time > {now} AND next_time = create_time;
+         {}
+         INSERT INTO {t}_version VALUES (4, {now});",
+        foreign::all(t),
+        foreign::trigger(t)
+    ))?;
     conn.execute_batch(&sql.recount)
 }

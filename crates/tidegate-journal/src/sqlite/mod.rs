@@ -7,6 +7,7 @@ mod counts;
 mod fault;
 mod foreign;
 mod migrate;
+mod private;
 mod read;
 mod sql;
 mod work;
@@ -18,7 +19,7 @@ use crate::backend::{
 use crate::builder::Settings;
 use crate::clock::to_time;
 use crate::wall::{TimeSource, WallClock};
-use crate::{Bound, Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried};
+use crate::{Bound, Call, Cancelled, DeferError, Filter, Guid, JournalError, Opened, Page, Record, Retried};
 use fault::meaning;
 use read::{Reader, View};
 use rusqlite::{Connection, OpenFlags};
@@ -42,15 +43,15 @@ impl Sqlite {
         path: &Path,
         settings: &Settings,
         time: Box<dyn TimeSource>,
-    ) -> Result<Self, JournalError> {
+    ) -> Result<(Self, Opened, Vec<String>), JournalError> {
         let (writer, jobs) = Writer::new(settings.queue_max);
         let (opened, answer) = oneshot::channel();
         let (path, settings) = (path.to_owned(), settings.clone());
         let queue_max = settings.queue_max;
         let thread = std::thread::Builder::new().name("journal-writer".to_owned());
         let thread = thread.spawn(move || match open_both(&path, &settings, time) {
-            Ok((desk, reader)) => {
-                if opened.send(Ok(reader)).is_ok() {
+            Ok((desk, reader, how, notes)) => {
+                if opened.send(Ok((reader, how, notes))).is_ok() {
                     desk.serve(jobs);
                 }
             }
@@ -59,8 +60,8 @@ impl Sqlite {
             }
         });
         thread.map_err(|error| JournalError::Open(format!("no thread can be started: {error}")))?;
-        let reader = answer.await.map_err(|_| JournalError::Closed)??;
-        Ok(Self { writer, reader, queue_max })
+        let (reader, opened, notes) = answer.await.map_err(|_| JournalError::Closed)??;
+        Ok((Self { writer, reader, queue_max }, opened, notes))
     }
 }
 
@@ -68,12 +69,13 @@ fn open_both(
     path: &PathBuf,
     settings: &Settings,
     time: Box<dyn TimeSource>,
-) -> Result<(Desk, Reader), JournalError> {
+) -> Result<(Desk, Reader, Opened, Vec<String>), JournalError> {
     let clock = Arc::new(WallClock::new(time));
+    let notes = if settings.must_exist { Vec::new() } else { private::owner_only(path)? };
     // Until it serves it waits as it does later, see `writer::patiently`.
     let conn = connect(path, settings)?;
     let sql = Sql::new(settings);
-    patiently(settings.patience, || migrate::migrate(&conn, settings, &sql, clock.now()))?;
+    let opened = patiently(settings.patience, || migrate::migrate(&conn, settings, &sql, clock.now()))?;
     let looks = connect(path, settings)?;
     looks.busy_timeout(settings.patience).map_err(|error| meaning(&error))?;
     let view = View { conn: looks, sql: Sql::new(settings), clock: clock.clone() };
@@ -81,7 +83,7 @@ fn open_both(
         .map_err(|error| JournalError::Open(format!("no thread can be started: {error}")))?;
     let (batch_max, patience) = (settings.batch_max, settings.patience);
     let desk = Desk { conn, sql, clock, batch_max, patience };
-    Ok((desk, reader))
+    Ok((desk, reader, opened, notes))
 }
 
 fn connect(path: &PathBuf, settings: &Settings) -> Result<Connection, JournalError> {
@@ -89,10 +91,9 @@ fn connect(path: &PathBuf, settings: &Settings) -> Result<Connection, JournalErr
         JournalError::Open(text) => JournalError::Open(format!("{}: {text}", path.display())),
         other => other,
     };
-    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    if !settings.must_exist {
-        flags |= OpenFlags::SQLITE_OPEN_CREATE;
-    } else if !path.exists() {
+    // It was made before, by `private`.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if settings.must_exist && !path.exists() {
         return Err(JournalError::Open(format!("there is no file {}", path.display())));
     }
     let conn = Connection::open_with_flags(path, flags).map_err(at)?;

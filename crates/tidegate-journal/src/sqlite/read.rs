@@ -2,7 +2,7 @@
 //! a commit and no commit for a look.
 
 use super::fault::meaning;
-use super::foreign::{Name, number, some_number, text};
+use super::foreign::{Name, number, some_number, status_code, text};
 use super::sql::Sql;
 use crate::backend::Depth;
 use crate::clock::{Micros, to_micros, to_time};
@@ -129,7 +129,7 @@ fn record(row: &Row<'_>, now: Micros) -> rusqlite::Result<Record> {
         guid: Guid::stored(text(row, 0)?.unwrap_or_default()),
         method: text(row, 1)?,
         params: text(row, 2)?.unwrap_or_default(),
-        status: Status::read(number(row, 3)?, until.is_some_and(|until| until > now)),
+        status: Status::read(status_code(row, 3)?, until.is_some_and(|until| until > now)),
         attempts: number(row, 4)?,
         priority: number(row, 5)?,
         create_time: time(6)?,

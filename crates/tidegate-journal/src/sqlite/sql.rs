@@ -75,7 +75,7 @@ impl Sql {
                 "{}
                  DELETE FROM {t}_count;
                  INSERT INTO {t}_count (method_name, pending) SELECT method_name, count(*) FROM {t}
-                 WHERE status = 0 AND is_delete = 0 AND method_name IS NOT NULL GROUP BY method_name;",
+                 WHERE status = 0 AND is_delete = 0 AND method_name <> '' GROUP BY method_name;",
                 foreign::by_hand(t)
             ),
             by_key: format!(
@@ -127,7 +127,7 @@ impl Sql {
             retry: format!(
                 "UPDATE {t} SET status = 0, update_time = ?2, next_time = ?2, deadline = NULL, attempts = 0,
                                 lapses = 0, result = NULL, lease_owner = NULL, lease_until = NULL, lease_no = lease_no + 1
-                 WHERE guid = ?1 AND status IN (2, 3, 4) AND NOT EXISTS (
+                 WHERE guid = ?1 AND status NOT IN (0, 1) AND NOT EXISTS (
                    SELECT 1 FROM {t} AS other INDEXED BY uk_{t}_key WHERE other.method_name = {t}.method_name
                      AND other.idempotency_key = {t}.idempotency_key AND {HOLDS_KEY})
                  RETURNING method_name"
@@ -158,10 +158,11 @@ impl Sql {
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_due WHERE status = 0 AND is_delete = 0
                                    AND method_name = ?1 AND next_time <= ?2 LIMIT ?3)"
             ),
+            // ?1 now, ?2 at most, ?3 no name: NULL or empty.
             fail_nameless: format!(
                 "UPDATE {t} SET status = 2, update_time = ?1, last_error = '{NAMELESS}'
                  WHERE rowid IN (SELECT rowid FROM {t} INDEXED BY idx_{t}_due WHERE status = 0 AND is_delete = 0
-                                   AND method_name IS NULL LIMIT ?2)"
+                                   AND method_name IS ?3 LIMIT ?2)"
             ),
             expire: format!(
                 "UPDATE {t} SET status = 3, update_time = ?1, lease_owner = NULL,

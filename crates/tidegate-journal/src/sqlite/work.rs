@@ -1,6 +1,6 @@
 //! What a record goes through, as steps within a transaction.
 
-use super::foreign::{Name, number, some_number, text};
+use super::foreign::{Name, number, some_number, status_code, text};
 use super::writer::Tx;
 use crate::backend::{Beat, Claim, Claimed, Ended, Lease, Settled, orphan_reason};
 use crate::clock::{Micros, micros, to_micros, to_time};
@@ -132,7 +132,7 @@ pub(super) fn retry(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Retried> {
     let given = params![guid.as_str(), tx.now];
     let method: Option<Option<Name>> = statement.query_row(given, |row| row.get(0)).optional()?;
     let Some(method) = method else { return Ok(Retried::refused(status)) };
-    if let Some(method) = method {
+    if let Some(method) = method.filter(Name::is_some) {
         tx.counts.borrow_mut().add(tx, &method, 1)?;
     }
     Ok(Retried::Pending)
@@ -156,8 +156,12 @@ pub(super) fn expire(tx: &Tx<'_>, batch: u32) -> rusqlite::Result<Ended> {
 }
 
 pub(super) fn fail_orphans(tx: &Tx<'_>, after: Duration, batch: u32) -> rusqlite::Result<Ended> {
-    let nameless = tx.conn.prepare_cached(&tx.sql.fail_nameless)?.execute(params![tx.now, batch])?;
-    let mut failed = vec![(None, nameless as u64)];
+    let mut failed = Vec::new();
+    for no_name in [None, Some("")] {
+        let nameless =
+            tx.conn.prepare_cached(&tx.sql.fail_nameless)?.execute(params![tx.now, batch, no_name])?;
+        failed.push((None, nameless as u64));
+    }
     // The counts say which methods are waited for.
     tx.counts.borrow_mut().write(tx)?;
     let since = tx.now.saturating_sub(micros(after));
@@ -188,13 +192,13 @@ fn standing(tx: &Tx<'_>, guid: &Guid) -> rusqlite::Result<Option<Status>> {
     let mut statement = tx.conn.prepare_cached(&tx.sql.standing)?;
     let status = |row: &Row<'_>| {
         let until: Option<Micros> = some_number(row, 1)?;
-        Ok(Status::read(number(row, 0)?, until.is_some_and(|until| until > tx.now)))
+        Ok(Status::read(status_code(row, 0)?, until.is_some_and(|until| until > tx.now)))
     };
     statement.query_row([guid.as_str()], status).optional()
 }
 
 fn ended(tx: &Tx<'_>, method: Option<&Name>) -> rusqlite::Result<()> {
-    method.map_or(Ok(()), |method| tx.counts.borrow_mut().add(tx, method, -1))
+    method.filter(|name| name.is_some()).map_or(Ok(()), |method| tx.counts.borrow_mut().add(tx, method, -1))
 }
 
 fn later(now: Micros, by: Duration) -> Micros {

@@ -242,6 +242,7 @@ async fn hear_cancelled(crew: Arc<Crew>) {
 
 /// A worker's life: works until closed, and then closes in order.
 pub(super) async fn live(mut engine: Engine) {
+    tidy::announce_first(&engine.crew).await;
     let tidying = tokio::spawn(tidy::from_time_to_time(engine.crew.clone()));
     // Only a pass can fail; a worker that lives tries again.
     let _ = engine.drive().await;

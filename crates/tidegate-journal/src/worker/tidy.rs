@@ -24,9 +24,9 @@ const RECOUNT: Duration = Duration::from_secs(3_600);
 /// Side by side: what takes long, such as a large purge, must not keep others from learning that
 /// this worker lives, or they would fail the methods that it knows.
 pub(super) async fn from_time_to_time(crew: Arc<Crew>) {
-    let crew = &*crew;
+    let (crew, names) = (&*crew, names(&crew));
     tokio::join!(
-        always("announcing", || announce(crew)),
+        always("announcing", || announce_again(crew.journal.backend(), &crew.plan, &names)),
         always("ending", || end(crew)),
         always("purging", || purge(crew)),
         always("counting", || recount(crew)),
@@ -43,10 +43,14 @@ async fn always<F: Future<Output = Infallible>>(what: &str, mut work: impl FnMut
     }
 }
 
-async fn announce(crew: &Crew) -> Infallible {
-    let (backend, names) = (crew.journal.backend(), names(crew));
-    told_known(backend.announce(names.clone()).await);
-    announce_again(backend, &crew.plan, &names).await
+/// Before the first claim: who holds leases was seen by the server's clock, and a clock that steps
+/// back after that is noticed.
+pub(super) async fn announce_first(crew: &Crew) {
+    let announced = crew.journal.backend().announce(names(crew));
+    tokio::select! {
+        announced = announced => told_known(announced),
+        () = crew.closed() => {}
+    }
 }
 
 /// For as long as it is let, from the next round on.
@@ -71,6 +75,9 @@ async fn end(crew: &Crew) -> Infallible {
         }
     };
     loop {
+        if let Err(error) = clamp_times(backend).await {
+            tracing::warn!("times cannot be compared with the server's clock now: {error}");
+        }
         told(expire(backend, tally).await);
         // Before the first look for orphans, workers that start together can say what they know.
         tokio::time::sleep(plan.round()).await;
@@ -127,10 +134,23 @@ pub(super) async fn tidy(
     methods: &[String],
     tally: &Tally,
 ) -> Result<(), JournalError> {
+    clamp_times(backend).await?;
     backend.announce(methods.to_vec()).await?;
     expire(backend, tally).await?;
     fail_orphans(backend, plan, tally).await?;
     purge_all(backend, plan, tally).await
+}
+
+/// Before anything is looked for by its time.
+async fn clamp_times(backend: &dyn Backend) -> Result<(), JournalError> {
+    let clamped = until_few(|| backend.clamp_times(BATCH), |_| ()).await?;
+    if clamped > 0 {
+        tracing::warn!(
+            records = clamped,
+            "records were changed in the future: the server's clock stepped back"
+        );
+    }
+    Ok(())
 }
 
 async fn expire(backend: &dyn Backend, tally: &Tally) -> Result<(), JournalError> {

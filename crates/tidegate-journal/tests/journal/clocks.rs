@@ -1,6 +1,6 @@
-//! Wall clocks that jump: on SQLite they are all there is.
+//! Wall clocks that jump: on SQLite they are all there is, on PostgreSQL the server's counts.
 
-use crate::place::{Place, call, end, until, worker};
+use crate::place::{PATIENCE, Place, call, end, until, worker};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -107,4 +107,86 @@ fn a_process_started_under_a_clock_that_is_behind_takes_over_the_time_of_the_fil
         .await;
         running.stop().await;
     });
+}
+
+/// To the records, a clock that steps back is the same as times that are all that much later.
+const STEP_BACK: &str = "DO $$ DECLARE one record; BEGIN
+    FOR one IN SELECT table_name, column_name FROM information_schema.columns
+               WHERE table_schema = 'public' AND data_type = 'timestamp with time zone' LOOP
+      EXECUTE format('UPDATE %I SET %I = %I + interval ''1 hour''', one.table_name, one.column_name, one.column_name);
+    END LOOP; END $$";
+
+/// 500 pending records lay untouched for the hour.
+#[test]
+fn a_servers_clock_that_steps_back_by_an_hour_delays_nothing_for_longer_than_its_own_delay() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        let journal = place.journal().await;
+        let due = journal.defer_all((0..500).map(|nth| call("ship", nth))).await;
+        assert!(due.iter().all(Result::is_ok));
+        let later = journal.defer(call("ship", 500).delay(HOUR / 6).deadline_in(HOUR / 3)).await.unwrap();
+        // One that was recorded long ago, and failed a moment before the step.
+        let again = journal.defer(call("ship", 501)).await.unwrap();
+        place.sql(&format!(
+            "UPDATE t_method_limit_log SET create_time = now() - interval '1 day',
+               next_time = update_time + interval '10 minutes' WHERE guid = '{again}'"
+        ));
+        place.sql(STEP_BACK);
+        let ship = worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) });
+        assert_eq!(ship.run_once().await.unwrap().done, 500);
+        let now = journal.now().await.unwrap();
+        for guid in [&later, &again] {
+            let record = journal.find(guid).await.unwrap().unwrap();
+            assert_eq!(record.status, Status::Pending);
+            let ahead = record.next_time.duration_since(now).unwrap();
+            assert!(ahead <= HOUR / 6 && ahead > HOUR / 6 - PATIENCE, "{ahead:?}");
+        }
+        let deadline = journal.find(&later).await.unwrap().unwrap().deadline.unwrap();
+        assert!(deadline.duration_since(now).unwrap() <= HOUR / 3, "{deadline:?}");
+        assert_eq!(place.count("update_time > now()"), 0, "nothing is from the future any more");
+        assert_eq!(ship.run_once().await.unwrap().done, 0, "and nothing comes before its time");
+    });
+}
+
+/// A lease of 6 s showed 59 minutes.
+#[test]
+fn a_dead_workers_lease_ends_in_its_own_length_after_the_servers_clock_stepped_back() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        let journal = place.journal().await;
+        // So many at once stay where they are in the index, and one is moved to the end of its lease.
+        for many in [200, 1] {
+            let guids = journal.defer_all((0..many).map(|nth| call("ship", nth))).await;
+            dies_with_all(place.address(), many);
+            assert_eq!(place.count("status = 0 AND lease_until > now()"), many as u64);
+            place.sql(STEP_BACK);
+            let running = worker(&journal).on("ship", |_: usize| async { Ok::<_, JobError>(()) }).start();
+            for guid in guids {
+                assert_eq!(end(&journal, &guid.unwrap()).await.status, Status::Done);
+            }
+            running.stop().await;
+        }
+    });
+}
+
+/// A worker that takes so many records for a few seconds, and never speaks again.
+fn dies_with_all(address: String, many: usize) {
+    let life = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.unwrap();
+        runtime.block_on(async {
+            let began = Arc::new(AtomicUsize::new(0));
+            let begins = began.clone();
+            let dies = worker(&Journal::postgres(&address).await.unwrap())
+                .lease(Duration::from_secs(6))
+                .concurrency(many)
+                .on("ship", move |_: usize| {
+                    begins.fetch_add(1, Ordering::SeqCst);
+                    std::future::pending::<Result<(), JobError>>()
+                })
+                .start();
+            crate::place::seen("it has them all", || began.load(Ordering::SeqCst) == many).await;
+            std::mem::forget(dies);
+        });
+        runtime.shutdown_background();
+    });
+    life.join().unwrap();
 }

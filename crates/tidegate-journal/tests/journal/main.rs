@@ -15,11 +15,13 @@ mod crashes;
 mod encryption;
 mod ends;
 mod faults;
+mod files;
 mod foreign;
 mod gates;
 mod guide;
 mod limited;
 mod migration;
+mod old_programs;
 mod records;
 mod retention;
 #[cfg(feature = "axum")]

@@ -10,7 +10,7 @@ on_both! {
     names_that_are_none_are_refused,
     what_must_exist_is_opened_and_nothing_is_made,
     a_journal_of_the_first_version_is_brought_up_to_date_with_its_records,
-    a_journal_of_the_version_before_is_brought_up_to_date_with_its_leases,
+    a_journal_of_the_second_version_is_brought_up_to_date_with_its_leases,
 }
 
 async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
@@ -20,7 +20,7 @@ async fn opening_twice_and_at_once_makes_one_set_of_tables(place: &Place) {
     }
     place.journal().await;
     assert_eq!(place.count("1 = 1"), 8);
-    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "3");
+    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "4");
 }
 
 /// Whoever switches a new file to its log, or makes the tables, locks out the others for a
@@ -37,7 +37,7 @@ async fn a_table_of_a_newer_version_is_refused(place: &Place) {
     let applied = if place.is_sqlite() { "0" } else { "now()" };
     place.sql(&format!("INSERT INTO t_method_limit_log_version VALUES (99, {applied})"));
     let error = place.open(Journal::builder()).await.unwrap_err().to_string();
-    assert!(error.contains("has version 99, and this program knows 3: use a newer program"), "{error}");
+    assert!(error.contains("has version 99, and this program knows 4: use a newer program"), "{error}");
 }
 
 async fn another_table_has_another_name_and_shares_nothing(place: &Place) {
@@ -210,7 +210,7 @@ fn a_role_reads_and_writes_another_reads_and_comments_tell_the_data_classes() {
             WHERE attrelid = 't_method_limit_log'::regclass AND attnum > 0",
         );
         assert!(
-            comments.lines().count() == 19 && comments.lines().all(|line| line.starts_with(['S'])),
+            comments.lines().count() == 20 && comments.lines().all(|line| line.starts_with(['S'])),
             "{comments}"
         );
     });
@@ -338,13 +338,13 @@ async fn a_journal_of_the_first_version_is_brought_up_to_date_with_its_records(p
     place.sql(&format!("INSERT INTO t_method_limit_log_count VALUES {count}"));
     // Who only looks changes nothing.
     let error = place.open(Journal::builder().must_exist()).await.unwrap_err().to_string();
-    assert!(error.contains("has version 1, and this program needs 3"), "{error}");
+    assert!(error.contains("has version 1, and this program needs 4"), "{error}");
     let opening: Vec<_> = (0..4).map(|_| place.open(Journal::builder())).collect();
     for journal in futures_util::future::join_all(opening).await {
         journal.unwrap();
     }
     let journal = place.open(Journal::builder().must_exist()).await.unwrap();
-    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "3");
+    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "4");
     assert_eq!(journal.stats().await.unwrap().pending, 1);
     assert_eq!(journal.defer(call("ship", 0).key("b")).await.unwrap().as_str(), "pending");
     assert_eq!(journal.defer(call("ship", 0).key("c")).await.unwrap().as_str(), "done");
@@ -355,7 +355,7 @@ async fn a_journal_of_the_first_version_is_brought_up_to_date_with_its_records(p
     assert_eq!(place.count("1 = 1"), 4);
 }
 
-async fn a_journal_of_the_version_before_is_brought_up_to_date_with_its_leases(place: &Place) {
+async fn a_journal_of_the_second_version_is_brought_up_to_date_with_its_leases(place: &Place) {
     let journal = place.journal().await;
     let (free, leased) = (journal.defer(call("ship", 1)).await, journal.defer(call("ship", 2)).await);
     let (free, leased) = (free.unwrap(), leased.unwrap());
@@ -371,11 +371,13 @@ async fn a_journal_of_the_version_before_is_brought_up_to_date_with_its_leases(p
          BEGIN UPDATE t_method_limit_log SET status = 0 WHERE rowid = NEW.rowid; END;
          SELECT 1"
     } else {
-        "ALTER TABLE t_method_limit_log RESET (fillfactor)"
+        "ALTER TABLE t_method_limit_log RESET (fillfactor), DROP COLUMN lease_time;
+         DROP TRIGGER tr_t_method_limit_log_no_status ON t_method_limit_log;
+         DROP FUNCTION t_method_limit_log_no_status"
     });
-    place.sql("DELETE FROM t_method_limit_log_version WHERE version = 3");
+    place.sql("DELETE FROM t_method_limit_log_version WHERE version >= 3");
     let journal = place.journal().await;
-    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "3");
+    assert_eq!(place.sql("SELECT max(version) FROM t_method_limit_log_version"), "4");
     if place.is_sqlite() {
         // The trigger is the one of today.
         place.sql("INSERT INTO t_method_limit_log (guid, create_time, update_time, is_delete) VALUES ('a', 'now', 'now', 'yes')");

@@ -41,7 +41,7 @@ pub(super) async fn retry(place: &place::Which, args: Args) -> anyhow::Result<En
         Ok(match journal.retry(guid).await? {
             Retried::Pending => Outcome::done("pending again"),
             Retried::Refused(status) => Outcome::not_done(format!(
-                "not tried again: it is {status}; only failed, expired and cancelled ones are"
+                "not tried again: it is {status}; what is pending, running or done is not"
             )),
             Retried::Superseded => Outcome::not_done(
                 "not tried again: another record with its idempotency key is pending, running or done"

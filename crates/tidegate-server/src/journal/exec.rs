@@ -5,6 +5,7 @@
 //! one writes `sh -c '…'`. The record's own text never stands in the command line.
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,27 @@ pub(super) struct Exec {
     args: Vec<String>,
 }
 
+/// What commands get of our environment.
+pub(super) type Environment = Vec<(OsString, OsString)>;
+
+/// What any command gets of our environment: where programs are, whose they are, and how they speak.
+const PASSED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
+
+/// The variables that commands get: those, and whatever `--env` names.
+pub(super) fn environment(named: &[String]) -> Result<Environment, String> {
+    if let Some(missing) = named.iter().find(|name| std::env::var_os(name).is_none()) {
+        return Err(format!(
+            "--env {missing}: there is no such variable here; set it, or leave the option out"
+        ));
+    }
+    let is_passed = |name: &OsStr| {
+        name.to_str().is_some_and(|name| {
+            PASSED.contains(&name) || name.starts_with("LC_") || named.iter().any(|other| other == name)
+        })
+    };
+    Ok(std::env::vars_os().filter(|(name, _)| is_passed(name)).collect())
+}
+
 impl Exec {
     /// Reads the option, and finds the program: a name that is wrong must not cost attempts.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
@@ -56,8 +78,8 @@ impl Exec {
     }
 
     /// Runs it for one record. Dropping the future kills it, with all its children.
-    pub(super) async fn run(&self, replay: &Replay) -> Result<Output, JobError> {
-        let mut group = Group(self.spawn(replay)?);
+    pub(super) async fn run(&self, replay: &Replay, env: &Environment) -> Result<Output, JobError> {
+        let mut group = Group(self.spawn(replay, env)?);
         let (mut output, mut errors) = (Kept::new(OUTPUT_MAX), Tail::default());
         let waited = {
             let stdin = group.0.stdin.take();
@@ -88,11 +110,12 @@ impl Exec {
         }
     }
 
-    fn spawn(&self, replay: &Replay) -> Result<Child, JobError> {
+    fn spawn(&self, replay: &Replay, env: &Environment) -> Result<Child, JobError> {
         let spawned = Command::new(&self.program)
             .args(&self.args)
-            // It may hold the database's password, which is none of the command's business.
-            .env_remove(super::place::VARIABLE)
+            // Ours may hold passwords and tokens, which are none of the command's business.
+            .env_clear()
+            .envs(env.iter().map(|(name, value)| (name, value)))
             .env("TIDEGATE_GUID", replay.guid.as_str())
             .env("TIDEGATE_METHOD", &*replay.method)
             .env("TIDEGATE_ATTEMPT", replay.attempt.to_string())
@@ -110,7 +133,7 @@ impl Exec {
 }
 
 /// A file that may be run, by its path or in the folders of `PATH`.
-fn find(name: &str, folders: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
+fn find(name: &str, folders: Option<&OsStr>) -> Option<PathBuf> {
     let is_program = |path: &Path| {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };

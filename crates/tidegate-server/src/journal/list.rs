@@ -5,7 +5,6 @@ use super::{guid, place, say};
 use crate::exit::Ended;
 use crate::terminal::{self, Paint, plain, short};
 use anyhow::{Context as _, bail};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use comfy_table::{CellAlignment, Table, presets};
 use std::time::SystemTime;
 use tidegate_journal::{Filter, Guid, Journal, Page, Record, Status};
@@ -17,7 +16,8 @@ Examples:
   tidegate journal list --limit 100 --after 0190f3a2b4c87d1e8f00112233445566    the next page
   tidegate journal list --status failed --limit 1000000 --json --params > failed.ndjson
 
-Status: pending, running (a worker holds it), done, failed, expired, cancelled.
+Status: pending, running (a worker holds it), done, failed, expired, cancelled; or a number that
+another program wrote into the table.
 NEXT is the next attempt, or for running records the end of the lease.
 Where there are more than --limit, a line on standard error says so and how to go on.
 --json prints one object a line (NDJSON): guid, method, status, attempts, priority, create_time,
@@ -26,7 +26,7 @@ update_time, next_time, deadline, lease_owner, last_error; with --params also ke
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     /// Only records that stand so.
-    #[arg(long, value_name = "STATUS", value_parser = standing())]
+    #[arg(long, value_name = "STATUS", value_parser = standing)]
     status: Option<Status>,
     /// Only records of this method.
     #[arg(long, value_name = "NAME")]
@@ -44,20 +44,18 @@ pub(super) struct Args {
     privacy: Privacy,
 }
 
-/// The statuses' words on the command line.
-fn standing() -> impl TypedValueParser<Value = Status> {
-    let all = [
-        ("pending", Status::Pending),
-        ("running", Status::Running),
-        ("done", Status::Done),
-        ("failed", Status::Failed),
-        ("expired", Status::Expired),
-        ("cancelled", Status::Cancelled),
-    ];
-    let words = PossibleValuesParser::new(all.map(|(word, _)| word));
-    words.try_map(move |given| {
-        let found = all.into_iter().find(|(word, _)| *word == given);
-        found.map(|(_, status)| status).ok_or("no status")
+/// A status by its word, or by its number where it has none.
+fn standing(text: &str) -> Result<Status, String> {
+    let all =
+        [Status::Pending, Status::Running, Status::Done, Status::Failed, Status::Expired, Status::Cancelled];
+    if let Some(status) = all.into_iter().find(|status| status.to_string() == text) {
+        return Ok(status);
+    }
+    let number = text.parse::<i16>().ok();
+    let known = number.and_then(|number| all.into_iter().find(|status| status.code() == number));
+    known.or(number.map(Status::Other)).ok_or_else(|| {
+        let words = all.map(|status| status.to_string()).join(", ");
+        format!("write one of {words}, or a number that another program wrote")
     })
 }
 

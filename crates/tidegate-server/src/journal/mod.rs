@@ -1,10 +1,11 @@
 //! `tidegate journal`: looking into the journal of deferred calls, and acting on it.
 //!
 //! Deliberately absent: recording calls. That is the business of the program that meets the
-//! limit; and so nothing here ever makes a file or a table.
+//! limit; and so nothing but `init` makes a file or a table.
 
 mod change;
 mod exec;
+mod init;
 mod list;
 mod place;
 mod purge;
@@ -23,6 +24,7 @@ use tidegate_journal::Guid;
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate journal init                            make the tables, or take over a table
   tidegate journal stats                           how much is pending, and since when
   tidegate journal list --status failed            what failed, the newest first
   tidegate journal show 0190f3a2b4c87d1e8f00112233445566
@@ -35,7 +37,7 @@ Examples:
 Which journal:
   --sqlite or --postgres, else the environment variable TIDEGATE_JOURNAL (a file, sqlite:FILE or
   postgres://user:password@host:5432/database), else the file tidegate.db in the current folder.
-  It has to exist: nothing is made. A password belongs into the variable, not into the command
+  It has to exist: only init makes anything. A password belongs into the variable, not into the command
   line, where every user of the machine can read it.
 
 Parameters, results and idempotency keys may be personal, so they are shown only with --params.
@@ -54,6 +56,9 @@ pub(crate) struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Make the tables, or take over a table that another program made.
+    #[command(after_help = init::HELP)]
+    Init(init::Args),
     /// Tell how much is pending, how old it is and how long overdue, by method and in all.
     #[command(after_help = stats::HELP)]
     Stats(stats::Args),
@@ -88,6 +93,7 @@ enum Command {
 pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     let place = args.place;
     match args.command {
+        Command::Init(args) => init::run(&place, &args).await,
         Command::Stats(args) => stats::run(&place, &args).await,
         Command::List(args) => list::run(&place, args).await,
         Command::Show(args) => show::run(&place, &args).await,

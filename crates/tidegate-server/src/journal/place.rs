@@ -3,7 +3,7 @@
 use crate::exit::Usage;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use tidegate_journal::{Journal, JournalError};
+use tidegate_journal::{Journal, JournalBuilder, JournalError};
 
 pub(super) const VARIABLE: &str = "TIDEGATE_JOURNAL";
 const DEFAULT: &str = "tidegate.db";
@@ -37,7 +37,20 @@ enum Place {
 impl Which {
     /// Opens what is there; makes nothing.
     pub(super) async fn open(&self) -> anyhow::Result<Journal> {
-        let builder = Journal::builder().table(&self.table).must_exist();
+        self.open_with(Journal::builder().must_exist()).await
+    }
+
+    /// Opens it, and makes what is missing.
+    pub(super) async fn init(&self) -> anyhow::Result<Journal> {
+        self.open_with(Journal::builder()).await
+    }
+
+    pub(super) fn table(&self) -> &str {
+        &self.table
+    }
+
+    async fn open_with(&self, builder: JournalBuilder) -> anyhow::Result<Journal> {
+        let builder = builder.table(&self.table);
         let place = self.place(std::env::var_os(VARIABLE))?;
         let opened = match &place {
             Place::File(path) => builder.sqlite(path).await,

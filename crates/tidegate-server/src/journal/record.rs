@@ -103,9 +103,13 @@ pub(super) fn time(time: SystemTime) -> Option<String> {
     write!(text, "{}", humantime::format_rfc3339_micros(time)).is_ok().then_some(text)
 }
 
-/// The method's name, which others may have left out.
+/// The method's name, which others may have left out, or empty.
 pub(super) fn method(record: &Record) -> String {
-    record.method.as_deref().map_or_else(|| "-".to_owned(), plain)
+    match record.method.as_deref() {
+        None => "-".to_owned(),
+        Some("") => "\"\"".to_owned(),
+        Some(name) => plain(name),
+    }
 }
 
 /// Its word, in a colour of its own.
@@ -114,7 +118,7 @@ pub(super) fn status(status: Status, paint: Paint) -> String {
         Status::Pending => Style::new().yellow(),
         Status::Running => Style::new().cyan(),
         Status::Done => Style::new().green(),
-        Status::Failed => Style::new().red(),
+        Status::Failed | Status::Other(_) => Style::new().red(),
         Status::Expired | Status::Cancelled => Style::new().dimmed(),
     };
     paint.text(&status.to_string(), style)

@@ -1,6 +1,6 @@
 //! `tidegate journal run-once`: one pass over the journal, for cron.
 
-use super::exec::Exec;
+use super::exec::{Environment, Exec, environment};
 use super::signals::Signals;
 use super::{length, place, say, some_length};
 use crate::exit::{Ended, Usage};
@@ -24,7 +24,9 @@ methods once, and fails records of methods that no worker knew for --orphan-afte
 The command is run without a shell. It gets
   on standard input   the parameters, as JSON
   in its environment  TIDEGATE_GUID (the same in every attempt), TIDEGATE_METHOD,
-                      TIDEGATE_ATTEMPT (1 for the first), TIDEGATE_LEASE (grows with each owner)
+                      TIDEGATE_ATTEMPT (1 for the first), TIDEGATE_LEASE (grows with each owner);
+                      of ours only PATH, HOME, USER, LOGNAME, SHELL, LANG, LANGUAGE, LC_…, TZ and
+                      TMPDIR, and what --env names
 and tells by its exit code
   0      done; standard output becomes the result: JSON, or else a string; up to 64 KiB
   65     failed for good (EX_DATAERR); the last lines of standard error are the reason
@@ -51,6 +53,9 @@ pub(super) struct Args {
     /// Replay records of this method with this command. May be given for several methods.
     #[arg(long, value_name = "METHOD=COMMAND", value_parser = Exec::parse)]
     exec: Vec<Exec>,
+    /// Commands get this variable, too. May be given several times.
+    #[arg(long, value_name = "NAME", requires = "exec")]
+    env: Vec<String>,
     /// How fast replays may start, all methods together, such as 100/s or '10/s burst 1'.
     #[arg(long, value_name = "LIMIT", requires = "exec")]
     limit: Option<Limit>,
@@ -81,6 +86,7 @@ pub(super) async fn run(place: &place::Which, args: Args) -> anyhow::Result<Ende
     if let Some(twice) = args.exec.iter().find(|exec| !methods.insert(&exec.method)) {
         return Err(Usage(format!("--exec names `{}` twice: say which command", twice.method)).into());
     }
+    let environment = environment(&args.env).map_err(Usage)?;
     let mut signals = Signals::listen()?;
     let journal = tokio::select! {
         journal = place.open() => journal?,
@@ -93,7 +99,7 @@ pub(super) async fn run(place: &place::Which, args: Args) -> anyhow::Result<Ende
     let outcome = if args.exec.is_empty() {
         tidy(&journal, args.older_than, &bar, signals).await
     } else {
-        replay(&journal, &args, &bar, signals).await
+        replay(&journal, &args, environment, &bar, signals).await
     };
     bar.finish_and_clear();
     let (pass, ended) = outcome?;
@@ -140,10 +146,11 @@ async fn tidy(
 async fn replay(
     journal: &Journal,
     args: &Args,
+    environment: Environment,
     bar: &ProgressBar,
     mut signals: Signals,
 ) -> anyhow::Result<(Pass, Ended)> {
-    let worker = worker(journal, args, bar)?;
+    let worker = worker(journal, args, environment, bar)?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let pass = worker.run_once_until(async {
         let _ = stopped.await;
@@ -160,7 +167,13 @@ async fn replay(
     }
 }
 
-fn worker(journal: &Journal, args: &Args, bar: &ProgressBar) -> anyhow::Result<Worker> {
+fn worker(
+    journal: &Journal,
+    args: &Args,
+    environment: Environment,
+    bar: &ProgressBar,
+) -> anyhow::Result<Worker> {
+    let environment = Arc::new(environment);
     let mut worker = Worker::new(journal)
         .concurrency(usize::from(args.concurrency))
         .replay_max(args.timeout)
@@ -168,12 +181,12 @@ fn worker(journal: &Journal, args: &Args, bar: &ProgressBar) -> anyhow::Result<W
         .orphan_after(args.orphan_after)
         .keep(args.older_than);
     for exec in &args.exec {
-        let (command, bar) = (Arc::new(exec.clone()), bar.clone());
+        let (command, environment, bar) = (Arc::new(exec.clone()), environment.clone(), bar.clone());
         // Any JSON is welcome; the command gets it as it was written.
         worker = worker.on_replay(&exec.method, move |replay, _: IgnoredAny| {
-            let (command, bar) = (command.clone(), bar.clone());
+            let (command, environment, bar) = (command.clone(), environment.clone(), bar.clone());
             async move {
-                let output = command.run(&replay).await;
+                let output = command.run(&replay, &environment).await;
                 bar.inc(1);
                 output
             }

@@ -1,6 +1,6 @@
 //! `--exec`: what a command gets, and what becomes of what it says.
 
-use crate::place::{PATIENCE, Place, call, until_there};
+use crate::place::{PATIENCE, Place, Told, call, until_there};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -171,13 +171,34 @@ fn a_slow_command_keeps_its_lease_and_no_other_pass_takes_it() {
     assert!(told.code == 0 && told.out.starts_with("picked 1, done 1"), "{told:?}");
 }
 
-/// It may hold a password.
+/// The variables of whoever starts a pass may hold passwords: of the database, and of anything else.
 #[test]
-fn a_command_does_not_learn_where_the_journal_is() {
+fn a_command_gets_no_variable_that_it_does_not_need_or_that_was_not_named() {
     let place = Place::sqlite();
     let guid = place.defer(call("m", 1));
-    let exec = r#"m=sh -c 'echo "${TIDEGATE_JOURNAL-nothing}"'"#;
-    let mut command = place.command(&["run-once", "--exec", exec]);
-    assert!(command.env("TIDEGATE_JOURNAL", "postgres://app:hunter2@h/d").status().unwrap().success());
-    assert_eq!(place.find(&guid).result.as_deref(), Some(r#""nothing""#));
+    let run = |more: &[&str]| {
+        let mut command = place.command(&[&["run-once", "--exec", "m=env"], more].concat());
+        command.env("TIDEGATE_JOURNAL", "postgres://app:hunter2@h/d").env("PGPASSWORD", "hunter2");
+        command.env("SHIP_TOKEN", "for the command").env("LC_ALL", "C").env("TZ", "UTC");
+        Told::of(command.output().unwrap())
+    };
+    let told = run(&["--env", "SHIP_TOKEN"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    let result = place.find(&guid).result.unwrap();
+    let text: String = serde_json::from_str(&result).unwrap();
+    assert!(!text.contains("hunter2"), "{text}");
+    let known =
+        ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHIP_TOKEN"];
+    let ours = ["TIDEGATE_GUID", "TIDEGATE_METHOD", "TIDEGATE_ATTEMPT", "TIDEGATE_LEASE"];
+    for line in text.lines() {
+        let (name, _) = line.split_once('=').unwrap();
+        assert!(known.contains(&name) || ours.contains(&name) || name.starts_with("LC_"), "{line}");
+    }
+    for line in ["SHIP_TOKEN=for the command", "LC_ALL=C", "TZ=UTC", "TIDEGATE_METHOD=m"] {
+        assert!(text.lines().any(|other| other == line), "{line}: {text}");
+    }
+    let guid = place.defer(call("m", 2));
+    let told = run(&["--env", "NO_SUCH_VARIABLE"]);
+    assert!(told.code == 2 && told.err.contains("--env NO_SUCH_VARIABLE: there is no such"), "{told:?}");
+    assert_eq!(place.find(&guid).attempts, 0);
 }

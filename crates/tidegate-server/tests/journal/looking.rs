@@ -16,6 +16,7 @@ on_both! {
     a_long_list_comes_whole_and_a_reader_may_leave_early,
     a_running_record_is_told_from_a_pending_one,
     one_record_is_shown_whole,
+    a_status_and_a_method_that_others_wrote_are_shown_as_they_are,
     a_record_that_is_not_there_is_told,
 }
 
@@ -176,6 +177,20 @@ fn one_record_is_shown_whole(place: &Place) {
     assert!(out.contains("(in 116m)") && out.contains("--params shows them"), "{out}");
     assert!(place.ok(&["show", guid.as_str(), "--show-params"]).contains(r#""x""#));
     assert_eq!(place.json(&["show", guid.as_str(), "--params"]), place.json(&["list", "--params"]));
+}
+
+fn a_status_and_a_method_that_others_wrote_are_shown_as_they_are(place: &Place) {
+    let guid = place.defer(call("ship", 1));
+    place.sql("UPDATE t_method_limit_log SET status = 7, method_name = ''");
+    let out = place.ok(&["list"]);
+    let row: Vec<&str> = out.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..3], [guid.as_str(), "\"\"", "7"]);
+    let [record] = &place.json(&["list", "--status", "7"])[..] else { panic!("one record") };
+    assert_eq!((&record["status"], &record["method"]), (&json!(7), &json!("")));
+    assert_eq!(place.json(&["list", "--status", "failed"]), Vec::<Value>::new());
+    let told = place.run(&["cancel", guid.as_str()]);
+    assert!(told.code == 1 && told.out.contains("not cancelled: it is 7"), "{told:?}");
+    assert!(place.ok(&["retry", guid.as_str()]).contains("pending again"));
 }
 
 fn a_record_that_is_not_there_is_told(place: &Place) {

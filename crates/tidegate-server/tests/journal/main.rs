@@ -8,6 +8,7 @@ mod place;
 
 mod changing;
 mod exec;
+mod init;
 mod looking;
 mod places;
 mod private;

@@ -93,6 +93,18 @@ impl Place {
         self.runtime.block_on(futures_util::future::try_join_all(all)).unwrap()
     }
 
+    /// Runs one statement in its database.
+    pub(crate) fn sql(&self, statement: &str) {
+        let [option, address] = &self.option;
+        if option == "--postgres" {
+            server().sql_in(address, statement);
+            return;
+        }
+        let conn = rusqlite::Connection::open(address).unwrap();
+        conn.busy_timeout(PATIENCE).unwrap();
+        conn.execute_batch(statement).unwrap();
+    }
+
     pub(crate) fn find(&self, guid: &Guid) -> Record {
         self.runtime.block_on(self.journal.find(guid)).unwrap().unwrap()
     }
