@@ -156,7 +156,7 @@ async fn keep(core: &Core, batch: &Batch) -> Result<BTreeSet<u64>, Fault> {
     let mut wait = Duration::from_millis(20);
     loop {
         let done = async {
-            let refused = write(&core.db, &batch.arrivals).await?;
+            let refused = write(core, &batch.arrivals).await?;
             // All that came before a barrier is committed now.
             if !batch.barriers.is_empty() {
                 core.db.ask(BARRIERS, &[&batch.barriers, &orders::now()]).await?;

@@ -2,6 +2,8 @@
 
 mod faults;
 mod flow;
+mod loss;
+mod missing;
 mod network;
 mod odd;
 mod operators;
@@ -9,5 +11,6 @@ mod queues;
 mod rig;
 mod rollback;
 mod runs;
+mod split;
 mod suite;
 mod windows;
