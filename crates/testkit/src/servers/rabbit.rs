@@ -123,6 +123,24 @@ impl RabbitServer {
         *self.broker() = None;
     }
 
+    /// Kills it, and takes its disk away: it starts again without queues and messages.
+    ///
+    /// # Panics
+    /// Where the files cannot be removed.
+    pub fn lose_disk(&self) {
+        self.kill();
+        for entry in fs::read_dir(self.folder.path()).expect("the server's folder can be read").flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&format!("{}@", self.node)) && entry.path().is_dir() {
+                // The processes of the one that was killed need a moment to end.
+                wait_until("its files are gone", PATIENCE, || {
+                    let _ = fs::remove_dir_all(entry.path());
+                    !entry.path().exists()
+                });
+            }
+        }
+    }
+
     /// Starts it again: the same node on the same port, with what it kept. One that still
     /// runs is killed first.
     ///

@@ -260,7 +260,7 @@ pub(super) async fn audit(core: &Core, goods: &GoodsId, at_most: u32) -> Result<
     Ok(rows.iter().map(line).collect())
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String, DbError> {
+pub(super) fn json(value: &impl serde::Serialize) -> Result<String, DbError> {
     serde_json::to_string(value).map_err(|error| DbError::Refused(error.to_string()))
 }
 

@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::db::fault;
-use super::names;
+use super::{migrate, names, rebuild};
 use crate::engine::Fault;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -15,7 +15,9 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::uri::AMQPUri;
-use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind};
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ErrorKind, ExchangeKind,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,6 +29,10 @@ const BROKER_MAX: Duration = Duration::from_secs(5);
 /// A process that hangs keeps a queue to itself for twice this time, unless the address
 /// says otherwise (`?heartbeat=`).
 const HEARTBEAT_S: u16 = 10;
+
+/// Why goods are counted again once the queues are gone.
+pub(super) const LOST_QUEUES: &str =
+    "RabbitMQ has lost its queues; what was in them is written from Redis and the processes";
 
 /// One message on its way.
 pub(super) struct Parcel {
@@ -41,6 +47,8 @@ pub(super) struct Broker {
     uri: AMQPUri,
     parcels: mpsc::Sender<Parcel>,
     is_up: AtomicBool,
+    /// The queues were there: if they are missing the broker has lost them.
+    has_made_queues: AtomicBool,
 }
 
 impl Broker {
@@ -51,7 +59,8 @@ impl Broker {
             uri.map_err(|_| fault("`amqp` is no address: write amqp://user:password@host:5672/%2f"))?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let (parcels, receiver) = mpsc::channel(1024);
-        Ok((Self { uri, parcels, is_up: AtomicBool::new(false) }, receiver))
+        let (is_up, has_made_queues) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok((Self { uri, parcels, is_up, has_made_queues }, receiver))
     }
 
     /// True if a message would be sent now.
@@ -136,19 +145,79 @@ impl Drop for Held {
 /// A new connection, with exchanges and queues.
 pub(super) async fn connect(core: &Core) -> Result<Held, Fault> {
     let (uri, prefix, shards) = (core.broker.uri.clone(), core.config.prefix.clone(), core.shards);
-    let connected = async move {
+    let had_queues = has_made_queues(core).await?;
+    let connection = apart(async move {
         let options = ConnectionProperties::default().with_connection_name("tidegate-sale".into());
-        let connection = Held(Some(Connection::connect_uri(uri, options).await?));
+        Ok(Held(Some(Connection::connect_uri(uri, options).await?)))
+    })
+    .await?;
+    let (connection, has_queues) = apart(async move {
+        let has_queues = has_queues(&connection, &prefix, shards).await?;
+        Ok((connection, has_queues))
+    })
+    .await?;
+    if had_queues && !has_queues {
+        // Before they are made again: afterwards nobody could tell.
+        rebuild::doubt_all(core, LOST_QUEUES).await?;
+        tracing::error!("{LOST_QUEUES}");
+        core.doubted.notify_one();
+    }
+    let prefix = core.config.prefix.clone();
+    let connection = apart(async move {
         declare(&connection, &prefix, shards).await?;
         Ok(connection)
-    };
-    // In a task of its own, that goes on if this one is given up: half a connection cannot be
-    // closed.
-    let connected = tokio::spawn(tokio::time::timeout(BROKER_MAX, connected));
-    match connected.await.map_err(|error| fault(error.to_string()))? {
-        Ok(connected) => connected.map_err(|error: lapin::Error| told(&error)),
+    })
+    .await?;
+    if !had_queues {
+        migrate::setting(&core.db, MADE_QUEUES, "yes").await?;
+    }
+    core.broker.has_made_queues.store(true, Ordering::Relaxed);
+    Ok(connection)
+}
+
+/// The setting that says that there are queues.
+const MADE_QUEUES: &str = "queues";
+
+/// Whether some process has made all queues before.
+async fn has_made_queues(core: &Core) -> Result<bool, Fault> {
+    if core.broker.has_made_queues.load(Ordering::Relaxed) {
+        return Ok(true);
+    }
+    let rows = core.db.ask("SELECT FROM sale_settings WHERE name = $1", &[&MADE_QUEUES]).await?;
+    Ok(!rows.is_empty())
+}
+
+/// In a task of its own, that goes on if this one is given up: half a connection cannot be
+/// closed.
+async fn apart<T: Send + 'static>(
+    work: impl Future<Output = lapin::Result<T>> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = tokio::spawn(tokio::time::timeout(BROKER_MAX, work));
+    match done.await.map_err(|error| fault(error.to_string()))? {
+        Ok(done) => done.map_err(|error| told(&error)),
         Err(_) => Err(fault(format!("no answer within {BROKER_MAX:?}"))),
     }
+}
+
+/// Whether all of them are there.
+async fn has_queues(connection: &Connection, prefix: &str, shards: u16) -> lapin::Result<bool> {
+    let channel = connection.create_channel().await?;
+    for shard in 0..shards {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let queue = names::queue(prefix, shard);
+        match channel.queue_declare(queue.as_str().into(), options, FieldTable::default()).await {
+            Ok(_) => {}
+            Err(error) if is_not_found(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    channel.close(200, "done".into()).await?;
+    Ok(true)
+}
+
+fn is_not_found(error: &lapin::Error) -> bool {
+    const NOT_FOUND: u16 = 404;
+    matches!(error.kind(), ErrorKind::ProtocolError(error) if error.get_id() == NOT_FOUND)
 }
 
 impl Session {

@@ -6,15 +6,22 @@ use std::time::Duration;
 /// When an order number may be told to its buyer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerAfter {
-    /// After Redis, if it writes every command to its disk before it answers
-    /// (`appendfsync always`) and has no replica that could take over without it; after the
-    /// broker's confirm otherwise.
+    /// After Redis and the broker's confirm. Until PostgreSQL has the order, three hold it:
+    /// Redis, RabbitMQ and the process that answered. Any two of them may be lost.
     #[default]
-    Auto,
-    /// After Redis: the operator knows that it forgets nothing.
-    Redis,
-    /// After the broker's confirm.
     Confirm,
+    /// After Redis alone. Until the broker's confirm two hold the order: Redis and the process
+    /// that answered. It is faster by a trip to the broker, and goes on selling while RabbitMQ
+    /// is away. It does not survive these pairs of faults, within the moment before the confirm
+    /// or for as long as RabbitMQ is away:
+    ///
+    /// - the process ends, and Redis is flushed or its disk is lost;
+    /// - the process ends, and Redis goes back in time: a restored backup, a replica that took
+    ///   over, or a kill without `appendfsync always`.
+    ///
+    /// The next count holds the sale then, and names the orders that other processes had heard
+    /// of; they ask Redis every `refresh`, and do not hear of what was answered since.
+    Redis,
 }
 
 /// A sale on Redis, RabbitMQ and PostgreSQL.
@@ -45,6 +52,11 @@ pub struct ServersConfig {
 }
 
 impl ServersConfig {
+    /// True if a number is told before the broker has it.
+    pub(super) fn answers_before_broker(&self) -> bool {
+        self.answer_after == AnswerAfter::Redis
+    }
+
     /// These servers, with the defaults.
     pub fn new(redis: &str, amqp: &str, postgres: &str) -> Self {
         Self {
@@ -53,7 +65,7 @@ impl ServersConfig {
             postgres: postgres.into(),
             prefix: "tidegate-sale".into(),
             shards: 4,
-            answer_after: AnswerAfter::Auto,
+            answer_after: AnswerAfter::Confirm,
             deadline: Duration::from_secs(3),
             grace: Duration::from_secs(2),
             batch_max: 500,

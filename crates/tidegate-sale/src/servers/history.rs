@@ -55,7 +55,7 @@ pub(super) async fn check_gone(core: &Core, shelf: &Shelf) -> Result<(), Fault> 
 /// Redis sells nothing of it any more.
 async fn fence(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
     let (live, look) = (core.link.live()?, Look::take(core, shelf, &[]).await?);
-    rebuild::step(core, shelf, &live, &["fence", &look.epoch.to_string()], None).await
+    rebuild::fence(core, shelf, &live, &look).await
 }
 
 /// True if Redis was told what the database does not know. Redis is told after the commit, so

@@ -1,6 +1,7 @@
 //! Buyers of one goods, decided together: whoever comes while calls are under way shares the
 //! next. A number is told once it is durable.
 
+use super::acked::Acked;
 use super::core::Core;
 use super::letter::{Body, Letter, Orders, Sent, hex};
 use super::link::Live;
@@ -60,11 +61,11 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
     // Who stops waits for these.
     let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
     let answers = match core.link.live() {
-        Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
+        Ok(live) => call(core, shelf, &live, &asks).await,
         Err(fault) => Err(fault),
     };
     let failed = |fault: &Fault| warn_sampled!(error = fault.what, "orders could not be reserved");
-    let Ok((live, answers)) = answers.inspect_err(failed) else {
+    let Ok(answers) = answers.inspect_err(failed) else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
     let [left, tick, at, entry, epoch, answers @ ..] = answers.as_slice() else {
@@ -83,7 +84,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
             }
             Answer::Again(sn, "*") => flight.told.push((ask.told, sn)),
             // It is in the outbox, and whoever put it there has not answered.
-            Answer::Again(sn, with) if !with.is_empty() && !live.is_durable() => {
+            Answer::Again(sn, with) if !with.is_empty() && !core.config.answers_before_broker() => {
                 follow(core, shelf, with.to_owned(), ask.told, sn);
             }
             Answer::Again(sn, _) => tell(ask.told, Ok(sn)),
@@ -94,7 +95,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
         shelf.learn_left(Some(Left { epoch, tick, units }));
     }
     if let (Ok(at), false) = (at.parse(), flight.sent.is_empty()) {
-        flight.leave(core, shelf, entry.clone(), at, &live, permit);
+        flight.leave(core, shelf, entry.clone(), at, permit);
     }
 }
 
@@ -175,25 +176,29 @@ impl Flight {
         shelf: &Arc<Shelf>,
         entry: String,
         at: u64,
-        live: &Live,
         permit: OwnedSemaphorePermit,
     ) {
         // They have an order of this epoch, so this is its epoch.
         let Some(epoch) = self.told.first().map(|(_, sn)| sn.epoch()) else { return };
-        if live.is_durable() {
+        let body = Body::Orders(Orders { epoch, at, orders: std::mem::take(&mut self.sent) });
+        let letter = Arc::new(Letter { goods: shelf.goods.clone(), body });
+        if core.config.answers_before_broker() {
+            shelf.kept.keep(&letter);
+            shelf.hear(Acked::by(&letter));
             self.land(true);
         }
-        let body = Body::Orders(Orders { epoch, at, orders: std::mem::take(&mut self.sent) });
-        let letter = Letter { goods: shelf.goods.clone(), body };
         let (core, shelf) = (Arc::clone(core), Arc::clone(shelf));
         tokio::spawn(async move {
             let sent = relay::send(&core, &shelf, &entry, &letter).await;
             if let Err(fault) = &sent {
                 warn_sampled!(error = fault.what, entry, "an order message stays in the outbox");
             }
+            if sent.is_ok() {
+                shelf.hear(Acked::by(&letter));
+            }
             self.land(sent.is_ok());
             if sent.is_ok() {
-                relay::forget(&core, &shelf, &entry).await;
+                relay::forget(&core, &shelf, &entry, &letter).await;
             }
             drop(permit);
         });

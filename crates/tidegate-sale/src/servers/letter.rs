@@ -59,6 +59,14 @@ pub(super) struct Letter {
 }
 
 impl Letter {
+    /// The epoch and the last number of its orders.
+    pub(super) fn last(&self) -> Option<(u32, u64)> {
+        match &self.body {
+            Body::Orders(orders) => Some((orders.epoch, orders.orders.last()?.nth)),
+            Body::Barrier { .. } => None,
+        }
+    }
+
     pub(super) fn encode(&self, id: &str) -> Result<Vec<u8>, Fault> {
         #[derive(Serialize)]
         struct Borrowed<'a> {

@@ -2,7 +2,6 @@
 //! script names the run that it means: a server that was restarted, or took over, may have
 //! forgotten, and sells nothing before it is loaded again.
 
-use super::config::AnswerAfter;
 use super::db::fault;
 use crate::engine::Fault;
 use arc_swap::ArcSwapOption;
@@ -11,17 +10,15 @@ use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, IntoConnectionInfo, RedisResult, ScriptInvocation,
 };
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
 /// What a server that is well never needs, `appendfsync always` included.
 const REDIS_MAX: Duration = Duration::from_secs(2);
 
-/// Every so often it is asked again who it is and whether it forgets nothing: settings and
-/// replicas change while a connection lives.
+/// Every so often it is asked again who it is: roles and settings change while a connection
+/// lives.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// The scripts, constant.
@@ -32,6 +29,7 @@ pub(super) struct Scripts {
     pub(super) tell: redis::Script,
     pub(super) load: redis::Script,
     pub(super) sweep: redis::Script,
+    pub(super) forget: redis::Script,
 }
 
 impl Scripts {
@@ -43,6 +41,7 @@ impl Scripts {
             tell: redis::Script::new(include_str!("lua/tell.lua")),
             load: redis::Script::new(include_str!("lua/load.lua")),
             sweep: redis::Script::new(include_str!("lua/sweep.lua")),
+            forget: redis::Script::new(include_str!("lua/forget.lua")),
         }
     }
 }
@@ -52,46 +51,38 @@ pub(super) struct Live {
     connection: MultiplexedConnection,
     /// Which run of which server it is.
     pub(super) run: String,
-    is_durable: AtomicBool,
-}
-
-impl Live {
-    /// True if what it answered is on its disk.
-    pub(super) fn is_durable(&self) -> bool {
-        self.is_durable.load(Ordering::Relaxed)
-    }
-}
-
-/// What a server says of itself.
-struct Told {
-    run: String,
-    is_durable: bool,
 }
 
 pub(super) struct Link {
     client: Client,
-    answer_after: AnswerAfter,
     live: ArcSwapOption<Live>,
     broken: Notify,
     /// A new connection is there: what it holds has to be looked at.
     pub(super) connected: Notify,
+    /// It is there or gone, or another run answers.
+    pub(super) changed: Notify,
     pub(super) scripts: Scripts,
 }
 
 impl Link {
-    pub(super) fn new(url: &str, answer_after: AnswerAfter) -> Result<Self, Fault> {
+    pub(super) fn new(url: &str) -> Result<Self, Fault> {
         // Its own error may show the password.
         let wrong = || fault("`redis` is no address: write redis://user:password@host:6379");
         let info = url.into_connection_info().map_err(|_| wrong())?;
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         Ok(Self {
             client: Client::open(info).map_err(|_| wrong())?,
-            answer_after,
             live: ArcSwapOption::empty(),
             broken: Notify::new(),
             connected: Notify::new(),
+            changed: Notify::new(),
             scripts: Scripts::new(),
         })
+    }
+
+    /// Where it is, without user and password.
+    pub(super) fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
     }
 
     pub(super) fn live(&self) -> Result<Arc<Live>, Fault> {
@@ -134,6 +125,7 @@ impl Link {
         if is_this {
             self.live.store(None);
             self.broken.notify_one();
+            self.changed.notify_one();
         }
     }
 
@@ -143,10 +135,11 @@ impl Link {
         loop {
             match tokio::time::timeout(REDIS_MAX, self.open()).await {
                 Ok(Ok(live)) => {
-                    tracing::info!(run = live.run, is_durable = live.is_durable(), "Redis answers");
+                    tracing::info!(run = live.run, "Redis answers");
                     let live = Arc::new(live);
                     self.live.store(Some(Arc::clone(&live)));
                     self.connected.notify_one();
+                    self.changed.notify_one();
                     wait = Duration::from_millis(20);
                     self.watch(&live).await;
                 }
@@ -162,11 +155,8 @@ impl Link {
     async fn watch(&self, live: &Arc<Live>) {
         while tokio::time::timeout(AGAIN, self.broken.notified()).await.is_err() {
             let mut connection = live.connection.clone();
-            let why = match tokio::time::timeout(REDIS_MAX, self.inspect(&mut connection)).await {
-                Ok(Ok(told)) if told.run == live.run => {
-                    live.is_durable.store(told.is_durable, Ordering::Relaxed);
-                    continue;
-                }
+            let why = match tokio::time::timeout(REDIS_MAX, inspect(&mut connection)).await {
+                Ok(Ok(run)) if run == live.run => continue,
                 Ok(Ok(_)) => "it is another run now".to_owned(),
                 Ok(Err(error)) => error.what,
                 Err(_) => "it does not answer".to_owned(),
@@ -196,38 +186,8 @@ impl Link {
             AsyncConnectionConfig::new().set_connection_timeout(Some(REDIS_MAX)).set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection.map_err(told)?;
-        let Told { run, is_durable } = self.inspect(&mut connection).await?;
-        Ok(Live { connection, run, is_durable: AtomicBool::new(is_durable) })
-    }
-
-    async fn inspect(&self, connection: &mut MultiplexedConnection) -> Result<Told, Fault> {
-        let info: RedisResult<String> = redis::cmd("INFO").query_async(connection).await;
-        let info = info.map_err(|error| fault(error.to_string()))?;
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        if field("role") != Some("master") {
-            return Err(fault("it is a replica, and takes no writes"));
-        }
-        if field("loading") != Some("0") {
-            return Err(fault("it is still loading"));
-        }
-        // A server that was a replica meanwhile has the same run and another replication id.
-        let (Some(run), Some(replid)) = (field("run_id"), field("master_replid")) else {
-            return Err(fault("it does not tell which run it is"));
-        };
-        let run = format!("{run}:{replid}");
-        let policy = field("maxmemory_policy").unwrap_or_default();
-        // What has no expiry is what is sold: used paths, stock, orders.
-        if field("maxmemory") != Some("0") && policy.starts_with("allkeys") {
-            return Err(fault(format!(
-                "it would evict used paths and stock (`maxmemory-policy {policy}`); set `noeviction`"
-            )));
-        }
-        let is_durable = match self.answer_after {
-            AnswerAfter::Redis => true,
-            AnswerAfter::Confirm => false,
-            AnswerAfter::Auto => field("connected_slaves") == Some("0") && syncs(connection).await,
-        };
-        Ok(Told { run, is_durable })
+        let run = inspect(&mut connection).await?;
+        Ok(Live { connection, run })
     }
 
     /// Goods that have changed, as other processes say. None once the connection is gone.
@@ -244,13 +204,28 @@ impl Link {
     }
 }
 
-/// True if each command is on its disk before it is answered. Not everybody may ask; then no.
-async fn syncs(connection: &mut MultiplexedConnection) -> bool {
-    let mut command = redis::cmd("CONFIG");
-    command.arg("GET").arg("*append*");
-    let settings: RedisResult<HashMap<String, String>> = command.query_async(connection).await;
-    let is = |name: &str, value: &str| {
-        settings.as_ref().is_ok_and(|settings| settings.get(name).is_some_and(|found| found == value))
+/// Which run of which server answers, if it can be sold from.
+async fn inspect(connection: &mut MultiplexedConnection) -> Result<String, Fault> {
+    let info: RedisResult<String> = redis::cmd("INFO").query_async(connection).await;
+    let info = info.map_err(|error| fault(error.to_string()))?;
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    if field("role") != Some("master") {
+        return Err(fault("it is a replica, and takes no writes"));
+    }
+    if field("loading") != Some("0") {
+        return Err(fault("it is still loading"));
+    }
+    // A server that was a replica meanwhile has the same run and another replication id.
+    let (Some(run), Some(replid)) = (field("run_id"), field("master_replid")) else {
+        return Err(fault("it does not tell which run it is"));
     };
-    is("appendonly", "yes") && is("appendfsync", "always") && is("no-appendfsync-on-rewrite", "no")
+    let run = format!("{run}:{replid}");
+    let policy = field("maxmemory_policy").unwrap_or_default();
+    // What has no expiry is what is sold: used paths, stock, orders.
+    if field("maxmemory") != Some("0") && policy.starts_with("allkeys") {
+        return Err(fault(format!(
+            "it would evict used paths and stock (`maxmemory-policy {policy}`); set `noeviction`"
+        )));
+    }
+    Ok(run)
 }

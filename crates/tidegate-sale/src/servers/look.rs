@@ -1,5 +1,8 @@
 //! What Redis holds of a goods, and whether it is what the database thinks.
 
+use super::acked::Acked;
+use super::broker::LOST_QUEUES;
+use super::config::ServersConfig;
 use super::core::Core;
 use super::history::WENT_BACK;
 use super::shelf::{Row, Shelf};
@@ -34,6 +37,9 @@ pub(super) struct Look {
     pub(super) newest: Entry,
     /// Orders that were given out.
     pub(super) nth: i64,
+    /// The highest number that was acknowledged, and the one up to which all were.
+    pub(super) acked: i64,
+    pub(super) sure: i64,
     /// Which of the returns that were asked about have been applied.
     pub(super) is_applied: Vec<bool>,
 }
@@ -64,8 +70,17 @@ impl Look {
             nth: number(10),
             oldest: entry(text(11)),
             newest: entry(text(12)).unwrap_or_default(),
-            is_applied: found.iter().skip(13).map(|flag| flag == "1").collect(),
+            acked: number(13),
+            sure: number(14),
+            is_applied: found.iter().skip(15).map(|flag| flag == "1").collect(),
         })
+    }
+
+    /// The numbers that were acknowledged; where that needs no broker, all that were given out
+    /// may have been.
+    pub(super) fn acked(&self, config: &ServersConfig) -> Acked {
+        let highest = if config.answers_before_broker() { self.nth } else { self.acked };
+        Acked { epoch: self.epoch, highest, sure: self.sure }
     }
 
     /// Why it has to be loaded again; none if it is what the database thinks.
@@ -81,7 +96,10 @@ impl Look {
         } else if self.loaded_run != self.run || row.run != self.run {
             Some("Redis was restarted or taken over; its stock is counted again")
         } else if row.is_doubted && !matches!(row.state, SaleState::Paused { .. }) {
-            Some("the books did not balance; its stock is counted again")
+            match row.held.as_deref() {
+                Some(LOST_QUEUES) => Some(LOST_QUEUES),
+                _ => Some("the books did not balance; its stock is counted again"),
+            }
         } else {
             None
         }

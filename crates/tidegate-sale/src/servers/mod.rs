@@ -8,8 +8,9 @@
 //! ```
 //!
 //! The database owns what is true: definitions, epochs, orders, dead letters, and what is to
-//! be given back. Redis is a loading of it, and every loading has an epoch of its own. The
-//! process keeps nothing that would be missed.
+//! be given back. Redis is a loading of it, and every loading has an epoch of its own. Until
+//! the database has an order, three hold it: Redis, the broker, and the process that published
+//! it. Any two of them may lose it.
 //!
 //! | a process or server ends | what finds it |
 //! |---|---|
@@ -20,7 +21,10 @@
 //! | after Redis has them, before the database knows | Redis remembers the id of each return |
 //! | after a new epoch, before Redis is loaded | the next process begins anew, with another epoch (`rebuild`) |
 //! | Redis forgets, goes back, or another takes over | every script names the run that was loaded (`link`) |
-//! | the broker loses what it has confirmed | Redis has it, and a rebuild sends it again (`recover`) |
+//! | the broker loses what it has confirmed | Redis has it, and a rebuild writes it (`recover`) |
+//! | Redis and the broker lose it | its process has it, and writes it in a rebuild (`kept`) |
+//! | all three lose it | a rebuild misses its number, names it and holds the sale (`acked`) |
+//! | processes use two Redis servers | no sale is loaded until they agree (`fleet`) |
 //! | an answer is lost | the same path is told the same number |
 
 mod config;
@@ -33,7 +37,10 @@ mod migrate;
 mod names;
 mod shelf;
 
+mod acked;
 mod broker;
+mod fleet;
+mod kept;
 mod lane;
 mod letter;
 mod relay;
@@ -114,7 +121,7 @@ impl ServersEngine {
         if shards != config.shards {
             tracing::warn!(shards, "the first process decided how many shards there are");
         }
-        let link = Link::new(&config.redis, config.answer_after)?;
+        let link = Link::new(&config.redis)?;
         let asks = Db::new(&config.postgres, ASKS)?;
         let (broker, parcels) = Broker::new(&config.amqp)?;
         let core = Arc::new(Core::new(config, [db, asks], link, broker, shards));
@@ -133,6 +140,8 @@ impl ServersEngine {
         core.spawn(returns::give_back(task()));
         core.spawn(expire::expire(task()));
         core.spawn(reconcile::keep_checking(task()));
+        core.spawn(kept::keep_checking(task()));
+        core.spawn(fleet::keep_alive(task()));
         Ok(Self { core, secret })
     }
 
@@ -170,8 +179,9 @@ impl Engine for ServersEngine {
                     "`Idempotency-Key`: at most 200 bytes, none of them 0".into(),
                 ));
             }
-            // What could not be told is not taken.
-            let can_answer = core.link.live().is_ok_and(|live| live.is_durable() || core.broker.is_up());
+            // What could not be told or kept is not taken.
+            let can_confirm = core.config.answers_before_broker() || core.broker.is_up();
+            let can_answer = can_confirm && core.link.live().is_ok() && !shelf.kept.is_full();
             if core.is_stopping.load(Ordering::SeqCst) || !can_answer {
                 return Err(Refusal::Busy);
             }
@@ -269,6 +279,11 @@ impl Engine for ServersEngine {
             let landed = self.core.flights.acquire_many(FLIGHTS);
             let _ = tokio::time::timeout(self.core.config.deadline, landed).await;
             self.core.abort();
+            let _ = tokio::time::timeout(self.core.config.deadline, async {
+                kept::write_all(&self.core).await;
+                fleet::leave(&self.core).await;
+            })
+            .await;
             self.core.db.close();
             self.core.asks.close();
         })

@@ -4,16 +4,21 @@
 //! 1. held: it is written down why, and every process shows it;
 //! 2. fenced: the script sells nothing any more;
 //! 3. drained: what is in the outbox is published, then a barrier, and once the barrier has
-//!    come through the queue, everything before it is in the database; orders of which Redis
-//!    knows and the database does not are sent once more, with a barrier of their own;
-//! 4. counted: a new epoch, left = stock − what dead letters hold;
+//!    come through the queue, everything before it is in the database; every live process has
+//!    written what it keeps; orders of which Redis knows and the database does not are written;
+//! 4. counted: a new epoch, left = stock − what dead letters hold; the sale is paused if a number
+//!    that was acknowledged is neither an order nor a dead letter;
 //! 5. loaded: what is left, the used paths and keys, and what each buyer has.
+//!
+//! Nothing of this begins while live processes use different Redis servers: they would load
+//! each other's stock away without end.
 //!
 //! One process does it, under a lock of the database that ends with its connection. One that
 //! dies on the way leaves an epoch that was never loaded, and the next begins anew. What comes
 //! later than the barrier is of an old epoch: it is written if stock remains, and Redis is
 //! told to take those units too.
 
+use super::acked::{Acked, Missing};
 use super::core::Core;
 use super::db::{DbError, fault, within};
 use super::letter::{Body, Letter, hex};
@@ -21,10 +26,11 @@ use super::link::Live;
 use super::look::Look;
 use super::points::{Point, reach};
 use super::shelf::{Left, ROW, Row, Shelf};
-use super::{recover, relay};
+use super::{admin, fleet, kept, recover, relay};
 use crate::engine::Fault;
 use crate::order::OrderState;
 use crate::sale::SaleState;
+use deadpool_postgres::Transaction;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -106,14 +112,20 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     let look = Look::take(core, shelf, &[]).await?;
     let Some(why) = look.why_rebuild(&row) else { return Ok(()) };
     core.link.confirm(&live).await?;
-    hold(core, shelf, why).await?;
+    if let Some(why) = fleet::stays_split(core, &live.run).await? {
+        hold(core, shelf, &why).await?;
+        return Err(fault(why));
+    }
+    let round = hold(core, shelf, why).await?;
     if row.epoch > 0 || look.epoch > 0 {
-        step(core, shelf, &live, &["fence", &look.epoch.to_string()], None).await?;
+        fence(core, shelf, &live, &look).await?;
+        kept::report(core, shelf, round).await?;
         relay::drain(core, shelf).await?;
         barrier(core, shelf, DRAIN_MAX).await?;
+        fleet::reported(core, shelf, round, DRAIN_MAX).await?;
         // Redis knows every order of its epoch, whatever the broker has lost.
-        if look.epoch > 0 && recover::publish(core, shelf, look.epoch).await? > 0 {
-            barrier(core, shelf, DRAIN_MAX).await?;
+        if look.epoch > 0 {
+            recover::write_lost(core, shelf, look.epoch).await?;
         }
     }
     // A database that went back in time may have forgotten epochs.
@@ -125,6 +137,11 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     tracing::info!(goods = %shelf.goods, epoch = counted.row.epoch, left = counted.left, why, "its stock is loaded");
     release(core, shelf, counted.row.epoch).await;
     Ok(())
+}
+
+/// Redis sells nothing of it any more, if it is still as it was looked at.
+pub(super) async fn fence(core: &Core, shelf: &Shelf, live: &Arc<Live>, look: &Look) -> Result<(), Fault> {
+    step(core, shelf, live, &["fence", &look.loaded_run, &look.epoch.to_string()], None).await
 }
 
 /// A connection of its own: the lock ends with it, whatever happens.
@@ -141,13 +158,31 @@ async fn lock(core: &Core, shelf: &Shelf) -> Result<Option<deadpool_postgres::Cl
     .await
 }
 
-async fn hold(core: &Core, shelf: &Shelf, why: &str) -> Result<(), DbError> {
-    let sql =
-        format!("UPDATE sale_goods SET held = $2, version = version + 1 WHERE goods = $1 RETURNING {ROW}");
+/// Tells which round this is.
+async fn hold(core: &Core, shelf: &Shelf, why: &str) -> Result<i64, DbError> {
+    let sql = format!(
+        "UPDATE sale_goods SET held = $2, round = round + 1, version = version + 1
+         WHERE goods = $1 RETURNING {ROW}"
+    );
     let rows = core.db.ask(&sql, &[&shelf.goods.as_str(), &why]).await?;
-    if let Some(row) = rows.first() {
-        shelf.learn(&Row::read(row)?);
-    }
+    let row = rows.first().ok_or_else(|| DbError::Refused("the sale is gone".into()))?;
+    let row = Row::read(row)?;
+    shelf.learn(&row);
+    // The others need not wait for their next look; if they are not told they do.
+    let mut news = redis::cmd("PUBLISH");
+    news.arg(core.news()).arg(shelf.goods.as_str());
+    let _: Result<i64, Fault> = core.link.ask(&news).await;
+    Ok(row.round)
+}
+
+/// All goods are counted again. Those that are paused by hand are when they go on.
+pub(super) async fn doubt_all(core: &Core, why: &str) -> Result<(), DbError> {
+    let sql = "WITH doubted AS (
+                   UPDATE sale_goods SET is_doubted = true, held = $1, version = version + 1
+                   WHERE epoch > 0 RETURNING goods)
+               INSERT INTO sale_audit (goods, at, by, what) SELECT goods, $2, 'broker', $3 FROM doubted";
+    let what = serde_json::json!({ "change": "count", "reason": why }).to_string();
+    core.db.ask(sql, &[&why, &super::orders::now(), &what]).await?;
     Ok(())
 }
 
@@ -218,9 +253,11 @@ async fn count(
     tx.batch_execute("SET LOCAL statement_timeout = '60s'").await?;
     // One moment for all of it; whoever was writing makes this begin anew.
     tx.execute("SELECT FROM sale_goods WHERE goods = $1 FOR UPDATE", &[&goods]).await?;
+    let last = seen.epoch.max(newest);
+    let acked = acked(&tx, goods, last).await?;
     let sql = format!(
         "UPDATE sale_goods g SET epoch = greatest(epoch, $4) + 1, redis_run = $2, arrived = 0, version = version + 1,
-                is_doubted = false
+                is_doubted = false, acked = 0, sure = 0
          WHERE goods = $1 AND epoch = $3
          RETURNING {ROW}, stock - (SELECT coalesce(sum(quantity), 0)::int8 FROM sale_dead d
                                    WHERE d.goods = g.goods AND d.is_held) AS left"
@@ -231,13 +268,23 @@ async fn count(
     };
     let (row, left) = (Row::read(&found)?, found.get("left"));
     tx.execute("DELETE FROM sale_returns WHERE goods = $1", &[&goods]).await?;
+    // Those of processes that have ended are of no use any more.
+    let sql = "DELETE FROM sale_reports r WHERE goods = $1
+               AND NOT EXISTS (SELECT FROM sale_processes p WHERE p.owner = r.owner)";
+    tx.execute(sql, &[&goods]).await?;
     let sql = "SELECT order_sn, buyer, quantity, path, key, state FROM sale_orders WHERE goods = $1
                UNION ALL
                SELECT order_sn, buyer, CASE WHEN is_held THEN quantity ELSE 0 END, path, key, 1::int2
                FROM sale_dead WHERE goods = $1";
     let mut counted = Counted { row, left, paths: Vec::new(), keys: Vec::new(), units: HashMap::new() };
+    let mut numbers = Vec::new();
     for order in tx.query(sql, &[&goods]).await? {
-        counted.add(&order, goods);
+        numbers.extend(counted.add(&order, goods, last));
+    }
+    // Nothing is sold in epoch 0.
+    let missing = Missing { forgotten: seen.epoch.max(1)..last, ..Missing::of(&acked, numbers) };
+    if !missing.is_none() {
+        counted.row = pause(&tx, &counted.row, &missing, last).await?;
     }
     let sql = "INSERT INTO sale_loads (goods, epoch, at, redis_run, units, why)
                SELECT goods, epoch, $2, redis_run, $3, $4 FROM sale_goods WHERE goods = $1";
@@ -247,11 +294,38 @@ async fn count(
     Ok(counted)
 }
 
+/// The numbers of its last epoch that were acknowledged, as far as anybody has heard.
+async fn acked(tx: &Transaction<'_>, goods: &str, epoch: u32) -> Result<Acked, DbError> {
+    let sql = "SELECT max(acked), max(sure) FROM (
+                   SELECT acked, sure FROM sale_goods WHERE goods = $1 AND epoch = $2
+                   UNION ALL SELECT acked, sure FROM sale_reports WHERE goods = $1 AND epoch = $2) heard";
+    let row = tx.query_one(sql, &[&goods, &i32::try_from(epoch).unwrap_or(i32::MAX)]).await?;
+    let number = |at: usize| row.get::<_, Option<i64>>(at).unwrap_or(0);
+    Ok(Acked { epoch, highest: number(0), sure: number(1) })
+}
+
+/// Orders are missing: it is loaded, and nobody buys until an operator has seen it.
+async fn pause(tx: &Transaction<'_>, row: &Row, missing: &Missing, epoch: u32) -> Result<Row, DbError> {
+    let goods = row.sale.goods.as_str();
+    let reason = missing.reason(goods, epoch);
+    tracing::error!(goods, reason, "the sale is held");
+    admin::note(tx, goods, "count", &missing.line(goods, epoch)).await?;
+    if row.state == SaleState::Closed {
+        return Ok(row.clone());
+    }
+    let state = admin::json(&row.state.paused(reason))?;
+    let sql = format!("UPDATE sale_goods SET state = $2, rev = rev + 1 WHERE goods = $1 RETURNING {ROW}");
+    Row::read(&tx.query_one(&sql, &[&goods, &state]).await?)
+}
+
 impl Counted {
-    fn add(&mut self, order: &tokio_postgres::Row, goods: &str) {
+    /// Tells its number, if it is of this epoch.
+    fn add(&mut self, order: &tokio_postgres::Row, goods: &str, epoch: u32) -> Option<i64> {
         let (sn, user, units): (&str, &str, i64) = (order.get(0), order.get(1), order.get(2));
         // As the scripts know it: epoch and counter.
         let sn = sn.strip_prefix(goods).and_then(|sn| sn.strip_prefix('-')).unwrap_or(sn).to_owned();
+        let number = sn.split_once('-').filter(|(of, _)| of.parse() == Ok(epoch));
+        let number = number.and_then(|(_, nth)| nth.parse().ok());
         if let Some(key) = order.get::<_, Option<&str>>(4) {
             self.keys.push((format!("{user}:{key}"), sn.clone()));
         }
@@ -259,6 +333,7 @@ impl Counted {
         if OrderState::of_code(order.get(5)).is_some_and(OrderState::is_live) {
             *self.units.entry(user.to_owned()).or_default() += units;
         }
+        number
     }
 }
 
@@ -271,19 +346,19 @@ async fn load(
 ) -> Result<(), Fault> {
     let keys = &shelf.keys;
     let epoch = counted.row.epoch.to_string();
-    step(core, shelf, live, &["begin", &epoch, &fenced.to_string()], None).await?;
+    step(core, shelf, live, &["begin", &live.run, &epoch, &fenced.to_string()], None).await?;
     let units: Vec<_> = counted.units.iter().map(|(user, units)| (user.clone(), units.to_string())).collect();
     for (key, pairs) in [(&keys.path, &counted.paths), (&keys.key, &counted.keys), (&keys.user, &units)] {
         for some in pairs.chunks(FIELDS) {
-            let mut args = vec!["fill", epoch.as_str()];
+            let mut args = vec!["fill", live.run.as_str(), epoch.as_str()];
             args.extend(some.iter().flat_map(|(field, value)| [field.as_str(), value.as_str()]));
             step(core, shelf, live, &args, Some(key)).await?;
         }
     }
     let (left, rev, news) = (counted.left.to_string(), counted.row.rev.to_string(), core.news());
     let fields = counted.row.fields();
-    let mut args = vec!["end", &epoch, &news, shelf.goods.as_str()];
-    args.extend(["run", &live.run, "rev", &rev, "left", &left, "loaded", &left]);
+    let mut args = vec!["end", &live.run, &epoch, &news, shelf.goods.as_str()];
+    args.extend(["rev", &rev, "left", &left, "loaded", &left]);
     args.extend(fields.iter().flat_map(|(field, value)| [*field, value.as_str()]));
     step(core, shelf, live, &args, None).await?;
     shelf.learn(&counted.row);

@@ -1,10 +1,10 @@
 //! Orders that Redis gave out and that are nowhere else: the broker has lost them after its
-//! confirm. Redis has all that is needed to send them once more.
+//! confirm. Redis has all that is needed to write them.
 
 use super::core::Core;
-use super::letter::{Body, Letter, Orders, Sent};
-use super::relay;
+use super::letter::Sent;
 use super::shelf::Shelf;
+use super::write::{Arrival, write};
 use crate::engine::Fault;
 use crate::order::Order;
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 /// Fields in one answer.
 const FIELDS: usize = 1000;
 
-/// Sends what neither the orders nor the dead letters have. Tells how many that were. Nobody
-/// may be selling meanwhile, and everything in the queue has to be written.
-pub(super) async fn publish(core: &Core, shelf: &Shelf, epoch: u32) -> Result<usize, Fault> {
+/// Writes what neither the orders nor the dead letters have. Nobody may be selling meanwhile,
+/// and everything in the queue has to be written.
+pub(super) async fn write_lost(core: &Core, shelf: &Shelf, epoch: u32) -> Result<(), Fault> {
     let lost = lost(core, shelf).await?;
     if lost.is_empty() {
-        return Ok(0);
+        return Ok(());
     }
     let (mut paths, mut keys) = (BTreeMap::new(), BTreeMap::new());
     let mut scan = Scan::of(&shelf.keys.path);
@@ -34,21 +34,24 @@ pub(super) async fn publish(core: &Core, shelf: &Shelf, epoch: u32) -> Result<us
             lost.contains_key(&number).then(|| (number, key.to_owned()))
         }));
     }
-    let mut sent = 0;
+    let mut arrivals = BTreeMap::new();
     for (number, order) in lost {
-        let nth = number.rsplit('-').next().and_then(|nth| nth.parse().ok());
+        let nth: Option<u64> = number.rsplit('-').next().and_then(|nth| nth.parse().ok());
         let (Some(path), Some(nth)) = (paths.remove(&number), nth) else {
-            tracing::error!(sn = %order.order_sn, "an order without its path cannot be sent again");
+            tracing::error!(sn = %order.order_sn, "an order without its path cannot be written");
             continue;
         };
-        tracing::warn!(sn = %order.order_sn, "an order that never arrived is sent again");
-        let one = Sent { nth, user: order.user, quantity: order.quantity, path, key: keys.remove(&number) };
-        let orders = Orders { epoch, at: order.created_at, orders: vec![one] };
-        let letter = Letter { goods: shelf.goods.clone(), body: Body::Orders(orders) };
-        relay::send(core, shelf, &format!("again-{number}"), &letter).await?;
-        sent += 1;
+        let key = keys.remove(&number);
+        let sent = Sent { nth, user: order.user, quantity: order.quantity, path, key };
+        arrivals.insert(nth, Arrival::new(&shelf.goods, epoch, order.created_at, sent, 0));
     }
-    Ok(sent)
+    tracing::warn!(goods = %shelf.goods, orders = arrivals.len(), "orders that never arrived are written");
+    // In the order of their numbers, as those of a message are: a process that finds the last
+    // one of its own written takes the others for written too.
+    for some in arrivals.into_values().collect::<Vec<_>>().chunks(core.config.batch_max) {
+        write(core, some).await?;
+    }
+    Ok(())
 }
 
 /// By their number, as the scripts know it.

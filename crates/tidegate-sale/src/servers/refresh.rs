@@ -4,7 +4,7 @@
 use super::core::Core;
 use super::look::Look;
 use super::shelf::{Left, Row, Shelf, Stamp};
-use super::{history, rebuild, times};
+use super::{fleet, history, kept, rebuild, times};
 use crate::engine::Fault;
 use crate::goods::GoodsId;
 use crate::sale::SaleState;
@@ -66,6 +66,7 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row, before: Stamp) {
     if row.state == SaleState::Draft {
         return;
     }
+    kept::answer(core, shelf, row);
     let Ok(look) = Look::take(core, shelf, &[]).await else {
         return shelf.learn_left(None);
     };
@@ -73,6 +74,9 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row, before: Stamp) {
         Ok(false) => {}
         Ok(true) => return went_back(core, shelf, row).await,
         Err(_) => return shelf.learn_left(None),
+    }
+    if look.epoch == row.epoch {
+        shelf.hear(look.acked(&core.config));
     }
     if look.why_rebuild(row).is_some() {
         shelf.learn_left(None);
@@ -84,7 +88,8 @@ async fn check(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row, before: Stamp) {
     {
         tracing::warn!(error = fault.what, goods = %shelf.goods, "Redis does not know its state yet");
     }
-    if row.held.is_some() {
+    // It is loaded, and whoever loaded it has ended before it said so.
+    if row.held.is_some() && fleet::split(core, &look.run).await.is_ok_and(|why| why.is_none()) {
         rebuild::release(core, shelf, row.epoch).await;
     }
 }
@@ -99,7 +104,8 @@ async fn went_back(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) {
 pub(super) async fn tell(core: &Core, shelf: &Shelf, row: &Row) -> Result<(), Fault> {
     let live = core.link.live()?;
     let mut call = core.link.scripts.tell.prepare_invoke();
-    call.key(&shelf.keys.meta).arg(row.epoch).arg(core.news()).arg(shelf.goods.as_str()).arg(row.rev);
+    call.key(&shelf.keys.meta).arg(&live.run).arg(row.epoch).arg(core.news()).arg(shelf.goods.as_str());
+    call.arg(row.rev);
     for (field, value) in row.fields() {
         call.arg(field).arg(value);
     }

@@ -3,6 +3,7 @@
 //! Whoever reserved publishes its own entry at once. One whose process has died is published
 //! by whoever finds it; twice does no harm, because the writer knows each order's number.
 
+use super::acked::Acked;
 use super::core::Core;
 use super::db::fault;
 use super::letter::{Body, Letter, Orders};
@@ -21,8 +22,10 @@ const LEASE: Duration = Duration::from_secs(5);
 
 type Entry = (String, Vec<(String, String)>);
 
-/// Publishes a letter under the name of its entry.
-pub(super) async fn send(core: &Core, shelf: &Shelf, entry: &str, letter: &Letter) -> Result<(), Fault> {
+/// Publishes a letter under the name of its entry. Whoever publishes orders keeps them until
+/// PostgreSQL has them.
+pub(super) async fn send(core: &Core, shelf: &Shelf, entry: &str, letter: &Arc<Letter>) -> Result<(), Fault> {
+    shelf.kept.keep(letter);
     let id = format!("{}:{entry}", shelf.goods);
     let body = letter.encode(&id)?;
     core.broker.publish(shelf.shard, id, body).await?;
@@ -31,11 +34,16 @@ pub(super) async fn send(core: &Core, shelf: &Shelf, entry: &str, letter: &Lette
 }
 
 /// It is confirmed. If this fails it is published again, which does no harm.
-pub(super) async fn forget(core: &Core, shelf: &Shelf, entry: &str) {
-    let mut command = redis::cmd("XDEL");
-    command.arg(&shelf.keys.out).arg(entry);
-    let forgotten: Result<u64, Fault> = core.link.ask(&command).await;
-    if let Err(fault) = forgotten {
+pub(super) async fn forget(core: &Core, shelf: &Shelf, entry: &str, letter: &Letter) {
+    let Some((epoch, last)) = letter.last() else { return };
+    let forgotten = async {
+        let live = core.link.live()?;
+        let mut call = core.link.scripts.forget.prepare_invoke();
+        call.key(&shelf.keys.meta).key(&shelf.keys.out);
+        call.arg(&live.run).arg(entry).arg(epoch).arg(last);
+        core.link.run::<String>(&live, &call).await
+    };
+    if let Err(fault) = forgotten.await {
         tracing::warn!(error = fault.what, entry, "it is published again later");
     }
 }
@@ -66,9 +74,10 @@ async fn publish(core: &Core, shelf: &Shelf, entries: Vec<Entry>) -> Result<(), 
     let each = iter(entries).map(|(id, fields)| async move {
         let orders = Orders::from_entry(&fields)
             .ok_or_else(|| fault(format!("entry {id} of `{}` is not ours", shelf.keys.out)))?;
-        let letter = Letter { goods: shelf.goods.clone(), body: Body::Orders(orders) };
+        let letter = Arc::new(Letter { goods: shelf.goods.clone(), body: Body::Orders(orders) });
         send(core, shelf, &id, &letter).await?;
-        forget(core, shelf, &id).await;
+        shelf.hear(Acked::by(&letter));
+        forget(core, shelf, &id, &letter).await;
         Ok(())
     });
     each.buffer_unordered(32).collect::<Vec<_>>().await.into_iter().collect()
@@ -97,7 +106,8 @@ pub(super) async fn sweep_one(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
     loop {
         let live = core.link.live()?;
         let mut call = core.link.scripts.sweep.prepare_invoke();
-        call.key(&shelf.keys.out).key(&shelf.keys.lease).arg(&core.owner).arg(millis(LEASE));
+        call.key(&shelf.keys.meta).key(&shelf.keys.out).key(&shelf.keys.lease);
+        call.arg(&live.run).arg(&core.owner).arg(millis(LEASE));
         call.arg(millis(core.config.grace)).arg(ENTRIES).arg(&after);
         let (next, entries): (String, Vec<Entry>) = core.link.run(&live, &call).await?;
         // One that cannot be sent holds those behind it up no more than those beside it.

@@ -76,7 +76,7 @@ async fn give(core: &Core, shelf: &Shelf, returns: &[Return]) -> Result<bool, Fa
         let live = core.link.live()?;
         let mut call = core.link.scripts.give.prepare_invoke();
         call.key(&shelf.keys.meta).key(&shelf.keys.user).key(&shelf.keys.back);
-        call.arg(some[0].epoch).arg(core.news()).arg(shelf.goods.as_str());
+        call.arg(&live.run).arg(some[0].epoch).arg(core.news()).arg(shelf.goods.as_str());
         for back in some {
             call.arg(back.id).arg(&back.user).arg(back.units);
         }

@@ -1,14 +1,16 @@
 //! One goods as this process knows it.
 
+use super::acked::Acked;
 use super::cut::Reading;
 use super::db::{Db, DbError};
+use super::kept::Kept;
 use super::lane::Ask;
 use super::names::Keys;
 use crate::engine::Known;
 use crate::goods::GoodsId;
 use crate::sale::{Sale, SaleState};
 use arc_swap::ArcSwap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::mpsc;
 
@@ -30,9 +32,12 @@ pub(super) struct Row {
     pub(super) held: Option<String>,
     /// The books did not balance: it is loaded again before it goes on.
     pub(super) is_doubted: bool,
+    /// Counts loadings that were begun.
+    pub(super) round: i64,
 }
 
-pub(super) const ROW: &str = "goods, definition, state, rev, version, epoch, redis_run, held, is_doubted";
+pub(super) const ROW: &str =
+    "goods, definition, state, rev, version, epoch, redis_run, held, is_doubted, round";
 
 impl Row {
     pub(super) fn read(row: &tokio_postgres::Row) -> Result<Self, DbError> {
@@ -49,6 +54,7 @@ impl Row {
             run: row.get("redis_run"),
             held: row.get("held"),
             is_doubted: row.get("is_doubted"),
+            round: row.get("round"),
         })
     }
 
@@ -105,10 +111,16 @@ pub(super) struct Shelf {
     pub(super) asks: mpsc::Sender<Ask>,
     /// This process is about to load it again.
     pub(super) is_rebuilding: AtomicBool,
+    /// What this process has published and PostgreSQL may not have.
+    pub(super) kept: Kept,
+    /// The last round of which this process has said that its own orders are written.
+    pub(super) reported_round: AtomicI64,
+    pub(super) is_reporting: AtomicBool,
     /// The books as they were read last.
     pub(super) books: tokio::sync::Mutex<Option<Reading>>,
     known: ArcSwap<Known>,
     newest: Mutex<Newest>,
+    acked: Mutex<Acked>,
 }
 
 /// What is left, as Redis said.
@@ -147,9 +159,13 @@ impl Shelf {
                 shard,
                 asks,
                 is_rebuilding: AtomicBool::new(false),
+                kept: Kept::default(),
+                reported_round: AtomicI64::new(0),
+                is_reporting: AtomicBool::new(false),
                 books: tokio::sync::Mutex::default(),
                 known,
                 newest: Mutex::new(newest),
+                acked: Mutex::default(),
             },
             receiver,
         )
@@ -157,6 +173,15 @@ impl Shelf {
 
     pub(super) fn known(&self) -> Arc<Known> {
         self.known.load_full()
+    }
+
+    /// The highest acknowledged number that this process has heard of.
+    pub(super) fn acked(&self) -> Acked {
+        *self.acked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hear(&self, acked: Acked) {
+        self.acked.lock().unwrap_or_else(PoisonError::into_inner).raise(acked);
     }
 
     pub(super) fn learn(&self, row: &Row) {

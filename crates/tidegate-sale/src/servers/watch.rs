@@ -78,7 +78,7 @@ pub(super) async fn look(core: Arc<Core>) {
     }
 }
 
-async fn states(core: &Core, orders: &[String]) -> Result<HashMap<String, OrderState>, DbError> {
+pub(super) async fn states(core: &Core, orders: &[String]) -> Result<HashMap<String, OrderState>, DbError> {
     let sql = "SELECT order_sn, state FROM sale_orders WHERE order_sn = ANY($1)
                UNION ALL
                SELECT order_sn, 5::int2 FROM sale_dead WHERE order_sn = ANY($1)";

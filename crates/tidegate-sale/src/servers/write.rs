@@ -1,9 +1,10 @@
 //! Orders become rows. A batch is one transaction; one that fails is halved until the order
 //! that cannot be placed is alone, and that becomes a dead letter.
 
+use super::acked::Acked;
 use super::core::Core;
 use super::db::{Db, DbError, NOW, within};
-use super::letter::Sent;
+use super::letter::{Body, Letter, Orders, Sent};
 use crate::goods::GoodsId;
 use crate::order::OrderState;
 use crate::time::now_ms;
@@ -26,6 +27,12 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
+    /// The orders of a message.
+    pub(super) fn all(letter: &Letter, tag: u64) -> Vec<Self> {
+        let Body::Orders(Orders { epoch, at, orders }) = &letter.body else { return Vec::new() };
+        orders.iter().map(|sent| Self::new(&letter.goods, *epoch, *at, sent.clone(), tag)).collect()
+    }
+
     pub(super) fn new(goods: &GoodsId, epoch: u32, at: u64, sent: Sent, tag: u64) -> Self {
         Self {
             sn: sent.sn(goods, epoch).to_string(),
@@ -164,7 +171,8 @@ async fn place(core: &Core, batch: &[Arrival]) -> Result<(), DbError> {
         takes.entry(&one.goods).or_default().add(one, &held[&one.goods]);
     }
     for (goods, take) in &takes {
-        take.run(&tx, goods, &held[*goods]).await?;
+        let shelf = goods.parse().ok().and_then(|goods| core.shelf(&goods));
+        take.run(&tx, goods, &held[*goods], shelf.map(|shelf| shelf.acked())).await?;
     }
     tx.commit().await?;
     client.give_back();
@@ -211,12 +219,21 @@ impl<'a> Take<'a> {
         }
     }
 
-    async fn run(&self, tx: &Transaction<'_>, goods: &str, held: &Held) -> Result<(), DbError> {
+    /// With the highest acknowledged number that this process has heard of.
+    async fn run(
+        &self,
+        tx: &Transaction<'_>,
+        goods: &str,
+        held: &Held,
+        acked: Option<Acked>,
+    ) -> Result<(), DbError> {
         let sql = "UPDATE sale_goods SET stock = stock - $3, orders = orders + $4, arrived = arrived + $5,
-                          version = version + 1
+                          version = version + 1, acked = greatest(acked, $6), sure = greatest(sure, $7)
                    WHERE goods = $1 AND version = $2 AND stock >= $3";
+        let is_same = |acked: &Acked| i32::try_from(acked.epoch) == Ok(held.epoch);
+        let Acked { highest, sure, .. } = acked.filter(is_same).unwrap_or_default();
         let params: &[super::db::Param<'_>] =
-            &[&goods, &held.version, &self.units, &self.orders, &self.arrived];
+            &[&goods, &held.version, &self.units, &self.orders, &self.arrived, &highest, &sure];
         if tx.execute(&tx.prepare_cached(sql).await?, params).await? == 0 {
             return Err(DbError::Refused("no stock is left for it".into()));
         }

@@ -3,6 +3,8 @@
 mod expiry;
 mod faults;
 mod flow;
+mod loss;
+mod missing;
 mod network;
 mod odd;
 mod operators;
@@ -11,5 +13,6 @@ mod restored;
 mod rig;
 mod rollback;
 mod runs;
+mod split;
 mod suite;
 mod windows;

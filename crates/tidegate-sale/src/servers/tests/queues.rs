@@ -101,7 +101,7 @@ async fn all_that_was_left_behind_is_swept_at_once_even_by_a_full_redis() {
     relay::sweep_one(&engine.core, &shelf).await.unwrap();
     assert_eq!(redis.cmd(&["XLEN", &shelf.keys.out]).int(), 1, "but for what is just being sent");
     let live = engine.core.link.live().unwrap();
-    rebuild::step(&engine.core, &shelf, &live, &["fence", "1"], None).await.unwrap();
+    rebuild::step(&engine.core, &shelf, &live, &["fence", &live.run, "1"], None).await.unwrap();
     // It is fenced, so it is about to be loaded again, and for that all of it is sent.
     let rows = "SELECT count(*) FROM sale_orders";
     until("all are written", async || shared().postgres.sql_in(&config.postgres, rows).trim() == "251").await;

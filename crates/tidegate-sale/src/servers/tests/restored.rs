@@ -1,14 +1,23 @@
 //! A database that goes back in time while processes remember what it has forgotten.
 
-use super::rig::{at_rest, buy, check_books, engine, insist, on_sale, phone, shared, until};
+use super::rig::{at_rest, buy, check_books, engine, forget, insist, on_sale, phone, shared, until};
 use crate::engine::Engine as _;
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
 use crate::sale::{Change, SaleState};
 use crate::servers::{ServersConfig, ServersEngine};
 
-const TABLES: [&str; 7] =
-    ["sale_goods", "sale_orders", "sale_dead", "sale_returns", "sale_barriers", "sale_loads", "sale_audit"];
+const TABLES: [&str; 9] = [
+    "sale_goods",
+    "sale_orders",
+    "sale_dead",
+    "sale_returns",
+    "sale_barriers",
+    "sale_loads",
+    "sale_audit",
+    "sale_processes",
+    "sale_reports",
+];
 
 fn sql(config: &ServersConfig, statements: &str) {
     shared().postgres.sql_in(&config.postgres, statements);
@@ -60,6 +69,31 @@ async fn orders_that_a_restored_database_forgot_are_written_again() {
     buy_some(&engines[1], 7..9, &mut answered).await;
     let books = at_rest(&engines[0]).await;
     assert_eq!((books.placed, books.left, books.dead), (9, 91, 0), "{books:?}");
+    check_books(shared(), &config, &books, &answered).unwrap();
+}
+
+/// Redis has the orders of its own epoch only: those of the one before are nowhere any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_forgot_an_epoch_holds_the_sale_and_names_it() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 100, 1).await;
+    let mut answered = Vec::new();
+    buy_some(&engine, 0..2, &mut answered).await;
+    back_up(&config);
+    let mut lost = Vec::new();
+    buy_some(&engine, 2..4, &mut lost).await;
+    forget(&engine, shared()).await;
+    buy_some(&engine, 4..6, &mut answered).await;
+    restore(&config);
+    until("it is held", async || {
+        matches!(state(&engine), SaleState::Paused { reason, .. } if reason.contains("has forgotten orders phone-1-…"))
+    })
+    .await;
+    engine.change(&phone(), Change::Resume, "test").await.unwrap();
+    until("it goes on", async || state(&engine) == SaleState::Open).await;
+    let books = at_rest(&engine).await;
+    assert_eq!((books.placed, books.left), (4, 96), "{books:?}");
     check_books(shared(), &config, &books, &answered).unwrap();
 }
 

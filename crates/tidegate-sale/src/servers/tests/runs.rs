@@ -36,24 +36,6 @@ async fn processes_that_mean_different_runs_agree_after_one_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_redis_keeps_is_asked_again_and_again() {
-    let redis = blocking(|| RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]));
-    let mut config = shared().config();
-    config.redis = redis.url();
-    let engine = engine(&config).await;
-    let is_durable = || engine.core.link.live().is_ok_and(|live| live.is_durable());
-    assert!(is_durable());
-    for (name, bad, good) in
-        [("appendfsync", "everysec", "always"), ("no-appendfsync-on-rewrite", "yes", "no")]
-    {
-        redis.cmd(&["CONFIG", "SET", name, bad]).accepted();
-        until("it is noticed", async || !is_durable()).await;
-        redis.cmd(&["CONFIG", "SET", name, good]).accepted();
-        until("it is noticed", async || is_durable()).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_evicts_what_is_sold_is_not_sold_from() {
     let redis =
         blocking(|| RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]));
@@ -77,8 +59,14 @@ async fn a_load_that_comes_too_late_changes_nothing() {
     let engine = engine(&config).await;
     on_sale(&engine, 10, 5).await;
     let (shelf, live) = (engine.core.shelf(&phone()).unwrap(), engine.core.link.live().unwrap());
-    for late in [&["fence", "0"][..], &["begin", "7", "0"], &["fill", "0", "a", "b"], &["end", "7", "x", "y"]]
-    {
+    let run = live.run.as_str();
+    for late in [
+        &["fence", run, "0"][..],
+        &["fence", "another", "1"],
+        &["begin", run, "7", "0"],
+        &["fill", run, "0", "a", "b"],
+        &["end", run, "7", "x", "y"],
+    ] {
         let done = rebuild::step(&engine.core, &shelf, &live, late, None).await;
         assert!(done.unwrap_err().what.contains("another was quicker"));
     }
