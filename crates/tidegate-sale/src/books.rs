@@ -62,16 +62,23 @@ pub struct Difference {
     pub goods: GoodsId,
     /// As they are stored with the sale.
     pub stored: Sums,
-    /// As its orders and dead letters add up to: a repair stores these.
+    /// As its orders add up to: a repair stores these.
     pub counted: Sums,
 }
 
 impl Difference {
-    /// Units of live orders, their number, and units that dead letters hold, against what is
-    /// stored. Orders were given out and stand; the total gives way where they are more.
-    pub(crate) fn new(goods: GoodsId, stored: Sums, [placed, orders, dead]: [u64; 3]) -> Self {
-        let total = stored.defined.max(placed.saturating_add(dead));
+    /// Units of live orders and their number, against what is stored. Orders were given out and
+    /// stand: the total gives way where they are more.
+    pub(crate) fn new(goods: GoodsId, stored: Sums, placed: u64, orders: u64) -> Self {
+        let total = stored.defined.max(placed);
         Self { goods, stored, counted: Sums { defined: total, total, placed, orders } }
+    }
+
+    /// The same where dead letters hold these units of the stock.
+    pub(crate) fn with_dead(mut self, units: u64) -> Self {
+        let total = self.counted.total.max(self.counted.placed.saturating_add(units));
+        (self.counted.defined, self.counted.total) = (total, total);
+        self
     }
 
     /// True if there is something to repair.
@@ -132,4 +139,21 @@ pub struct Audit {
     pub by: String,
     /// What, as JSON.
     pub what: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_gives_way_only_to_what_was_given_out() {
+        let stored = Sums { defined: 10, total: 10, placed: 4, orders: 2 };
+        let found = |placed| Difference::new("phone".parse().unwrap(), stored, placed, 2);
+        assert!(!found(4).is_wrong());
+        assert!(!found(4).with_dead(6).is_wrong());
+        assert_eq!(found(5).counted, Sums { placed: 5, ..stored });
+        let more = Sums { defined: 12, total: 12, placed: 12, orders: 2 };
+        assert_eq!(found(12).counted, more);
+        assert_eq!(found(9).with_dead(3).counted, Sums { placed: 9, ..more });
+    }
 }

@@ -26,7 +26,8 @@ pub(super) fn difference(conn: &Connection, goods: &GoodsId) -> rusqlite::Result
         let sale: Sale = load::read(row, 0, |text| serde_json::from_str(text))?;
         let stored =
             Sums { defined: sale.total, total: row.get(1)?, placed: row.get(2)?, orders: row.get(3)? };
-        Ok(Difference::new(goods.clone(), stored, [row.get(4)?, row.get(5)?, row.get(6)?]))
+        // Memory takes what dead letters hold from the stock, which therefore has to have it.
+        Ok(Difference::new(goods.clone(), stored, row.get(4)?, row.get(5)?).with_dead(row.get(6)?))
     })
 }
 

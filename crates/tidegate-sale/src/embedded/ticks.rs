@@ -26,8 +26,11 @@ pub(super) async fn run(parts: Weak<Parts>) {
         if parts.is_stopping() {
             return;
         }
-        keep_times(&parts).await;
-        expire(&parts).await;
+        // A file that cannot be written is tried by the probe alone.
+        if parts.health.fault().is_none() {
+            keep_times(&parts).await;
+            expire(&parts).await;
+        }
         if nth.is_multiple_of(RECONCILE) {
             reconcile(&parts).await;
             probe(&parts).await;

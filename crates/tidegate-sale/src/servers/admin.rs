@@ -1,9 +1,8 @@
 //! What operators do. The database decides; Redis is told.
 
 use super::core::Core;
-use super::db::{DbError, Param, within};
+use super::db::{DbError, NOW, Param, within};
 use super::shelf::{ROW, Row, Shelf};
-use super::times::NOW;
 use super::{history, rebuild, refresh, repair, returns};
 use crate::books::Audit;
 use crate::engine::{AdminError, Fault, Known};

@@ -16,8 +16,9 @@ use tokio_postgres::{Config, NoTls, Row};
 /// What a server that is well never needs.
 pub(super) const DB_MAX: Duration = Duration::from_secs(5);
 
-/// The database's clock, in milliseconds since 1970. When an order has to be paid is told and
-/// judged by this one clock: those of Redis and of the processes may differ from it.
+/// The database's clock, in milliseconds since 1970. When an order has to be paid, and whether a
+/// sale has opened or closed, is judged by this one clock: those of Redis and of the processes
+/// may differ from it.
 pub(super) const NOW: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::int8";
 
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);

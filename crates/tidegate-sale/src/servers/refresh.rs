@@ -37,7 +37,7 @@ pub(super) async fn keep_fresh(core: Arc<Core>) {
 pub(super) async fn all(core: &Arc<Core>) -> Result<(), Fault> {
     let mut before: BTreeMap<GoodsId, Stamp> =
         core.shelves().iter().map(|shelf| (shelf.goods.clone(), shelf.stamp())).collect();
-    for row in times::keep(core, Row::all(&core.db).await?).await? {
+    for row in times::keep(core, Row::all(&core.db).await?).await {
         let shelf = core.learn(&row);
         let before = before.remove(&row.sale.goods).unwrap_or_default();
         check(core, &shelf, &row, before).await;

@@ -3,26 +3,31 @@
 //! decides, because one process's may be wrong.
 
 use super::core::Core;
-use super::db::DbError;
+use super::db::{DbError, NOW};
 use super::shelf::{ROW, Row};
 use crate::sale::SaleState;
 
-/// The database's time, in milliseconds since 1970.
-pub(super) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::int8";
+/// The same rows, with what their times have made of them. What cannot be stored now is stored
+/// the next time; buyers meet it in any case.
+pub(super) async fn keep(core: &Core, mut rows: Vec<Row>) -> Vec<Row> {
+    if let Err(error) = store_all(core, &mut rows).await {
+        tracing::warn!(%error, "a sale's schedule could not be written down");
+    }
+    rows
+}
 
-/// The same rows, with what their times have made of them.
-pub(super) async fn keep(core: &Core, mut rows: Vec<Row>) -> Result<Vec<Row>, DbError> {
+async fn store_all(core: &Core, rows: &mut [Row]) -> Result<(), DbError> {
     if !rows.iter().any(is_waiting) {
-        return Ok(rows);
+        return Ok(());
     }
     let now = core.db.ask(&format!("SELECT {NOW}"), &[]).await?;
     let now = now.first().and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0);
-    for row in &mut rows {
+    for row in rows {
         if let Some(stored) = store(core, row, now).await? {
             *row = stored;
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
 fn is_waiting(row: &Row) -> bool {

@@ -18,7 +18,7 @@ async fn a_clock_that_is_set_back_does_not_close_a_sale_that_has_opened() {
     let shelf = place.engine.shelf(&phone()).unwrap();
     until("a clock an hour behind sells", async || {
         let asked = shelf.ask(ask(&*engine, "bob", 1), &place.engine.parts.writer, opens - 3_600_000).ok()?;
-        Some(assert!(matches!(asked, Asked::Waits(_))))
+        matches!(asked, Asked::Waits(_)).then_some(())
     })
     .await;
     buy(&*engine, "cid", 1).await;

@@ -41,6 +41,16 @@ async fn a_sale_that_was_warmed_without_redis_is_loaded_once_it_is_there() {
         .await;
 }
 
+/// Redis compares no times any more, so no clock of it that is behind closes the sale.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_opened_by_its_time_is_open_whatever_redis_thinks_the_time_is() {
+    let engine = engine(&shared().config()).await;
+    engine.create(Sale { opens_at: Some(1), ..Sale::new(phone(), 10) }, "test").await.unwrap();
+    engine.change(&phone(), Change::Warm, "test").await.unwrap();
+    let meta = engine.core.shelf(&phone()).unwrap().keys.meta.clone();
+    until("Redis is told", async || shared().redis.cmd(&["HGET", &meta, "state"]).text() == "open").await;
+}
+
 /// The connection breaks while the database commits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_whose_answer_was_lost_is_found_and_not_repeated() {
