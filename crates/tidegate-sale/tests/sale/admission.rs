@@ -56,7 +56,8 @@ async fn no_window_holds_more_paths_than_the_rate_lets_start() {
     let slack = SLACK + Duration::from_micros(longest);
     let limit: Limit = rate.parse().unwrap();
     assert_eq!(overrun(&limit, &starts, slack), None);
-    assert!(starts.len() > 200, "the rate is used: {}", starts.len());
+    // More than the burst; how many more depends on what else the machine does.
+    assert!(starts.len() > 20, "the rate is used: {}", starts.len());
     // The same look at what was asked for finds too much: it can fail.
     assert!(overrun(&limit, &asked, slack).is_some());
     place.end().await;

@@ -9,6 +9,12 @@ use anyhow::Context as _;
 use std::path::Path;
 use tidegate_sale::{AdminToken, Secret};
 
+/// What to set.
+const ADMIN: &str = "what operators sign in with: TIDEGATE_ADMIN_TOKEN or --admin-token-file FILE, \
+                     such as what `openssl rand -hex 16` prints";
+const SECRET: &str = "what buyers' tokens are signed with: TIDEGATE_SALE_SECRET or --secret-file FILE, \
+                      64 hexadecimal digits, such as what `openssl rand -hex 32` prints";
+
 /// What was given; none is what the demo makes itself.
 pub(super) struct Given {
     admin: Option<AdminToken>,
@@ -21,7 +27,8 @@ impl Given {
         let admin = text(args.admin_token.as_deref(), args.admin_token_file.as_deref(), "--admin-token")?;
         let secret = text(args.secret.as_deref(), args.secret_file.as_deref(), "--secret")?;
         if args.servers().is_some() && (admin.is_none() || secret.is_none()) {
-            return Err(missing(admin.is_none(), secret.is_none()));
+            let lines = [(ADMIN, admin.is_none()), (SECRET, secret.is_none())];
+            return Err(missing(lines.iter().filter(|(_, is_missing)| *is_missing).map(|(line, _)| *line)));
         }
         let admin = admin.as_deref().map(AdminToken::new).transpose();
         let secret = secret.as_deref().map(|hex| {
@@ -44,7 +51,7 @@ impl Given {
         let folder = match (self.admin, on) {
             (Some(admin), _) => return Ok((admin, None)),
             (None, On::Folder(folder)) => folder,
-            (None, On::Servers(_)) => return Err(missing(true, false).into()),
+            (None, On::Servers(_)) => return Err(missing([ADMIN]).into()),
         };
         let token = folder.admin_token()?;
         let admin = AdminToken::new(&token).with_context(|| folder.admin_file().display().to_string())?;
@@ -61,18 +68,12 @@ fn text(given: Option<&str>, file: Option<&Path>, option: &str) -> Result<Option
     }
 }
 
-fn missing(admin: bool, secret: bool) -> Usage {
-    let admin = admin.then_some(
-        "\n  what operators sign in with: TIDEGATE_ADMIN_TOKEN or --admin-token-file FILE, \
-         such as what `openssl rand -hex 16` prints",
-    );
-    let secret = secret.then_some(
-        "\n  what buyers' tokens are signed with: TIDEGATE_SALE_SECRET or --secret-file FILE, \
-         64 hexadecimal digits, such as what `openssl rand -hex 32` prints",
-    );
-    Usage(format!(
-        "a sale on servers makes no tokens of its own. Set, the same for all processes:{}{}",
-        admin.unwrap_or_default(),
-        secret.unwrap_or_default()
-    ))
+fn missing(lines: impl IntoIterator<Item = &'static str>) -> Usage {
+    let mut text =
+        String::from("a sale on servers makes no tokens of its own. Set, the same for all processes:");
+    for line in lines {
+        text += "\n  ";
+        text += line;
+    }
+    Usage(text)
 }

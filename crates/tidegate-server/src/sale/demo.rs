@@ -78,7 +78,10 @@ impl Demo<'_> {
         writeln!(out, "{} buyers let in, {} for each.\n", sale.rate, sale.per_user)?;
         writeln!(out, "  books        {url}/sale/{goods}/books")?;
         if !self.is_on_servers {
-            writeln!(out, "  data         {data}")?;
+            let is_secret_made = self.args.secret.is_none() && self.args.secret_file.is_none();
+            let secret = if is_secret_made { ", secret" } else { "" };
+            let admin = if self.admin.is_some() { ", admin-token" } else { "" };
+            writeln!(out, "  data         {data} (sale.db{secret}{admin})")?;
         }
         match self.admin {
             Some(token) => writeln!(out, "  admin token  {token}\n")?,
