@@ -25,7 +25,7 @@ pub use gate::Go;
 pub use handler::{JobError, Replay};
 pub use method::Method;
 
-pub(crate) use lane::held;
+pub(crate) use lane::Current;
 
 use crate::schedule::Schedule;
 use crate::stats::{Pass, WorkerStats};
