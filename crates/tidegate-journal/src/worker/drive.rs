@@ -225,8 +225,7 @@ async fn watch_leases(crew: Arc<Crew>) {
     // Timers stand still while the machine is suspended, so it looks often.
     let look = (crew.plan.lease / 10).min(LOOK);
     loop {
-        let next = crew.held.lapse().map_or(look, |next| next.min(look));
-        tokio::time::sleep(next).await;
+        tokio::time::sleep(crew.held.lapse().min(look)).await;
     }
 }
 

@@ -86,8 +86,14 @@ impl Stop {
         self.notify.notify_one();
     }
 
+    /// Once lost, for good: a sign of life that is heard late brings nothing back that somebody may
+    /// have let go of.
     pub(super) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::SeqCst) || (self.clock)() >= self.until()
+        let is_over = || (self.clock)() >= self.until();
+        if !self.is_lost.load(Ordering::SeqCst) && is_over() {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
+        self.is_lost.load(Ordering::SeqCst)
     }
 
     pub(super) async fn heard(&self) -> Why {
@@ -141,16 +147,17 @@ impl Held {
 
     /// Asks whoever works on something that is not ours any more to stop; answers how long it is
     /// until the next lease ends.
-    pub(super) fn lapse(&self) -> Option<Duration> {
+    pub(super) fn lapse(&self) -> Duration {
         let (held, now) = (self.lock(), (self.clock)());
-        let mut soonest = None;
+        let mut soonest = Duration::MAX;
         for entry in held.values() {
-            match entry.stop.until().checked_sub(now).filter(|left| !left.is_zero()) {
-                Some(left) => soonest = Some(soonest.map_or(left, |other: Duration| other.min(left))),
-                None => entry.say(Why::Lost),
+            if entry.stop.is_lost() {
+                entry.say(Why::Lost);
+            } else {
+                soonest = soonest.min(entry.stop.until());
             }
         }
-        soonest
+        soonest.saturating_sub(now)
     }
 
     /// Asks whoever works on it under a lease before this number to stop: it was cancelled, or
@@ -204,5 +211,21 @@ mod tests {
         assert!(!new.is_lost());
         held.lose(&first.guid, 5);
         assert!(new.is_lost());
+    }
+
+    #[test]
+    fn a_lease_that_was_seen_to_have_ended_stays_lost_though_a_late_sign_of_life_prolongs_it() {
+        let now = Arc::new(AtomicU64::new(0));
+        let clock = now.clone();
+        let held = Held::new(Arc::new(move || Duration::from_secs(clock.load(Ordering::SeqCst))));
+        let lease = Lease { guid: Guid::stored("17".to_owned()), number: 1 };
+        let stop = held.add(&lease, &Line::of(&"ship".into()), Duration::from_secs(30));
+        held.prolong([&lease].into_iter(), Duration::from_secs(60));
+        now.store(59, Ordering::SeqCst);
+        assert!(stop.counts() && held.lapse() == Duration::from_secs(1));
+        now.store(60, Ordering::SeqCst);
+        assert!(!stop.counts());
+        held.prolong([&lease].into_iter(), Duration::from_secs(90));
+        assert!(stop.is_lost() && !stop.counts());
     }
 }
