@@ -5,7 +5,7 @@
 //! cancellation and revival, so a number names one owner for ever.
 
 use crate::call::FOREVER;
-use crate::clock::{Micros, micros};
+use crate::clock::{Micros, micros, since_boot};
 use crate::{Call, Cancelled, DeferError, Filter, Guid, JournalError, Page, Record, Retried};
 use std::future::Future;
 use std::pin::Pin;
@@ -38,7 +38,13 @@ pub(crate) trait Backend: Send + Sync + 'static {
         false
     }
 
-    /// For how long a lease of this length is surely ours, by this process's clock.
+    /// This process's clock, by which it knows when its leases end. It counts what `Instant` does
+    /// not, the time that the machine was suspended.
+    fn clock(&self) -> Duration {
+        since_boot()
+    }
+
+    /// For how long a lease of this length is surely ours, by that clock.
     fn surely(&self, lease: Duration) -> Duration {
         lease
     }

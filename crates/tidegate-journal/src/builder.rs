@@ -133,7 +133,7 @@ impl JournalBuilder {
     #[cfg(feature = "sqlite")]
     pub async fn sqlite(self, path: impl AsRef<std::path::Path>) -> Result<Journal, JournalError> {
         self.check()?;
-        let time = self.time.unwrap_or_else(|| Box::new(SystemTimeSource::new()));
+        let time = self.time.unwrap_or_else(|| Box::new(SystemTimeSource));
         let (backend, opened, notes) =
             crate::sqlite::Sqlite::open(path.as_ref(), &self.settings, time).await?;
         Ok(Journal::over(backend, &self.settings, opened, notes))

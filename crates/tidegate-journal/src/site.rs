@@ -122,12 +122,13 @@ fn does_not_fit(method: &str, what: &dyn Display) -> JobError {
 }
 
 /// Runs a function that is not async where it holds nobody up. What its replay holds, such as a
-/// place of a limit, is held until it has ended, also where nobody waits for it any more.
+/// place of a limit, and its record are held until it has ended, also where nobody waits for it any
+/// more.
 pub async fn on_a_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
-    let held = crate::worker::held();
-    let run = move || {
-        let _held = held;
-        body()
+    let current = crate::worker::Current::get();
+    let run = move || match current {
+        Some(current) => current.scope(body),
+        None => body(),
     };
     match tokio::task::spawn_blocking(run).await {
         Ok(ended) => ended,

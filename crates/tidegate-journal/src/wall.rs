@@ -11,9 +11,9 @@
 //! What is left: a process that *starts* under a clock that is ahead by some time takes
 //! leases over earlier by that time. Their old owners can then record nothing (fencing).
 
-use crate::clock::{Micros, instant, micros, to_micros, wall};
+use crate::clock::{Micros, micros, since_boot, to_micros, wall};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 /// Where a journal on SQLite takes its time from; tests bring their own.
 ///
@@ -40,21 +40,13 @@ pub trait TimeSource: Send + Sync + 'static {
     /// What people think the time is. May jump.
     fn wall(&self) -> SystemTime;
 
-    /// Time since some beginning. Never steps back.
+    /// Time since some beginning. Never steps back, and goes on while the machine is suspended.
     fn monotonic(&self) -> Duration;
 }
 
 /// The system's clocks.
 #[derive(Debug)]
-pub(crate) struct SystemTimeSource {
-    begun: Instant,
-}
-
-impl SystemTimeSource {
-    pub(crate) fn new() -> Self {
-        Self { begun: instant() }
-    }
-}
+pub(crate) struct SystemTimeSource;
 
 impl TimeSource for SystemTimeSource {
     fn wall(&self) -> SystemTime {
@@ -62,7 +54,7 @@ impl TimeSource for SystemTimeSource {
     }
 
     fn monotonic(&self) -> Duration {
-        instant().duration_since(self.begun)
+        since_boot()
     }
 }
 
@@ -92,6 +84,11 @@ impl WallClock {
         let drawn = to_micros(self.source.wall()).saturating_sub(plain).clamp(-passed / 8, passed / 8);
         *last = Reading { told: plain.saturating_add(drawn).max(seen), monotonic };
         last.told
+    }
+
+    /// See [`TimeSource::monotonic`].
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.source.monotonic()
     }
 
     pub(crate) fn now(&self) -> Micros {

@@ -36,6 +36,7 @@ pub(crate) struct Sqlite {
     writer: Writer,
     reader: Reader,
     queue_max: usize,
+    clock: Arc<WallClock>,
 }
 
 impl Sqlite {
@@ -51,7 +52,7 @@ impl Sqlite {
         let thread = std::thread::Builder::new().name("journal-writer".to_owned());
         let thread = thread.spawn(move || match open_both(&path, &settings, time) {
             Ok((desk, reader, how, notes)) => {
-                if opened.send(Ok((reader, how, notes))).is_ok() {
+                if opened.send(Ok((reader, desk.clock.clone(), how, notes))).is_ok() {
                     desk.serve(jobs);
                 }
             }
@@ -60,8 +61,8 @@ impl Sqlite {
             }
         });
         thread.map_err(|error| JournalError::Open(format!("no thread can be started: {error}")))?;
-        let (reader, opened, notes) = answer.await.map_err(|_| JournalError::Closed)??;
-        Ok((Self { writer, reader, queue_max }, opened, notes))
+        let (reader, clock, opened, notes) = answer.await.map_err(|_| JournalError::Closed)??;
+        Ok((Self { writer, reader, queue_max, clock }, opened, notes))
     }
 }
 
@@ -134,6 +135,10 @@ impl Backend for Sqlite {
                 Err(fault) => Err(DeferError::NotRecorded(fault.error)),
             }
         })
+    }
+
+    fn clock(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     /// The file's time may pass by an eighth faster than ours, see [`crate::wall`].

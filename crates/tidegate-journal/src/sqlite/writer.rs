@@ -198,7 +198,7 @@ mod tests {
         let settings = crate::Journal::builder().settings;
         let sql = Sql::new(&settings);
         super::super::migrate::migrate(&conn, &settings, &sql, 0).unwrap();
-        let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource::new())));
+        let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource)));
         let desk = Desk { conn, sql, clock, batch_max: 10, patience: settings.patience };
         let record = |nth: u32| {
             let call = crate::Call::new("ship", &"x".repeat(10_000)).unwrap();
@@ -232,7 +232,7 @@ mod tests {
         let settings = crate::Journal::builder().settings;
         let sql = Sql::new(&settings);
         super::super::migrate::migrate(&conn, &settings, &sql, 0).unwrap();
-        let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource::new())));
+        let clock = Arc::new(WallClock::new(Box::new(SystemTimeSource)));
         let (queue, jobs) = mpsc::channel::<Box<dyn Job>>(10);
         let say = |text: &'static str| {
             let (job, answer) = Task::with_answer(move |tx| tx.conn.execute(text, []));

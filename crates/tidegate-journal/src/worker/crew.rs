@@ -45,6 +45,7 @@ impl Crew {
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<Outcome>) {
         // What waits here is held, and what is held is bounded.
         let (outcomes, entered) = mpsc::unbounded_channel();
+        let backend = journal.shared.backend.clone();
         let shared = plan.concurrency.saturating_sub(methods.len());
         let crew = Self {
             journal: journal.clone(),
@@ -54,7 +55,7 @@ impl Crew {
             until,
             begun: instant(),
             methods,
-            held: Held::default(),
+            held: Held::new(Arc::new(move || backend.clock())),
             closing,
             tally: tally.clone(),
             outcomes,

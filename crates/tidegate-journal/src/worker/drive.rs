@@ -10,9 +10,12 @@ use crate::clock::instant;
 use crate::{Guid, Journal, JournalError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinHandle;
+
+/// How often to look at least for leases that have ended.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the driver goes on.
 #[derive(Clone, Copy)]
@@ -69,7 +72,7 @@ impl Engine {
                 self.pause(until).await;
                 continue;
             }
-            let begun = instant();
+            let begun = self.crew.journal.backend().clock();
             match self.claim(&wants, until).await {
                 Ok(claimed) => {
                     wait = Duration::from_millis(100);
@@ -123,7 +126,7 @@ impl Engine {
         wants
     }
 
-    fn deal(&mut self, mut claimed: Vec<Claimed>, wants: &[(String, u32)], ours_until: Instant) {
+    fn deal(&mut self, mut claimed: Vec<Claimed>, wants: &[(String, u32)], ours_until: Duration) {
         let crew = &self.crew;
         // A lane begins with the first that it gets.
         claimed.sort_by(|a, b| b.priority.cmp(&a.priority).then(a.create_time.cmp(&b.create_time)));
@@ -201,7 +204,7 @@ async fn keep_leases(crew: Arc<Crew>) {
         if leases.is_empty() {
             continue;
         }
-        let begun = instant();
+        let begun = crew.journal.backend().clock();
         match crew.journal.backend().beat(leases.clone(), length).await {
             Ok(Beat { prolonged, lost }) => {
                 let among = |guids: Vec<Guid>| {
@@ -219,11 +222,10 @@ async fn keep_leases(crew: Arc<Crew>) {
 /// What could not be prolonged in time stops: others may have it by now, and it would run twice.
 /// Beside the signs of life, which may be waiting for a database that does not answer.
 async fn watch_leases(crew: Arc<Crew>) {
+    // Timers stand still while the machine is suspended, so it looks often.
+    let look = (crew.plan.lease / 10).min(LOOK);
     loop {
-        let now = instant();
-        let look = now + crew.plan.lease / 10;
-        let next = crew.held.lapse(now).map_or(look, |next| next.min(look));
-        tokio::time::sleep_until(next.into()).await;
+        tokio::time::sleep(crew.held.lapse().min(look)).await;
     }
 }
 

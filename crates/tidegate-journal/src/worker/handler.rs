@@ -1,6 +1,7 @@
 //! What a method's replay runs, with typed parameters on the outside and JSON on the inside.
 
 use super::crew::clean;
+use super::held::Stop;
 use crate::Guid;
 use crate::backend::Claimed;
 use futures_util::FutureExt as _;
@@ -53,11 +54,43 @@ pub struct Replay {
     pub lease: i64,
     /// The parameters, as JSON: a gate may take its key from them.
     pub params: Arc<str>,
+    stop: Arc<Stop>,
 }
 
 impl Replay {
-    pub(super) fn new(claimed: &Claimed) -> Self {
+    /// The one that this task or thread runs: for functions under
+    /// `#[limited(..., otherwise = defer)]`, which are not handed it.
+    pub fn current() -> Option<Self> {
+        super::lane::Current::get().map(|current| current.replay)
+    }
+
+    /// Whether this attempt still counts. False as soon as the lease has ended, another worker has
+    /// the record, it was cancelled, it took longer than
+    /// [`replay_max`](crate::Worker::replay_max), or its worker stops.
+    ///
+    /// A worker drops the future of an async handler then. What runs on a thread, or blocks the
+    /// thread of its task, cannot be stopped: let it ask before each step that must not happen
+    /// twice. It asks a clock and a flag, so it costs next to nothing.
+    ///
+    /// ```
+    /// # use tidegate_journal::{JobError, Journal, Worker};
+    /// # fn print_label(parcel: u64) {}
+    /// # fn worker(journal: &Journal) -> Worker {
+    /// Worker::new(journal).on_replay("label", |replay, parcels: Vec<u64>| async move {
+    ///     let printed = tokio::task::spawn_blocking(move || {
+    ///         parcels.into_iter().take_while(|_| replay.lease_holds()).map(print_label).count()
+    ///     });
+    ///     printed.await.map_err(JobError::retry)
+    /// })
+    /// # }
+    /// ```
+    pub fn lease_holds(&self) -> bool {
+        self.stop.counts()
+    }
+
+    pub(super) fn new(claimed: &Claimed, stop: &Arc<Stop>) -> Self {
         Self {
+            stop: stop.clone(),
             guid: claimed.lease.guid.clone(),
             method: claimed.method.as_str().into(),
             attempt: claimed.attempts + 1,

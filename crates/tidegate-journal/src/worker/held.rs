@@ -1,16 +1,22 @@
 //! The records in a worker's hands: their leases, and a word to stop each of them.
+//!
+//! A lease that ends is over at once for whoever asks, be the tasks that watch it held up, or the
+//! whole machine: its end is compared with a clock that goes on.
 
 use super::line::Line;
 use crate::Guid;
 use crate::backend::Lease;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::Duration;
 use tokio::sync::Notify;
 
-#[derive(Default)]
+/// The time by which leases end, see [`crate::backend::Backend::clock`].
+pub(super) type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
 pub(super) struct Held {
+    clock: Clock,
     by_guid: Mutex<HashMap<Guid, Entry>>,
     /// Something was let go of.
     pub(super) room: Notify,
@@ -20,8 +26,6 @@ struct Entry {
     lease: Lease,
     line: Arc<Line>,
     stop: Arc<Stop>,
-    /// Ours until then, by this process's clock, whatever becomes of the database.
-    until: Instant,
 }
 
 /// Why work on a record should stop.
@@ -34,13 +38,46 @@ pub(super) enum Why {
 }
 
 /// Said once or more; heard also by one who listens later.
-#[derive(Default)]
 pub(super) struct Stop {
+    clock: Clock,
+    /// Ours until then, by that clock, whatever becomes of the database.
+    until_us: AtomicU64,
     is_lost: AtomicBool,
+    is_given_up: AtomicBool,
     notify: Notify,
 }
 
 impl Stop {
+    fn new(clock: &Clock, until: Duration) -> Self {
+        let stop = Self {
+            clock: clock.clone(),
+            until_us: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
+            notify: Notify::new(),
+        };
+        stop.prolong(until);
+        stop
+    }
+
+    fn prolong(&self, until: Duration) {
+        self.until_us.store(u64::try_from(until.as_micros()).unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    fn until(&self) -> Duration {
+        Duration::from_micros(self.until_us.load(Ordering::SeqCst))
+    }
+
+    /// Whatever it still does counts for nothing: the worker does not wait for it any more.
+    pub(super) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::SeqCst);
+    }
+
+    /// What whoever works on it wants to know: nobody else can have it, and its end counts.
+    pub(super) fn counts(&self) -> bool {
+        !self.is_lost() && !self.is_given_up.load(Ordering::SeqCst)
+    }
+
     fn say(&self, why: Why) {
         if why == Why::Lost {
             self.is_lost.store(true, Ordering::SeqCst);
@@ -49,7 +86,13 @@ impl Stop {
         self.notify.notify_one();
     }
 
+    /// Once lost, for good: a sign of life that is heard late brings nothing back that somebody may
+    /// have let go of.
     pub(super) fn is_lost(&self) -> bool {
+        let is_over = || (self.clock)() >= self.until();
+        if !self.is_lost.load(Ordering::SeqCst) && is_over() {
+            self.is_lost.store(true, Ordering::SeqCst);
+        }
         self.is_lost.load(Ordering::SeqCst)
     }
 
@@ -68,9 +111,13 @@ impl Entry {
 }
 
 impl Held {
-    pub(super) fn add(&self, lease: &Lease, line: &Arc<Line>, until: Instant) -> Arc<Stop> {
-        let stop = Arc::<Stop>::default();
-        let entry = Entry { lease: lease.clone(), line: line.clone(), stop: stop.clone(), until };
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, by_guid: Mutex::default(), room: Notify::new() }
+    }
+
+    pub(super) fn add(&self, lease: &Lease, line: &Arc<Line>, until: Duration) -> Arc<Stop> {
+        let stop = Arc::new(Stop::new(&self.clock, until));
+        let entry = Entry { lease: lease.clone(), line: line.clone(), stop: stop.clone() };
         // It is ours again after its lease had lapsed: what still runs under the old one has lost it.
         if let Some(old) = self.lock().insert(lease.guid.clone(), entry) {
             old.say(Why::Lost);
@@ -89,21 +136,28 @@ impl Held {
     }
 
     /// These are ours until then.
-    pub(super) fn prolong<'a>(&self, leases: impl Iterator<Item = &'a Lease>, until: Instant) {
-        let mut held = self.lock();
+    pub(super) fn prolong<'a>(&self, leases: impl Iterator<Item = &'a Lease>, until: Duration) {
+        let held = self.lock();
         for lease in leases {
-            if let Some(entry) = held.get_mut(&lease.guid).filter(|entry| entry.lease == *lease) {
-                entry.until = until;
+            if let Some(entry) = held.get(&lease.guid).filter(|entry| entry.lease == *lease) {
+                entry.stop.prolong(until);
             }
         }
     }
 
-    /// Asks whoever works on something that is not ours any more to stop; answers when the next
-    /// lease ends.
-    pub(super) fn lapse(&self, now: Instant) -> Option<Instant> {
-        let held = self.lock();
-        held.values().filter(|entry| entry.until <= now).for_each(|entry| entry.say(Why::Lost));
-        held.values().map(|entry| entry.until).filter(|until| *until > now).min()
+    /// Asks whoever works on something that is not ours any more to stop; answers how long it is
+    /// until the next lease ends.
+    pub(super) fn lapse(&self) -> Duration {
+        let (held, now) = (self.lock(), (self.clock)());
+        let mut soonest = Duration::MAX;
+        for entry in held.values() {
+            if entry.stop.is_lost() {
+                entry.say(Why::Lost);
+            } else {
+                soonest = soonest.min(entry.stop.until());
+            }
+        }
+        soonest.saturating_sub(now)
     }
 
     /// Asks whoever works on it under a lease before this number to stop: it was cancelled, or
@@ -142,21 +196,36 @@ impl Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::instant;
 
     #[test]
     fn what_was_said_of_an_earlier_lease_does_not_stop_a_later_one() {
-        let held = Held::default();
+        let held = Held::new(Arc::new(|| Duration::ZERO));
         let lease = |number| Lease { guid: Guid::stored("17".to_owned()), number };
         let [first, again] = [lease(1), lease(4)];
         let line = Line::of(&"ship".into());
-        let old = held.add(&first, &line, instant());
-        let new = held.add(&again, &line, instant());
+        let old = held.add(&first, &line, Duration::MAX);
+        let new = held.add(&again, &line, Duration::MAX);
         assert!(old.is_lost(), "it is ours again");
         // The cancellation that ended the first lease is heard only now, as number 2.
         held.lose(&first.guid, 2);
         assert!(!new.is_lost());
         held.lose(&first.guid, 5);
         assert!(new.is_lost());
+    }
+
+    #[test]
+    fn a_lease_that_was_seen_to_have_ended_stays_lost_though_a_late_sign_of_life_prolongs_it() {
+        let now = Arc::new(AtomicU64::new(0));
+        let clock = now.clone();
+        let held = Held::new(Arc::new(move || Duration::from_secs(clock.load(Ordering::SeqCst))));
+        let lease = Lease { guid: Guid::stored("17".to_owned()), number: 1 };
+        let stop = held.add(&lease, &Line::of(&"ship".into()), Duration::from_secs(30));
+        held.prolong([&lease].into_iter(), Duration::from_secs(60));
+        now.store(59, Ordering::SeqCst);
+        assert!(stop.counts() && held.lapse() == Duration::from_secs(1));
+        now.store(60, Ordering::SeqCst);
+        assert!(!stop.counts());
+        held.prolong([&lease].into_iter(), Duration::from_secs(90));
+        assert!(stop.is_lost() && !stop.counts());
     }
 }

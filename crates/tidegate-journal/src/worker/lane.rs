@@ -16,10 +16,11 @@ use crate::backend::{Claimed, End};
 use crate::clock::instant;
 use futures_util::FutureExt as _;
 use std::any::Any;
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 /// A pass waits no longer for a record that its gate puts off; the next one asks again.
 const PASS_WAIT: Duration = Duration::from_secs(60);
@@ -192,19 +193,34 @@ async fn place(crew: Arc<Crew>, places: Places) -> Option<OwnedSemaphorePermit> 
 
 /// What a replay holds until it has ended.
 struct Admission {
+    /// Dropped with the rest of it: then nothing of the replay runs any more.
+    _inside: oneshot::Sender<Infallible>,
     _place: OwnedSemaphorePermit,
     _suspect: Option<OwnedSemaphorePermit>,
     _held: Option<Box<dyn Any + Send>>,
 }
 
-tokio::task_local! {
-    /// Of the replay that this task runs.
-    static ADMISSION: Arc<Mutex<Admission>>;
+/// The replay that a task or a thread runs, and what that holds.
+#[derive(Clone)]
+pub(crate) struct Current {
+    pub(super) replay: Replay,
+    _admission: Arc<Mutex<Admission>>,
 }
 
-/// What the replay that this task runs holds, for a thread that may outlive the task.
-pub(crate) fn held() -> Option<Arc<impl Send>> {
-    ADMISSION.try_with(Arc::clone).ok()
+tokio::task_local! {
+    static CURRENT: Current;
+}
+
+impl Current {
+    /// Of this task or thread.
+    pub(crate) fn get() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+
+    /// Runs it on this thread, which may outlive the task that waits for it.
+    pub(crate) fn scope<T>(self, body: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self, body)
+    }
 }
 
 /// What became of a turn at the gate.
@@ -222,11 +238,14 @@ async fn admit(
     place: OwnedSemaphorePermit,
     turn: Turn,
 ) -> Admitted {
-    let replay = Replay::new(&turn.claimed);
+    let replay = Replay::new(&turn.claimed, &turn.stop);
     match pass(&crew, &method, place, &turn, &replay).await {
-        Ok(admission) => {
+        // The gate may have waited for long, or the machine was suspended.
+        Ok(_) if turn.stop.is_lost() => crew.lost(&turn.claimed.lease),
+        Ok((admission, left)) => {
             line.start();
-            tokio::spawn(run(crew, method, turn, replay, admission));
+            let current = Current { replay, _admission: Arc::new(Mutex::new(admission)) };
+            tokio::spawn(run(crew, method, turn, current, left));
             return Admitted::Started;
         }
         Err(Not::Yet(wait)) => return Admitted::Later(turn, wait),
@@ -257,7 +276,7 @@ async fn pass(
     place: OwnedSemaphorePermit,
     turn: &Turn,
     replay: &Replay,
-) -> Result<Admission, Not> {
+) -> Result<(Admission, oneshot::Receiver<Infallible>), Not> {
     if turn.stop.is_lost() {
         return Err(Not::Ours);
     }
@@ -292,7 +311,8 @@ async fn pass(
     if asked.is_err() {
         uncount(crew, turn).await;
     }
-    Ok(Admission { _place: place, _suspect: suspect, _held: asked? })
+    let (inside, left) = oneshot::channel();
+    Ok((Admission { _inside: inside, _place: place, _suspect: suspect, _held: asked? }, left))
 }
 
 /// Waits, unless the turn is over before that.
@@ -330,9 +350,15 @@ async fn ask(method: &Method, replay: &Replay) -> Result<Option<Box<dyn Any + Se
     }
 }
 
-async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, admission: Admission) {
-    let admission = Arc::new(Mutex::new(admission));
-    let work = ADMISSION.scope(admission.clone(), (method.handler)(replay));
+async fn run(
+    crew: Arc<Crew>,
+    method: Arc<Method>,
+    turn: Turn,
+    current: Current,
+    mut left: oneshot::Receiver<Infallible>,
+) {
+    let replay = current.replay.clone();
+    let work = CURRENT.scope(current, (method.handler)(replay));
     let end = tokio::select! {
         biased;
         result = within(crew.plan.replay_max, work) => Some(end_of(&crew, &turn.claimed, result)),
@@ -341,7 +367,18 @@ async fn run(crew: Arc<Crew>, method: Arc<Method>, turn: Turn, replay: Replay, a
             Why::Closing => None,
         },
     };
-    drop(admission);
+    turn.stop.give_up();
+    // What runs on a thread goes on after its future was dropped. The record stays ours until it
+    // has ended, or somebody else would run it beside that.
+    loop {
+        tokio::select! {
+            biased;
+            _ = &mut left => break,
+            why = turn.stop.heard() => if why == Why::Lost {
+                return crew.lost(&turn.claimed.lease);
+            },
+        }
+    }
     match end {
         Some(end) => {
             let is_suspect = turn.is_suspect();

@@ -25,7 +25,7 @@ pub use gate::Go;
 pub use handler::{JobError, Replay};
 pub use method::Method;
 
-pub(crate) use lane::held;
+pub(crate) use lane::Current;
 
 use crate::schedule::Schedule;
 use crate::stats::{Pass, WorkerStats};
@@ -248,7 +248,8 @@ impl Worker {
     }
 
     /// A replay that takes longer is dropped, and counts as an error that may pass. As long as
-    /// it likes unless said.
+    /// it likes unless said. A `blocking` function cannot be dropped: it can ask
+    /// [`Replay::lease_holds`], and its record is tried again only after it has returned.
     #[must_use]
     pub fn replay_max(mut self, time: Duration) -> Self {
         self.plan.replay_max = Some(time);

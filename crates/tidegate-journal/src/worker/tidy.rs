@@ -147,7 +147,7 @@ async fn clamp_times(backend: &dyn Backend) -> Result<(), JournalError> {
     if clamped > 0 {
         tracing::warn!(
             records = clamped,
-            "records were changed in the future: the server's clock stepped back"
+            "records were changed in the future: the server's clock stepped back, or others write local time"
         );
     }
     Ok(())

@@ -1,14 +1,17 @@
 //! Code that is not async: it waits on its thread, and holds its place for as long as it runs.
 
-use crate::place::{Place, call, end, seen, worker};
+use crate::place::{Place, call, end, seen, status, worker};
 use crate::shop::Shop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tidegate_journal::{Call, DeferError, Journal, Status};
+use tidegate_journal::{Call, DeferError, JobError, Journal, Status};
 
 on_both! {
     many_calls_within_one_task_do_not_use_up_its_turn,
     a_call_that_cannot_wait_is_counted_as_failed,
-    a_replay_that_nobody_waits_for_any_more_keeps_its_place_until_it_ends,
+    a_replay_on_a_thread_keeps_its_place_and_its_record_until_it_ends,
+    a_thread_can_ask_whether_its_record_was_cancelled,
 }
 
 /// More than tokio lets be ready in one turn of a task.
@@ -49,7 +52,8 @@ async fn a_call_that_cannot_wait_is_counted_as_failed(place: &Place) {
     }
 }
 
-async fn a_replay_that_nobody_waits_for_any_more_keeps_its_place_until_it_ends(place: &Place) {
+/// A thread cannot be stopped. Its record went back when its time was over, and ran beside it.
+async fn a_replay_on_a_thread_keeps_its_place_and_its_record_until_it_ends(place: &Place) {
     let shop = Shop::new(place.journal().await);
     let live = tokio::task::spawn_blocking({
         let shop = shop.clone();
@@ -62,20 +66,48 @@ async fn a_replay_that_nobody_waits_for_any_more_keeps_its_place_until_it_ends(p
     };
     let guid = refused().await.unwrap_err().guid();
     let running = worker(&shop.journal)
-        .max_attempts(1)
+        .max_attempts(2)
         .replay_max(Duration::from_millis(50))
         .with(Shop::weigh_deferred(shop.clone()))
         .start();
     shop.open.add_permits(1);
     live.await.unwrap().unwrap();
-    let record = end(&shop.journal, &guid).await;
-    assert_eq!(record.status, Status::Failed);
-    assert!(record.last_error.unwrap().contains("longer than"));
-    // Its thread is still inside: there is no place for anybody else.
-    assert_eq!(shop.weighing(), 1);
+    seen("its time is over, as it can tell", || shop.is_stale.load(SeqCst)).await;
+    // Its thread is still inside: there is no place for anybody else, and nobody else has its record.
+    assert_eq!((shop.weighing(), status(&shop.journal, &guid).await), (1, Status::Running));
     refused().await.unwrap_err().guid();
-    shop.open.add_permits(2);
+    assert_eq!((shop.weighing(), place.count("attempts > 0")), (1, 0));
+    shop.open.add_permits(9);
+    end(&shop.journal, &guid).await;
     running.stop().await;
     seen("its thread has ended", || shop.weighing() == 0).await;
-    assert_eq!(shop.most.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert!(place.count("attempts > 1") > 0, "it was late, and tried again");
+    assert_eq!(shop.most.load(SeqCst), 1);
+}
+
+async fn a_thread_can_ask_whether_its_record_was_cancelled(place: &Place) {
+    let journal = place.journal().await;
+    let guid = journal.defer(call("ship", 1)).await.unwrap();
+    let [works, has_stopped] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (begins, ends) = (works.clone(), has_stopped.clone());
+    let running = worker(&journal)
+        .on_replay("ship", move |replay, _: u32| {
+            let (begins, ends) = (begins.clone(), ends.clone());
+            async move {
+                let work = move || {
+                    while replay.lease_holds() {
+                        begins.store(true, SeqCst);
+                        std::thread::yield_now();
+                    }
+                    ends.store(true, SeqCst);
+                };
+                tokio::task::spawn_blocking(work).await.map_err(JobError::retry)
+            }
+        })
+        .start();
+    seen("it works", || works.load(SeqCst)).await;
+    journal.cancel(&guid).await.unwrap();
+    seen("it has stopped by itself", || has_stopped.load(SeqCst)).await;
+    running.stop().await;
+    assert_eq!(status(&journal, &guid).await, Status::Cancelled);
 }

@@ -90,6 +90,56 @@ fn a_jump_neither_steals_a_lease_nor_keeps_it_from_ending() {
     }
 }
 
+/// `Instant` stands still while a machine is suspended; the leases of others do not.
+#[test]
+fn a_handler_stops_once_its_machine_was_suspended_for_longer_than_its_lease() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let clock = Manual::new();
+        let journal = place.open(Journal::builder().time_source(clock.clone())).await.unwrap();
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        let began = Arc::new(Notify::new());
+        let begins = began.clone();
+        let running = worker(&journal)
+            .lease(LEASE)
+            .buffer(1)
+            .on("ship", move |_: u32| {
+                begins.notify_one();
+                std::future::pending::<Result<(), JobError>>()
+            })
+            .start();
+        began.notified().await;
+        clock.pass(LEASE);
+        until("it is stopped", async || (running.stats().lost == 1).then_some(())).await;
+        journal.cancel(&guid).await.unwrap();
+        running.stop().await;
+    });
+}
+
+/// Nobody can stop it, and the task that watches its lease has no thread.
+#[test]
+fn a_handler_that_blocks_the_only_thread_can_ask_whether_its_lease_holds() {
+    let place = Place::sqlite();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let clock = Manual::new();
+        let journal = place.open(Journal::builder().time_source(clock.clone())).await.unwrap();
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        let ship = worker(&journal).lease(LEASE).on_replay("ship", move |replay, _: u32| {
+            let clock = clock.clone();
+            async move {
+                let before = replay.lease_holds();
+                clock.pass(LEASE * 8 / 9 - Duration::from_secs(1));
+                let nearly = replay.lease_holds();
+                clock.pass(Duration::from_secs(1));
+                Ok::<_, JobError>((before, nearly, replay.lease_holds()))
+            }
+        });
+        ship.run_once().await.unwrap();
+        let record = journal.find(&guid).await.unwrap().unwrap();
+        assert_eq!(record.result.as_deref(), Some("[true,true,false]"), "{record:?}");
+    });
+}
+
 #[test]
 fn a_process_started_under_a_clock_that_is_behind_takes_over_the_time_of_the_file() {
     crate::place::run(&Place::sqlite(), async |place: &Place| {

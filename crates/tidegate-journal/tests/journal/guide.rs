@@ -4,10 +4,11 @@ use crate::place::{Place, call, seen, worker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tidegate_journal::JobError;
+use tidegate_journal::{JobError, KEY_MAX, METHOD_MAX, PARAMS_MAX};
 
 on_both! {
     the_statements_for_looking_inside_tell_what_they_say,
+    a_call_is_recorded_without_rust_as_the_guide_says,
 }
 
 const GUIDE: &str = include_str!("../../../../docs/journal.md");
@@ -68,4 +69,25 @@ async fn the_statements_for_looking_inside_tell_what_they_say(place: &Place) {
     }
     assert_eq!(told.len(), 3, "{told:?}");
     running.stop().await;
+}
+
+async fn a_call_is_recorded_without_rust_as_the_guide_says(place: &Place) {
+    let journal = place.journal().await;
+    let (_, section) = GUIDE.split_once("\n### Without Rust\n").unwrap();
+    let statement = section.split("```sql\n").nth(1).unwrap().split("```").next().unwrap();
+    place.sql(statement.trim());
+    let ship =
+        worker(&journal).on("ship", |params: serde_json::Value| async move { Ok::<_, JobError>(params) });
+    assert_eq!(ship.run_once().await.unwrap().done, 1);
+    let record = journal.find(&"order-17".parse().unwrap()).await.unwrap().unwrap();
+    assert_eq!(record.result.as_deref(), Some(r#"{"order":17}"#));
+    let age = journal.now().await.unwrap().duration_since(record.create_time).unwrap_or_default();
+    assert!(age < Duration::from_secs(600), "{record:?}");
+}
+
+#[test]
+fn the_guide_has_the_bounds_of_the_code() {
+    let (_, section) = GUIDE.split_once("\n## Bounds\n").unwrap();
+    let bound = format!("{METHOD_MAX} bytes; {KEY_MAX} bytes; {} KiB", PARAMS_MAX / 1024);
+    assert!(section.contains(&bound), "{bound}");
 }

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::error::Error as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use testkit::servers::wait_until;
 use tidegate::{Limiter, ManualClock, Refusal, limited};
-use tidegate_journal::{DeferError, Deferred, Guid, JobError, Journal};
+use tidegate_journal::{DeferError, Deferred, Guid, JobError, Journal, Replay};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +85,8 @@ pub(crate) struct Shop {
     now: AtomicUsize,
     pub(crate) most: AtomicUsize,
     pub(crate) open: Semaphore,
+    /// A replay that weighs has heard that it does not count any more.
+    pub(crate) is_stale: AtomicBool,
 }
 
 impl Shop {
@@ -97,6 +99,7 @@ impl Shop {
             now: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
             open: Semaphore::new(0),
+            is_stale: AtomicBool::new(false),
         })
     }
 
@@ -139,7 +142,12 @@ impl Shop {
     #[limited("1 concurrent", limiter = self.limiter, blocking, otherwise = defer(journal = self.journal))]
     pub(crate) fn weigh(&self, nth: u32) -> Result<u32, ShopError> {
         self.most.fetch_max(self.now.fetch_add(1, SeqCst) + 1, SeqCst);
-        wait_until("it is open", PATIENCE, || self.open.try_acquire().map(SemaphorePermit::forget).is_ok());
+        wait_until("it is open", PATIENCE, || {
+            if Replay::current().is_some_and(|replay| !replay.lease_holds()) {
+                self.is_stale.store(true, SeqCst);
+            }
+            self.open.try_acquire().map(SemaphorePermit::forget).is_ok()
+        });
         self.now.fetch_sub(1, SeqCst);
         Ok(nth)
     }
