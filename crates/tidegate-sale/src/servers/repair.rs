@@ -91,5 +91,6 @@ async fn store(
     note_as(&tx, goods.as_str(), by, &what, Some(once.token())).await?;
     let row = Row::read(&row)?;
     once.commit(tx).await?;
+    client.give_back();
     Ok(Recorded::Done(Box::new(row)))
 }
