@@ -26,7 +26,7 @@ const BROKER_MAX: Duration = Duration::from_secs(5);
 
 /// A process that hangs keeps a queue to itself for twice this time, unless the address
 /// says otherwise (`?heartbeat=`).
-const HEARTBEAT_S: u16 = 10;
+const HEARTBEAT_S: u16 = 3;
 
 /// One message on its way.
 pub(super) struct Parcel {
@@ -52,6 +52,11 @@ impl Broker {
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let (parcels, receiver) = mpsc::channel(1024);
         Ok((Self { uri, parcels, is_up: AtomicBool::new(false) }, receiver))
+    }
+
+    /// `host:port`.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", self.uri.authority.host, self.uri.authority.port)
     }
 
     /// True if a message would be sent now.

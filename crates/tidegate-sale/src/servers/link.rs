@@ -94,6 +94,11 @@ impl Link {
         })
     }
 
+    /// `host:port`.
+    pub(super) fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
     pub(super) fn live(&self) -> Result<Arc<Live>, Fault> {
         self.live.load_full().ok_or_else(|| fault("Redis is not there"))
     }

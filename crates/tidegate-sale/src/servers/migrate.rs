@@ -1,7 +1,6 @@
 //! The tables, in versions. Any number of processes may start at once: one makes them.
 
 use super::db::{Db, DbError, within};
-use crate::engine::Fault;
 use crate::secret::Secret;
 
 /// One for all processes that make tables.
@@ -49,9 +48,8 @@ pub(super) async fn setting(db: &Db, name: &str, first: &str) -> Result<String, 
         .ok_or_else(|| DbError::Passing(format!("the setting `{name}` is gone")))
 }
 
-/// The secret that all processes share: made once, kept in the database.
-pub(super) async fn secret(db: &Db) -> Result<Secret, Fault> {
-    let new = Secret::random().map_err(|error| super::db::fault(error.to_string()))?;
-    let kept = setting(db, "secret", &new.to_hex()).await?;
-    Secret::from_hex(&kept).ok_or_else(|| super::db::fault("the secret in `sale_settings` is none"))
+/// The secret that all processes share, in hexadecimal digits: made once, kept in the database.
+pub(super) async fn secret(db: &Db) -> Result<String, DbError> {
+    let new = Secret::random().map_err(|error| DbError::Refused(error.to_string()))?;
+    setting(db, "secret", &new.to_hex()).await
 }
