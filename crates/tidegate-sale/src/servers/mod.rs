@@ -20,6 +20,7 @@
 //! | after Redis has them, before the database knows | Redis remembers the id of each return |
 //! | after a new epoch, before Redis is loaded | the next process begins anew, with another epoch (`rebuild`) |
 //! | Redis forgets, goes back, or another takes over | every script names the run that was loaded (`link`) |
+//! | PostgreSQL goes back in time | its rows are older than what Redis and the processes know (`history`) |
 //! | the broker loses what it has confirmed | Redis has it, and a rebuild sends it again (`recover`) |
 //! | an answer is lost | the same path is told the same number |
 
