@@ -15,7 +15,7 @@ use crate::sale::{Change, Phase, STOCK_MAX, Sale, SaleState};
 use crate::sampled::warn_sampled;
 use crate::secret::Secret;
 #[cfg(feature = "servers")]
-use crate::servers::{ServersConfig, ServersEngine};
+use crate::servers::{OpenError, ServersConfig, ServersEngine};
 use crate::shared_books::SharedBooks;
 use crate::shown::Shown;
 use crate::time::now_ms;
@@ -75,7 +75,11 @@ pub enum StartError {
     /// The file cannot be served.
     #[error(transparent)]
     Embedded(#[from] SaleOpenError),
-    /// A server cannot be reached, or is told something that cannot be.
+    /// A server does not answer, or not as it should; which, where and why. Trying again may help.
+    #[cfg(feature = "servers")]
+    #[error("{0}")]
+    NoAnswer(String),
+    /// A setting cannot be, or the tables are another program's.
     #[cfg(feature = "servers")]
     #[error("{0}")]
     Servers(String),
@@ -139,8 +143,8 @@ impl SaleBuilder {
     /// same Redis, unless another [`limiter`](Self::limiter) is given.
     ///
     /// # Errors
-    /// If a limit cannot be in force, an address is none, or PostgreSQL does not answer. The
-    /// other two may come later.
+    /// If a limit cannot be in force, an address is none, or PostgreSQL does not answer: then it
+    /// is [`StartError::NoAnswer`], and can be tried again. The other two may come later.
     #[cfg(feature = "servers")]
     pub async fn servers(mut self, config: ServersConfig) -> Result<SaleService, StartError> {
         if self.limiter.is_none() {
@@ -149,7 +153,10 @@ impl SaleBuilder {
             self.counts_in_redis = true;
         }
         let opened = ServersEngine::open(config).await;
-        let engine = opened.map_err(|fault| StartError::Servers(fault.to_string()))?;
+        let engine = opened.map_err(|error| match error {
+            OpenError::Wrong(fault) => StartError::Servers(fault.to_string()),
+            OpenError::NoAnswer(why) => StartError::NoAnswer(why),
+        })?;
         let kept = engine.secret().clone();
         self.on(Arc::new(engine), kept)
     }
@@ -271,7 +278,7 @@ impl SaleService {
     /// If there is none, or it is another's.
     pub async fn order(&self, user: &UserId, sn: &OrderSn) -> Result<Order, Refusal> {
         let order = self.inner.engine.order(sn).await.map_err(busy)?;
-        order.filter(|order| order.user == *user).ok_or(Refusal::UnknownOrder)
+        buyers(order, user)
     }
 
     /// The same once its state is another than this one, or after this time.
@@ -286,7 +293,7 @@ impl SaleService {
         at_most: Duration,
     ) -> Result<Order, Refusal> {
         let order = self.inner.engine.changed(sn, seen, at_most).await.map_err(busy)?;
-        order.filter(|order| order.user == *user).ok_or(Refusal::UnknownOrder)
+        buyers(order, user)
     }
 
     /// Gives an order up; its units are for sale again, once, however often this is asked.
@@ -432,6 +439,11 @@ impl SaleService {
         self.inner.engine.ready().map_err(|what| busy(Fault { what }))
     }
 
+    /// Which server does not answer, and where: for operators, not for strangers.
+    pub fn unanswered(&self) -> Option<String> {
+        self.inner.engine.ready().err()
+    }
+
     /// Buyers that wait for their start.
     pub fn waiting(&self) -> usize {
         self.inner.admission.waiting()
@@ -481,6 +493,16 @@ fn check_change(change: &Change) -> Result<(), Refusal> {
         },
         _ => Ok(()),
     }
+}
+
+/// An order as its buyer sees it. Why one could not be placed may be a database's own text, and
+/// is for operators: the dead letter has it.
+fn buyers(order: Option<Order>, user: &UserId) -> Result<Order, Refusal> {
+    let mut order = order.filter(|order| order.user == *user).ok_or(Refusal::UnknownOrder)?;
+    if order.state == OrderState::Failed {
+        order.reason = Some("it could not be placed".into());
+    }
+    Ok(order)
 }
 
 fn turned(turned: Turned) -> Result<Order, Refusal> {

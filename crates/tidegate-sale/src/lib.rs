@@ -39,7 +39,7 @@ pub use books::{Audit, Books, DeadLetter, Difference, Sums};
 pub use embedded::SaleOpenError;
 pub use front::{SaleBuilder, SaleService, StartError};
 pub use goods::{GoodsId, IdError, UserId};
-pub use http::{Http, serve};
+pub use http::{Http, Starting, serve};
 pub use order::{Order, OrderSn, OrderSnError, OrderState};
 pub use refusal::{Refusal, Text};
 pub use sale::{Change, PausedFrom, Sale, SaleError, SaleState};

@@ -10,10 +10,12 @@ mod buyer;
 mod lang;
 mod orders;
 mod serve;
+mod starting;
 mod stream;
 mod watchers;
 
 pub use serve::serve;
+pub use starting::Starting;
 
 use crate::auth::{AdminToken, Authenticator};
 use crate::front::SaleService;

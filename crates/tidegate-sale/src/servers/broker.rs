@@ -28,7 +28,7 @@ const BROKER_MAX: Duration = Duration::from_secs(5);
 
 /// A process that hangs keeps a queue to itself for twice this time, unless the address
 /// says otherwise (`?heartbeat=`).
-const HEARTBEAT_S: u16 = 10;
+const HEARTBEAT_S: u16 = 3;
 
 /// Why goods are counted again once the queues are gone.
 pub(super) const LOST_QUEUES: &str =
@@ -61,6 +61,11 @@ impl Broker {
         let (parcels, receiver) = mpsc::channel(1024);
         let (is_up, has_made_queues) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok((Self { uri, parcels, is_up, has_made_queues }, receiver))
+    }
+
+    /// `host:port`.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", self.uri.authority.host, self.uri.authority.port)
     }
 
     /// True if a message would be sent now.

@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, NoTls, Row};
 
@@ -69,6 +69,8 @@ pub(super) fn fault(what: impl Into<String>) -> Fault {
 
 pub(super) struct Db {
     pool: Pool,
+    /// `host:port`.
+    pub(super) address: String,
 }
 
 impl Db {
@@ -82,6 +84,7 @@ impl Db {
         if config.get_application_name().is_none() {
             config.application_name("tidegate-sale");
         }
+        let address = address(&config);
         config.connect_timeout(DB_MAX);
         // A standby lags, and takes no writes.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -100,7 +103,7 @@ impl Db {
         let builder = Pool::builder(manager).max_size(connections).runtime(Runtime::Tokio1);
         let builder = builder.wait_timeout(Some(DB_MAX)).create_timeout(Some(DB_MAX));
         let builder = builder.post_create(prepare).pre_recycle(is_heard);
-        builder.build().map(|pool| Self { pool }).map_err(|error| fault(error.to_string()))
+        builder.build().map(|pool| Self { pool, address }).map_err(|error| fault(error.to_string()))
     }
 
     pub(super) async fn client(&self) -> Result<Client, DbError> {
@@ -123,6 +126,17 @@ impl Db {
     pub(super) fn close(&self) {
         self.pool.close();
     }
+}
+
+/// Where it is, without user and password.
+fn address(config: &Config) -> String {
+    let host = |host: &Host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
+    let ports: Vec<String> = config.get_ports().iter().map(ToString::to_string).collect();
+    format!("{}:{}", hosts.join(","), if ports.is_empty() { "5432".to_owned() } else { ports.join(",") })
 }
 
 /// A connection that is in use. It goes back to the pool once its work has ended; one whose

@@ -80,7 +80,7 @@ impl Link {
         })
     }
 
-    /// Where it is, without user and password.
+    /// Where it is: `host:port`, without user and password.
     pub(super) fn address(&self) -> String {
         self.client.get_connection_info().addr().to_string()
     }

@@ -1,8 +1,8 @@
 //! The tables, in versions. Any number of processes may start at once: one makes them.
 
-use super::db::{Db, DbError, within};
-use crate::engine::Fault;
+use super::db::{Db, DbError};
 use crate::secret::Secret;
+use std::time::Duration;
 
 /// One for all processes that make tables.
 const LOCK: i64 = 0x7469_6465_7361_6c65;
@@ -10,10 +10,14 @@ const LOCK: i64 = 0x7469_6465_7361_6c65;
 /// Each runs once, in this order. What was released is never changed, only added to.
 const VERSIONS: [&str; 3] = [include_str!("sql/1.sql"), include_str!("sql/2.sql"), include_str!("sql/3.sql")];
 
+/// An index over the orders of a large shop takes its time.
+const MIGRATE_MAX: Duration = Duration::from_secs(600);
+
 pub(super) async fn migrate(db: &Db) -> Result<(), DbError> {
-    within(async {
+    let migrated = async {
         let mut client = db.client().await?;
         let tx = client.transaction().await?;
+        tx.batch_execute("SET LOCAL statement_timeout = 0").await?;
         tx.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]).await?;
         tx.batch_execute(
             "CREATE TABLE IF NOT EXISTS sale_settings (name text PRIMARY KEY, value text NOT NULL)",
@@ -35,8 +39,9 @@ pub(super) async fn migrate(db: &Db) -> Result<(), DbError> {
         tx.commit().await?;
         client.give_back();
         Ok(())
-    })
-    .await
+    };
+    let late = |_| Err(DbError::Passing(format!("the tables were not made within {MIGRATE_MAX:?}")));
+    tokio::time::timeout(MIGRATE_MAX, migrated).await.unwrap_or_else(late)
 }
 
 /// What the first process wrote under this name.
@@ -49,9 +54,8 @@ pub(super) async fn setting(db: &Db, name: &str, first: &str) -> Result<String, 
         .ok_or_else(|| DbError::Passing(format!("the setting `{name}` is gone")))
 }
 
-/// The secret that all processes share: made once, kept in the database.
-pub(super) async fn secret(db: &Db) -> Result<Secret, Fault> {
-    let new = Secret::random().map_err(|error| super::db::fault(error.to_string()))?;
-    let kept = setting(db, "secret", &new.to_hex()).await?;
-    Secret::from_hex(&kept).ok_or_else(|| super::db::fault("the secret in `sale_settings` is none"))
+/// The secret that all processes share, in hexadecimal digits: made once, kept in the database.
+pub(super) async fn secret(db: &Db) -> Result<String, DbError> {
+    let new = Secret::random().map_err(|error| DbError::Refused(error.to_string()))?;
+    setting(db, "secret", &new.to_hex()).await
 }

@@ -21,6 +21,7 @@
 //! | after Redis has them, before the database knows | Redis remembers the id of each return |
 //! | after a new epoch, before Redis is loaded | the next process begins anew, with another epoch (`rebuild`) |
 //! | Redis forgets, goes back, or another takes over | every script names the run that was loaded (`link`) |
+//! | PostgreSQL goes back in time | its rows are older than what Redis and the processes know (`history`) |
 //! | the broker loses what it has confirmed | Redis has it, and a rebuild writes it (`recover`) |
 //! | Redis and the broker lose it | its process has it, and writes it in a rebuild (`kept`) |
 //! | all three lose it | a rebuild misses its number, names it and holds the sale (`acked`) |
@@ -70,7 +71,7 @@ pub use config::{AnswerAfter, ServersConfig};
 
 use self::broker::Broker;
 use self::core::{Core, FLIGHTS};
-use self::db::{Db, fault};
+use self::db::{Db, DbError, fault};
 use self::lane::Ask;
 use self::link::Link;
 use crate::books::{Audit, Books, DeadLetter, Difference};
@@ -102,31 +103,49 @@ pub(crate) struct ServersEngine {
     secret: Secret,
 }
 
+/// Why it cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// What was configured cannot be.
+    #[error(transparent)]
+    Wrong(#[from] Fault),
+    /// PostgreSQL does not answer, or not as it should: where, and why.
+    #[error("{0}")]
+    NoAnswer(String),
+}
+
 impl ServersEngine {
     /// Makes the tables, learns the sales, and begins to work. The database has to be there;
     /// Redis and RabbitMQ are connected to as soon as they are.
-    pub(crate) async fn open(config: ServersConfig) -> Result<Self, Fault> {
+    pub(crate) async fn open(config: ServersConfig) -> Result<Self, OpenError> {
         if config.shards == 0 {
-            return Err(fault("`shards`: at least 1"));
+            return Err(fault("`shards`: at least 1").into());
         }
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if config.prefix.is_empty() || config.prefix.len() > 64 || !config.prefix.bytes().all(is_plain) {
-            return Err(fault("`prefix`: 1 to 64 letters, digits or any of `._-`"));
+            return Err(fault("`prefix`: 1 to 64 letters, digits or any of `._-`").into());
         }
         let db = Db::new(&config.postgres, usize::from(config.shards) + WORK)?;
-        migrate::migrate(&db).await?;
-        let secret = migrate::secret(&db).await?;
-        let kept = migrate::setting(&db, "shards", &config.shards.to_string()).await?;
+        let link = Link::new(&config.redis)?;
+        let (broker, parcels) = Broker::new(&config.amqp)?;
+        let failed = |error: DbError| match error {
+            DbError::Passing(why) => OpenError::NoAnswer(format!("PostgreSQL at {}: {why}", db.address)),
+            DbError::Refused(_) => OpenError::Wrong(error.into()),
+        };
+        migrate::migrate(&db).await.map_err(failed)?;
+        let secret = migrate::secret(&db).await.map_err(failed)?;
+        let secret =
+            Secret::from_hex(&secret).ok_or_else(|| fault("the secret in `sale_settings` is none"))?;
+        let kept = migrate::setting(&db, "shards", &config.shards.to_string()).await.map_err(failed)?;
+        let rows = shelf::Row::all(&db).await.map_err(failed)?;
         let shards = kept.parse().map_err(|_| fault("`shards` in sale_settings is no number"))?;
         if shards != config.shards {
             tracing::warn!(shards, "the first process decided how many shards there are");
         }
-        let link = Link::new(&config.redis)?;
         let asks = Db::new(&config.postgres, ASKS)?;
-        let (broker, parcels) = Broker::new(&config.amqp)?;
         let core = Arc::new(Core::new(config, [db, asks], link, broker, shards));
-        for row in shelf::Row::all(&core.db).await? {
-            core.learn(&row);
+        for row in &rows {
+            core.learn(row);
         }
         let task = || Arc::clone(&core);
         let linked = task();
@@ -265,10 +284,15 @@ impl Engine for ServersEngine {
     fn ready(&self) -> Result<(), String> {
         let (redis, rabbit) = (self.core.link.live().is_ok(), self.core.broker.is_up());
         let postgres = self.core.has_database.load(Ordering::Relaxed);
-        let silent = [("Redis", redis), ("RabbitMQ", rabbit), ("PostgreSQL", postgres)];
-        match silent.iter().find(|(_, answers)| !answers) {
-            Some((name, _)) => Err(format!("{name} does not answer")),
-            None => Ok(()),
+        let core = &self.core;
+        if !redis {
+            Err(format!("Redis at {} does not answer", core.link.address()))
+        } else if !rabbit {
+            Err(format!("RabbitMQ at {} does not answer", core.broker.address()))
+        } else if !postgres {
+            Err(format!("PostgreSQL at {} does not answer", core.db.address))
+        } else {
+            Ok(())
         }
     }
 

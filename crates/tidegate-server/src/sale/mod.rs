@@ -14,10 +14,13 @@ use std::cell::Cell;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 use tidegate::guard::{ClientIp, Listener};
 use tidegate::{Limit, Limiter};
-use tidegate_sale::{GoodsId, Http, Refusal, SaleService, Secret, ServersConfig, SignedTokens, serve};
+use tidegate_sale::{
+    GoodsId, Http, Refusal, SaleService, Secret, ServersConfig, SignedTokens, StartError, Starting, serve,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Connections at the same time. Each takes some kilobytes, and a file of the system's.
@@ -132,11 +135,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
         None => On::Folder(Folder::open(&args.data)?),
         Some(servers) => On::Servers(servers),
     };
-    let service = start(&args, &on, given.secret()).await?;
+    // Whoever comes before it can sell is told so: 50302, and not a connection that hangs.
+    let (starting, mut signalled) = (Starting::default(), pin!(signals()?));
+    let (end, ended) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(serve(listener, starting.router(), async move {
+        let _ = ended.await;
+    }));
+    let service = tokio::select! {
+        service = started(&args, &on, given.secret()) => service?,
+        () = &mut signalled => return Ok(Ended::Done),
+    };
     if let (On::Folder(folder), None) = (&on, given.secret()) {
         folder.share_secret(service.secret())?;
     }
     let (admin, kept) = given.admin(&on)?;
+    let routes = Http::new(service.clone(), SignedTokens::new(service.secret()));
+    starting.begin(routes.admin_token(admin).client_ip(client_ip).router());
     let demo = Demo {
         args: &args,
         at,
@@ -145,28 +159,25 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
         is_on_servers: matches!(on, On::Servers(_)),
         is_made: Cell::new(false),
     };
-    let told = match tokio::time::timeout(PATIENCE, prepared(&demo, &service)).await {
-        Ok(Ok(told)) => told,
-        failed => {
-            service.stop().await;
-            let failed =
-                failed.with_context(|| format!("the servers did not all answer within {PATIENCE:?}"));
-            failed.and_then(|failed| failed)?
-        }
+    let told = tokio::select! {
+        told = prepared(&demo, &service) => Some(told),
+        () = &mut signalled => None,
     };
-    let router = Http::new(service.clone(), SignedTokens::new(service.secret()))
-        .admin_token(admin)
-        .client_ip(client_ip)
-        .router();
-    let signalled = signals()?;
     let mut out = std::io::stdout();
-    out.write_all(told.as_bytes()).and_then(|()| out.flush())?;
-    let leaving = service.clone();
-    serve(listener, router, async move {
-        signalled.await;
-        leaving.leave();
-    })
-    .await;
+    match told {
+        Some(Ok(told)) => {
+            out.write_all(told.as_bytes()).and_then(|()| out.flush())?;
+            signalled.await;
+        }
+        Some(Err(error)) => {
+            service.stop().await;
+            return Err(error);
+        }
+        None => {}
+    }
+    service.leave();
+    let _ = end.send(());
+    let _ = serving.await;
     service.stop().await;
     match on {
         On::Folder(folder) => writeln!(
@@ -179,22 +190,49 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<Ended> {
     Ok(Ended::Done)
 }
 
-/// How long the servers may take to be there.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two tries to reach what it runs on.
+const AGAIN: Duration = Duration::from_millis(500);
 
-/// The sale as it was asked for, as soon as what it runs on answers.
+/// The service, as soon as PostgreSQL answers.
+async fn started(args: &Args, on: &On, secret: Option<&Secret>) -> anyhow::Result<SaleService> {
+    let mut waiting = Waiting::default();
+    loop {
+        match start(args, on, secret).await {
+            Err(StartError::NoAnswer(why)) => waiting.tell(&why),
+            service => return Ok(service?),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// The sale as it was asked for, as soon as everything that it runs on answers.
 async fn prepared(demo: &Demo<'_>, service: &SaleService) -> anyhow::Result<String> {
+    let mut waiting = Waiting::default();
     loop {
         match demo.prepare(service).await {
             Err(error) if error.downcast_ref() == Some(&Refusal::Busy) => {
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                waiting.tell(&service.unanswered().unwrap_or_else(|| "the sale is being loaded".into()));
             }
             told => return told,
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// What the operator was told to wait for: said once, until it is something else.
+#[derive(Default)]
+struct Waiting(String);
+
+impl Waiting {
+    fn tell(&mut self, why: &str) {
+        if self.0 != why {
+            eprintln!("waiting: {why}");
+            why.clone_into(&mut self.0);
         }
     }
 }
 
-async fn start(args: &Args, on: &On, secret: Option<&Secret>) -> anyhow::Result<SaleService> {
+async fn start(args: &Args, on: &On, secret: Option<&Secret>) -> Result<SaleService, StartError> {
     let builder = SaleService::builder().user_limit(args.user_limit.0.clone()).waiters(args.waiters);
     let builder = match secret {
         Some(secret) => builder.secret(secret.clone()),
@@ -204,10 +242,10 @@ async fn start(args: &Args, on: &On, secret: Option<&Secret>) -> anyhow::Result<
         Some(MaybeLimit(limit)) => builder.ip_limit(limit.clone()),
         None => builder.spare_loopback(true),
     };
-    Ok(match on {
-        On::Folder(folder) => builder.embedded(folder.database()).await?,
-        On::Servers(servers) => builder.servers(servers.clone()).await?,
-    })
+    match on {
+        On::Folder(folder) => builder.embedded(folder.database()).await,
+        On::Servers(servers) => builder.servers(servers.clone()).await,
+    }
 }
 
 async fn listen(at: SocketAddr, is_direct: bool) -> anyhow::Result<Listener> {

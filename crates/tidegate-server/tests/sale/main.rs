@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod faults;
+mod hanging;
 mod running;
 mod secrets;
+mod starting;
 
 use running::{PATIENCE, Running, shell, tidegate};
 use rustix::process::Signal;

@@ -133,9 +133,13 @@ impl Running {
         told["data"].clone()
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Ends it by this signal, which has to go well; the rest of what it printed.
     pub(crate) fn end(mut self, signal: Signal) -> String {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.signal(signal);
         let mut ended = None;
         wait_until("it has ended", PATIENCE, || {
             ended = self.child.try_wait().unwrap();

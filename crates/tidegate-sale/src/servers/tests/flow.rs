@@ -101,7 +101,7 @@ async fn processes_that_start_at_once_make_the_tables_once() {
         .postgres
         .sql_in(&config.postgres, "UPDATE sale_settings SET value = '99' WHERE name = 'version'");
     let newer = ServersEngine::open(config.clone()).await.err().unwrap();
-    assert!(newer.what.contains("newer than this program"), "{newer}");
+    assert!(newer.to_string().contains("newer than this program"), "{newer}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,7 +110,7 @@ async fn what_cannot_be_an_address_is_named_without_its_password() {
     let wrong = |change: fn(&mut ServersConfig)| {
         let mut config = good.clone();
         change(&mut config);
-        async move { ServersEngine::open(config).await.err().unwrap().what }
+        async move { ServersEngine::open(config).await.err().unwrap().to_string() }
     };
     for (what, name) in [
         (wrong(|config| config.redis = "redis//:sesame@x".into()).await, "`redis`"),

@@ -381,3 +381,39 @@ async fn a_number_that_was_given_out_twice_is_not_swallowed() {
     let books = at_rest(&engine).await;
     check_books(shared(), &config, &books, &[sn]).unwrap();
 }
+
+/// Redis's clock is an hour ahead: `pay_by` was an hour late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_to_pay_is_told_by_the_databases_clock() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    let sale = Sale { pay_within: Some(1000), ..Sale::new(phone(), 10) };
+    crate::suite::open(&*engine, sale).await;
+    let mut letter = order(1, 99, 1);
+    let Body::Orders(orders) = &mut letter.body else { panic!("{letter:?}") };
+    orders.at = crate::time::now_ms() + 3_600_000;
+    deliver(&engine, &letter).await;
+    let sn: OrderSn = "phone-1-99".parse().unwrap();
+    until("it is written", async || engine.order(&sn).await.unwrap().is_some()).await;
+    let pay_by = engine.order(&sn).await.unwrap().unwrap().pay_by.unwrap();
+    assert!(pay_by <= crate::time::now_ms() + 1_000_000, "{pay_by}");
+}
+
+/// What a database says of an order that it cannot take is for operators.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_buyer_reads_the_databases_text() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    shared().postgres.sql_in(
+        &config.postgres,
+        "CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+         CREATE TRIGGER deny BEFORE INSERT ON sale_orders FOR EACH ROW EXECUTE FUNCTION deny()",
+    );
+    let sn = buy(&engine, "ann").await.unwrap();
+    engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
+    let service = crate::SaleService::builder().on(engine.clone(), engine.secret().clone()).unwrap();
+    assert!(service.dead(&phone()).await.unwrap()[0].reason.contains("SQLSTATE"));
+    let order = service.order(&"ann".parse().unwrap(), &sn).await.unwrap();
+    assert_eq!((order.state, order.reason.as_deref()), (OrderState::Failed, Some("it could not be placed")));
+}
