@@ -35,7 +35,9 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
         vec![Entrant::new("tidegate-sale", Role::Ours, ours), Entrant::new(BASE, Role::Peer, base)];
     let series = alternate(NAME, entrants, wanted.rounds)?;
     let notes = vec![
-        format!("{ORDERS} overdue orders of one goods and one process; the clock stops when Redis has all units back"),
+        format!(
+            "{ORDERS} overdue orders of one goods and one process; the clock stops when Redis has all units back"
+        ),
         format!(
             "base: {FEW} orders on one connection, each a transaction that locks the goods, ends the order, gives \
              its unit back to the stock and notes it for Redis, which is not told"
