@@ -152,16 +152,20 @@ impl SaleBuilder {
             self.limiter = Some(Limiter::builder().redis(redis).build());
             self.counts_in_redis = true;
         }
-        let opened = ServersEngine::open(config).await;
-        let engine = opened.map_err(|error| match error {
+        let failed = |error| match error {
             OpenError::Wrong(fault) => StartError::Servers(fault.to_string()),
             OpenError::NoAnswer(why) => StartError::NoAnswer(why),
-        })?;
-        let kept = engine.secret().clone();
-        self.on(Arc::new(engine), kept)
+        };
+        let engine = ServersEngine::open(config).await.map_err(failed)?;
+        // One that is given is written nowhere, and none is made beside it.
+        let secret = match self.secret.take() {
+            Some(given) => given,
+            None => engine.secret().await.map_err(failed)?,
+        };
+        self.on(Arc::new(engine), secret)
     }
 
-    /// On any engine, with the secret that it has kept.
+    /// On any engine, with the secret that it has kept unless one was given.
     pub(crate) fn on(self, engine: Arc<dyn Engine>, kept: Secret) -> Result<SaleService, StartError> {
         let request_limits = RequestLimits::new(&self.limits)?;
         let admission = Admission::new(self.limiter.unwrap_or_default(), self.limits)?;

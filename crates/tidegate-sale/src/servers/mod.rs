@@ -100,7 +100,6 @@ const ASKS: usize = 8;
 /// A sale on Redis, RabbitMQ and PostgreSQL.
 pub(crate) struct ServersEngine {
     core: Arc<Core>,
-    secret: Secret,
 }
 
 /// Why it cannot begin.
@@ -112,6 +111,15 @@ pub(crate) enum OpenError {
     /// PostgreSQL does not answer, or not as it should: where, and why.
     #[error("{0}")]
     NoAnswer(String),
+}
+
+impl OpenError {
+    fn of(error: DbError, db: &Db) -> Self {
+        match error {
+            DbError::Passing(why) => Self::NoAnswer(format!("PostgreSQL at {}: {why}", db.address)),
+            DbError::Refused(_) => Self::Wrong(error.into()),
+        }
+    }
 }
 
 impl ServersEngine {
@@ -128,14 +136,8 @@ impl ServersEngine {
         let db = Db::new(&config.postgres, usize::from(config.shards) + WORK)?;
         let link = Link::new(&config.redis)?;
         let (broker, parcels) = Broker::new(&config.amqp)?;
-        let failed = |error: DbError| match error {
-            DbError::Passing(why) => OpenError::NoAnswer(format!("PostgreSQL at {}: {why}", db.address)),
-            DbError::Refused(_) => OpenError::Wrong(error.into()),
-        };
+        let failed = |error| OpenError::of(error, &db);
         migrate::migrate(&db).await.map_err(failed)?;
-        let secret = migrate::secret(&db).await.map_err(failed)?;
-        let secret =
-            Secret::from_hex(&secret).ok_or_else(|| fault("the secret in `sale_settings` is none"))?;
         let kept = migrate::setting(&db, "shards", &config.shards.to_string()).await.map_err(failed)?;
         let rows = shelf::Row::all(&db).await.map_err(failed)?;
         let shards = kept.parse().map_err(|_| fault("`shards` in sale_settings is no number"))?;
@@ -161,12 +163,14 @@ impl ServersEngine {
         core.spawn(reconcile::keep_checking(task()));
         core.spawn(kept::keep_checking(task()));
         core.spawn(fleet::keep_alive(task()));
-        Ok(Self { core, secret })
+        Ok(Self { core })
     }
 
-    /// What all processes sign with.
-    pub(crate) fn secret(&self) -> &Secret {
-        &self.secret
+    /// What all processes sign with, if none was given to them: made once, kept in the database.
+    pub(crate) async fn secret(&self) -> Result<Secret, OpenError> {
+        let db = &self.core.db;
+        let hex = migrate::secret(db).await.map_err(|error| OpenError::of(error, db))?;
+        Ok(Secret::from_hex(&hex).ok_or_else(|| fault("the secret in `sale_settings` is none"))?)
     }
 }
 

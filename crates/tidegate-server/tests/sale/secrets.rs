@@ -19,6 +19,8 @@ fn a_sale_on_servers_prints_no_token_and_writes_no_secret() {
     }
     let written: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert!(written.is_empty(), "{written:?}");
+    let kept = postgres.sql("SELECT name FROM sale_settings ORDER BY name");
+    assert!(kept.contains("version") && !kept.contains("secret"), "{kept}");
 }
 
 /// Nobody listens at these addresses: what is missing is said before anybody is asked.

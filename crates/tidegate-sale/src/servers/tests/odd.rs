@@ -412,7 +412,7 @@ async fn no_buyer_reads_the_databases_text() {
     );
     let sn = buy(&engine, "ann").await.unwrap();
     engine.changed(&sn, OrderState::Processing, PATIENCE).await.unwrap();
-    let service = crate::SaleService::builder().on(engine.clone(), engine.secret().clone()).unwrap();
+    let service = crate::SaleService::builder().on(engine.clone(), engine.secret().await.unwrap()).unwrap();
     assert!(service.dead(&phone()).await.unwrap()[0].reason.contains("SQLSTATE"));
     let order = service.order(&"ann".parse().unwrap(), &sn).await.unwrap();
     assert_eq!((order.state, order.reason.as_deref()), (OrderState::Failed, Some("it could not be placed")));
