@@ -85,7 +85,7 @@ pub(super) async fn stays_split(core: &Core, run: &str) -> Result<Option<String>
 pub(super) async fn reported(core: &Core, shelf: &Shelf, round: i64, at_most: Duration) -> Result<(), Fault> {
     let sql = "SELECT count(*) FROM sale_processes p
                WHERE seen > now() - make_interval(secs => $1) AND NOT EXISTS (
-                   SELECT FROM sale_reports r WHERE r.goods = $2 AND r.owner = p.owner AND r.round >= $3)";
+                   SELECT FROM sale_reports r WHERE r.goods = $2 AND r.owner = p.owner AND r.round = $3)";
     let until = tokio::time::Instant::now() + at_most;
     loop {
         let rows = core.db.ask(sql, &[&LEASE_S, &shelf.goods.as_str(), &round]).await?;

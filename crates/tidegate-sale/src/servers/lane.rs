@@ -61,11 +61,11 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
     // Who stops waits for these.
     let Ok(permit) = Arc::clone(&core.flights).acquire_owned().await else { return };
     let answers = match core.link.live() {
-        Ok(live) => call(core, shelf, &live, &asks).await,
+        Ok(live) => call(core, shelf, &live, &asks).await.map(|answers| (live, answers)),
         Err(fault) => Err(fault),
     };
     let failed = |fault: &Fault| warn_sampled!(error = fault.what, "orders could not be reserved");
-    let Ok(answers) = answers.inspect_err(failed) else {
+    let Ok((live, answers)) = answers.inspect_err(failed) else {
         return asks.into_iter().for_each(|ask| tell(ask.told, Err(Refusal::Busy)));
     };
     let [left, tick, at, entry, epoch, answers @ ..] = answers.as_slice() else {
@@ -95,7 +95,7 @@ async fn decide(core: &Arc<Core>, shelf: &Arc<Shelf>, asks: Vec<Ask>) {
         shelf.learn_left(Some(Left { epoch, tick, units }));
     }
     if let (Ok(at), false) = (at.parse(), flight.sent.is_empty()) {
-        flight.leave(core, shelf, entry.clone(), at, permit);
+        flight.leave(core, shelf, live.run.clone(), entry.clone(), at, permit);
     }
 }
 
@@ -174,6 +174,7 @@ impl Flight {
         mut self,
         core: &Arc<Core>,
         shelf: &Arc<Shelf>,
+        run: String,
         entry: String,
         at: u64,
         permit: OwnedSemaphorePermit,
@@ -198,7 +199,7 @@ impl Flight {
             }
             self.land(sent.is_ok());
             if sent.is_ok() {
-                relay::forget(&core, &shelf, &entry, &letter).await;
+                relay::forget(&core, &shelf, &run, &entry, &letter).await;
             }
             drop(permit);
         });

@@ -120,7 +120,7 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     if row.epoch > 0 || look.epoch > 0 {
         fence(core, shelf, &live, &look).await?;
         kept::report(core, shelf, round).await?;
-        relay::drain(core, shelf).await?;
+        relay::drain(core, shelf, &look.loaded_run).await?;
         barrier(core, shelf, DRAIN_MAX).await?;
         fleet::reported(core, shelf, round, DRAIN_MAX).await?;
         // Redis knows every order of its epoch, whatever the broker has lost.
@@ -161,10 +161,10 @@ async fn lock(core: &Core, shelf: &Shelf) -> Result<Option<deadpool_postgres::Cl
 /// Tells which round this is.
 async fn hold(core: &Core, shelf: &Shelf, why: &str) -> Result<i64, DbError> {
     let sql = format!(
-        "UPDATE sale_goods SET held = $2, round = round + 1, version = version + 1
+        "UPDATE sale_goods SET held = $2, round = $3, version = version + 1
          WHERE goods = $1 RETURNING {ROW}"
     );
-    let rows = core.db.ask(&sql, &[&shelf.goods.as_str(), &why]).await?;
+    let rows = core.db.ask(&sql, &[&shelf.goods.as_str(), &why, &fastrand::i64(1..)]).await?;
     let row = rows.first().ok_or_else(|| DbError::Refused("the sale is gone".into()))?;
     let row = Row::read(row)?;
     shelf.learn(&row);

@@ -33,14 +33,15 @@ pub(super) async fn send(core: &Core, shelf: &Shelf, entry: &str, letter: &Arc<L
     Ok(())
 }
 
-/// It is confirmed. If this fails it is published again, which does no harm.
-pub(super) async fn forget(core: &Core, shelf: &Shelf, entry: &str, letter: &Letter) {
+/// It is confirmed, and leaves the outbox that was loaded in this run. If this fails it is
+/// published again, which does no harm.
+pub(super) async fn forget(core: &Core, shelf: &Shelf, run: &str, entry: &str, letter: &Letter) {
     let Some((epoch, last)) = letter.last() else { return };
     let forgotten = async {
         let live = core.link.live()?;
         let mut call = core.link.scripts.forget.prepare_invoke();
         call.key(&shelf.keys.meta).key(&shelf.keys.out);
-        call.arg(&live.run).arg(entry).arg(epoch).arg(last);
+        call.arg(run).arg(entry).arg(epoch).arg(last);
         core.link.run::<String>(&live, &call).await
     };
     if let Err(fault) = forgotten.await {
@@ -52,12 +53,13 @@ pub(super) async fn forget(core: &Core, shelf: &Shelf, entry: &str, letter: &Let
 pub(super) async fn follow(core: &Core, shelf: &Shelf, entry: &str) -> Result<(), Fault> {
     let mut command = redis::cmd("XRANGE");
     command.arg(&shelf.keys.out).arg(entry).arg(entry);
+    let run = core.link.live()?.run.clone();
     let entries: Vec<Entry> = core.link.ask(&command).await?;
-    publish(core, shelf, entries).await
+    publish(core, shelf, &run, entries).await
 }
 
-/// Publishes everything, until nothing is left.
-pub(super) async fn drain(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
+/// Publishes everything that was taken in this run, until nothing is left. It may be over.
+pub(super) async fn drain(core: &Core, shelf: &Shelf, run: &str) -> Result<(), Fault> {
     loop {
         let mut command = redis::cmd("XRANGE");
         command.arg(&shelf.keys.out).arg("-").arg("+").arg("COUNT").arg(ENTRIES);
@@ -65,11 +67,11 @@ pub(super) async fn drain(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
         if entries.is_empty() {
             return Ok(());
         }
-        publish(core, shelf, entries).await?;
+        publish(core, shelf, run, entries).await?;
     }
 }
 
-async fn publish(core: &Core, shelf: &Shelf, entries: Vec<Entry>) -> Result<(), Fault> {
+async fn publish(core: &Core, shelf: &Shelf, run: &str, entries: Vec<Entry>) -> Result<(), Fault> {
     // Each for itself: one that cannot be sent holds no other up.
     let each = iter(entries).map(|(id, fields)| async move {
         let orders = Orders::from_entry(&fields)
@@ -77,7 +79,7 @@ async fn publish(core: &Core, shelf: &Shelf, entries: Vec<Entry>) -> Result<(), 
         let letter = Arc::new(Letter { goods: shelf.goods.clone(), body: Body::Orders(orders) });
         send(core, shelf, &id, &letter).await?;
         shelf.hear(Acked::by(&letter));
-        forget(core, shelf, &id, &letter).await;
+        forget(core, shelf, run, &id, &letter).await;
         Ok(())
     });
     each.buffer_unordered(32).collect::<Vec<_>>().await.into_iter().collect()
@@ -111,7 +113,7 @@ pub(super) async fn sweep_one(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
         call.arg(millis(core.config.grace)).arg(ENTRIES).arg(&after);
         let (next, entries): (String, Vec<Entry>) = core.link.run(&live, &call).await?;
         // One that cannot be sent holds those behind it up no more than those beside it.
-        swept = swept.and(publish(core, shelf, entries).await);
+        swept = swept.and(publish(core, shelf, &live.run, entries).await);
         if next.is_empty() || !core.broker.is_up() {
             return swept;
         }

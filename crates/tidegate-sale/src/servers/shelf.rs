@@ -32,7 +32,7 @@ pub(super) struct Row {
     pub(super) held: Option<String>,
     /// The books did not balance: it is loaded again before it goes on.
     pub(super) is_doubted: bool,
-    /// Counts loadings that were begun.
+    /// Names the loading that was begun last.
     pub(super) round: i64,
 }
 

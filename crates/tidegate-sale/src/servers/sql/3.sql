@@ -3,7 +3,8 @@ ALTER TABLE sale_goods
     -- all were, as far as any process has heard.
     ADD acked bigint NOT NULL DEFAULT 0,
     ADD sure  bigint NOT NULL DEFAULT 0,
-    -- Counts loadings that were begun: every process says of each that its own orders are written.
+    -- Names the loading that was begun last: every process says of it that its own orders are
+    -- written. It is random, and so never the same again, whatever the database forgets.
     ADD round bigint NOT NULL DEFAULT 0;
 
 -- Processes that live. One that has not been seen for a while has ended.

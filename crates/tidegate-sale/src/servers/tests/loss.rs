@@ -187,7 +187,7 @@ impl Drop for Process {
 }
 
 /// PostgreSQL writes no order, and whatever is acknowledged is elsewhere.
-async fn stand_still(config: &ServersConfig) -> tokio_postgres::Client {
+pub(super) async fn stand_still(config: &ServersConfig) -> tokio_postgres::Client {
     let (client, connection) =
         tokio_postgres::connect(&config.postgres, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -244,14 +244,18 @@ async fn survives(servers: &Arc<Servers>, [first, second]: [Fault; 2]) {
     let _ = still.batch_execute("ROLLBACK").await;
     let inner = servers.clone();
     blocking(move || [first, second].iter().for_each(|fault| fault.mend(&inner))).await;
-    until("it goes on, or says what is missing", async || {
-        one.known(&phone()).is_some_and(|known| match &known.state {
-            SaleState::Open => known.left.is_some(),
-            SaleState::Paused { reason, .. } => reason.contains("cannot be found"),
-            _ => false,
-        })
-    })
-    .await;
+    let settled = |state: &SaleState, left: Option<u64>| match state {
+        SaleState::Open => left.is_some(),
+        SaleState::Paused { reason, .. } => reason.contains("cannot be found"),
+        _ => false,
+    };
+    let mut last = None;
+    let what = async || {
+        last = one.known(&phone());
+        last.as_ref().is_some_and(|known| settled(&known.state, known.left))
+    };
+    let is_settled = tokio::time::timeout(PATIENCE, wait(what)).await.is_ok();
+    assert!(is_settled, "{first:?} and {second:?}: {last:?} {:?}", one.ready());
     is_over.store(true, Ordering::SeqCst);
     buyers.await.unwrap();
     let process = blocking(move || {
@@ -272,6 +276,12 @@ async fn survives(servers: &Arc<Servers>, [first, second]: [Fault; 2]) {
         .unwrap_or_else(|why| panic!("{first:?} and {second:?}: {why}"));
     until("it sells", async || super::rig::buy(&one, "late").await.is_ok()).await;
     one.stop().await;
+}
+
+async fn wait(mut is_so: impl AsyncFnMut() -> bool) {
+    while !is_so().await {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Waits until what was acknowledged has arrived.

@@ -1,12 +1,13 @@
 //! Numbers that nobody has any more: the sale is held, and names them.
 
-use super::loss::{Process, accounted, blocking, named};
+use super::loss::{Process, accounted, blocking, named, stand_still};
 use super::rig::{Servers, at_rest, engine, on_sale, phone, until};
 use crate::engine::Engine as _;
 use crate::sale::{Change, SaleState};
 use crate::servers::AnswerAfter;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use testkit::servers::FaultProxy;
 
 /// Acknowledged after Redis alone, while RabbitMQ is away: then Redis and the process are lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,4 +79,40 @@ async fn a_confirmed_number_that_is_gone_is_named_as_surely_acknowledged() {
             if reason.ends_with("1 surely acknowledged: phone-1-2"))
     })
     .await;
+}
+
+/// Nobody waits for a process that PostgreSQL does not hear: it is missed, and comes late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_was_cut_off_writes_its_own_when_it_is_back() {
+    let servers = Arc::new(blocking(Servers::start).await);
+    let config = servers.config();
+    let proxy = FaultProxy::start(&servers.postgres.addr());
+    let mut through = config.clone();
+    through.postgres = config.postgres.replace(&servers.postgres.addr(), &proxy.addr());
+    let (cut_off, other) = (engine(&through).await, engine(&config).await);
+    on_sale(&cut_off, 10, 5).await;
+    until("both know it", async || other.known(&phone()).is_some_and(|known| known.left.is_some())).await;
+    let still = stand_still(&config).await;
+    let sn = super::rig::buy(&cut_off, "ann").await.unwrap();
+    let shelf = other.core.shelf(&phone()).unwrap();
+    until("the other has heard of it", async || shelf.acked().highest == 1).await;
+    proxy.refuse();
+    let inner = servers.clone();
+    blocking(move || inner.rabbit.lose_disk()).await;
+    servers.redis.cmd(&["FLUSHALL"]).accepted();
+    still.batch_execute("ROLLBACK").await.unwrap();
+    let inner = servers.clone();
+    blocking(move || inner.rabbit.restart()).await;
+    until("it is missed", async || {
+        matches!(&other.known(&phone()).unwrap().state, SaleState::Paused { reason, .. }
+            if reason.contains("surely acknowledged: phone-1-1"))
+    })
+    .await;
+    assert!(other.order(&sn).await.unwrap().is_none());
+    proxy.pass();
+    until("it is placed", async || other.order(&sn).await.is_ok_and(|order| order.is_some())).await;
+    other.change(&phone(), Change::Resume, "test").await.unwrap();
+    let books = at_rest(&other).await;
+    assert_eq!((books.placed, books.left), (1, 9), "{books:?}");
+    accounted(&servers, &config, &books, &[sn], &BTreeSet::new()).unwrap();
 }
