@@ -2,8 +2,10 @@
 //! that was acknowledged is placed or dead-lettered in the end; a sale that misses a number is
 //! held, names it, and goes on when it is told to.
 //!
-//! PostgreSQL gone back in time is not among the faults here.
+//! Where PostgreSQL itself goes back in time, orders that it had are nowhere else if Redis is
+//! lost too: these are named.
 
+use super::restored::{back_up_on, restore_on};
 use super::rig::{PATIENCE, Servers, buyer, engine, on_sale, phone, until};
 use crate::books::Books;
 use crate::engine::Engine as _;
@@ -31,15 +33,17 @@ enum Fault {
     RabbitKilled,
     RabbitDiskLost,
     PostgresKilled,
+    PostgresRolledBack,
     ProcessKilled,
 }
 
 use Fault::{
-    PostgresKilled, ProcessKilled, RabbitDiskLost, RabbitKilled, RedisFlushed, RedisKilled, RedisRolledBack,
+    PostgresKilled, PostgresRolledBack, ProcessKilled, RabbitDiskLost, RabbitKilled, RedisFlushed,
+    RedisKilled, RedisRolledBack,
 };
 
 /// The most telling first.
-const PAIRS: [[Fault; 2]; 21] = [
+const PAIRS: [[Fault; 2]; 28] = [
     [RabbitKilled, RedisFlushed],
     [RedisFlushed, RabbitDiskLost],
     [ProcessKilled, RedisFlushed],
@@ -61,13 +65,20 @@ const PAIRS: [[Fault; 2]; 21] = [
     [RabbitKilled, ProcessKilled],
     [RabbitDiskLost, PostgresKilled],
     [PostgresKilled, ProcessKilled],
+    [RedisKilled, PostgresRolledBack],
+    [RedisFlushed, PostgresRolledBack],
+    [RedisRolledBack, PostgresRolledBack],
+    [RabbitKilled, PostgresRolledBack],
+    [RabbitDiskLost, PostgresRolledBack],
+    [PostgresKilled, PostgresRolledBack],
+    [ProcessKilled, PostgresRolledBack],
 ];
 
 /// Of them, in the short form.
 const TELLING: usize = 6;
 
 impl Fault {
-    fn strike(self, servers: &Servers, process: &mut Process) {
+    fn strike(self, servers: &Servers, config: &ServersConfig, process: &mut Process) {
         match self {
             RedisKilled => servers.redis.kill(),
             RedisFlushed => drop(servers.redis.cmd(&["FLUSHALL"]).accepted()),
@@ -76,6 +87,7 @@ impl Fault {
             RabbitKilled => servers.rabbit.kill(),
             RabbitDiskLost => servers.rabbit.lose_disk(),
             PostgresKilled => servers.postgres.kill(),
+            PostgresRolledBack => restore_on(servers, config),
             ProcessKilled => process.kill(),
         }
     }
@@ -85,12 +97,16 @@ impl Fault {
             RedisKilled => servers.redis.restart(),
             RabbitKilled | RabbitDiskLost => servers.rabbit.restart(),
             PostgresKilled => servers.postgres.restart(),
-            RedisFlushed | RedisRolledBack | ProcessKilled => {}
+            RedisFlushed | RedisRolledBack | PostgresRolledBack | ProcessKilled => {}
         }
     }
 
     fn is_redis(self) -> bool {
         matches!(self, RedisKilled | RedisFlushed | RedisRolledBack)
+    }
+
+    fn is_postgres(self) -> bool {
+        matches!(self, PostgresKilled | PostgresRolledBack)
     }
 }
 
@@ -224,24 +240,33 @@ async fn survives(servers: &Arc<Servers>, [first, second]: [Fault; 2]) {
         .await;
     };
     more(&process).await;
-    let still = stand_still(&config).await;
+    // What it had since then is what it loses.
+    let goes_back = second == PostgresRolledBack;
+    let still = if goes_back {
+        back_up_on(servers, &config);
+        None
+    } else {
+        Some(stand_still(&config).await)
+    };
     if [first, second].contains(&RedisRolledBack) {
         servers.redis.cmd(&["CONFIG", "SET", "appendonly", "no"]).accepted();
     }
     more(&process).await;
-    let inner = servers.clone();
+    let (inner, place) = (servers.clone(), config.clone());
     let process = blocking(move || {
-        first.strike(&inner, &mut process);
+        first.strike(&inner, &place, &mut process);
         // The same server has to be there to be struck again.
-        if first.is_redis() && second.is_redis() {
+        if first.is_redis() && second.is_redis() || first.is_postgres() && second.is_postgres() {
             first.mend(&inner);
         }
-        second.strike(&inner, &mut process);
+        second.strike(&inner, &place, &mut process);
         process
     })
     .await;
-    // It may have been killed.
-    let _ = still.batch_execute("ROLLBACK").await;
+    if let Some(still) = still {
+        // It may have been killed.
+        let _ = still.batch_execute("ROLLBACK").await;
+    }
     let inner = servers.clone();
     blocking(move || [first, second].iter().for_each(|fault| fault.mend(&inner))).await;
     let settled = |state: &SaleState, left: Option<u64>| match state {
@@ -271,8 +296,9 @@ async fn survives(servers: &Arc<Servers>, [first, second]: [Fault; 2]) {
         assert!(matches!(state, SaleState::Paused { .. }), "{first:?} and {second:?}: {state:?}");
         one.change(&phone(), Change::Resume, "test").await.unwrap();
     }
-    // Two of three may lose it.
-    accounted(servers, &config, &books, &answered, &BTreeSet::new())
+    // Two of three may lose it, if PostgreSQL keeps what it had.
+    let missing = if goes_back { named(servers, &config) } else { BTreeSet::new() };
+    accounted(servers, &config, &books, &answered, &missing)
         .unwrap_or_else(|why| panic!("{first:?} and {second:?}: {why}"));
     until("it sells", async || super::rig::buy(&one, "late").await.is_ok()).await;
     one.stop().await;

@@ -1,6 +1,6 @@
 //! A database that goes back in time while processes remember what it has forgotten.
 
-use super::rig::{at_rest, buy, check_books, engine, forget, insist, on_sale, phone, shared, until};
+use super::rig::{Servers, at_rest, buy, check_books, engine, forget, insist, on_sale, phone, shared, until};
 use crate::engine::Engine as _;
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
@@ -19,23 +19,29 @@ const TABLES: [&str; 9] = [
     "sale_reports",
 ];
 
-fn sql(config: &ServersConfig, statements: &str) {
-    shared().postgres.sql_in(&config.postgres, statements);
+fn back_up(config: &ServersConfig) {
+    back_up_on(shared(), config);
 }
 
-/// Keeps everything as it is now.
-fn back_up(config: &ServersConfig) {
+fn restore(config: &ServersConfig) {
+    restore_on(shared(), config);
+}
+
+/// Keeps everything as it is now, in one moment.
+pub(super) fn back_up_on(servers: &Servers, config: &ServersConfig) {
     let copies = TABLES.map(|table| format!("CREATE TABLE {table}_then AS TABLE {table};"));
-    sql(config, &copies.concat());
+    let text = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {} COMMIT", copies.concat());
+    servers.postgres.sql_in(&config.postgres, &text);
 }
 
 /// Brings it back, counters too, in one moment.
-fn restore(config: &ServersConfig) {
+pub(super) fn restore_on(servers: &Servers, config: &ServersConfig) {
     let each =
         TABLES.map(|table| format!("TRUNCATE {table}; INSERT INTO {table} SELECT * FROM {table}_then;"));
     let counters = ["sale_returns", "sale_audit"]
         .map(|table| format!("SELECT setval('{table}_id_seq', (SELECT coalesce(max(id), 1) FROM {table}));"));
-    sql(config, &format!("BEGIN; {} {} COMMIT", each.concat(), counters.concat()));
+    let text = format!("BEGIN; {} {} COMMIT", each.concat(), counters.concat());
+    servers.postgres.sql_in(&config.postgres, &text);
 }
 
 fn state(engine: &ServersEngine) -> SaleState {
