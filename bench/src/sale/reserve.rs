@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 use testkit::servers::{PostgresServer, RedisServer};
-use tidegate_sale::ServersConfig;
+use tidegate_sale::{AnswerAfter, ServersConfig};
 use tokio::runtime::Runtime;
 
 const NAME: &str = "reserve.vs-three";
@@ -63,7 +63,8 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
 async fn ours(redis: &RedisServer, postgres: &PostgresServer) -> Fallible<Measured> {
     let mut control = emptied(redis).await?;
     let database = postgres.database();
-    let config = ServersConfig::new(&redis.url(), &nobody()?, &database);
+    let mut config = ServersConfig::new(&redis.url(), &nobody()?, &database);
+    config.answer_after = AnswerAfter::Redis;
     let orders_key = format!("{}:{{phone}}:order", config.prefix);
     let service = buyers::builder().servers(config).await?;
     let probe = buyers::on_sale(&service, "first", 1).await?;
