@@ -99,3 +99,11 @@ pub(super) async fn reported(core: &Core, shelf: &Shelf, round: i64, at_most: Du
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+/// The highest epoch that this process knows, or that another has reported.
+pub(super) async fn epoch_max(core: &Core, shelf: &Shelf) -> Result<u32, DbError> {
+    let sql = "SELECT coalesce(max(epoch), 0) FROM sale_reports WHERE goods = $1";
+    let rows = core.db.ask(sql, &[&shelf.goods.as_str()]).await?;
+    let reported = rows.first().map_or(0, |row| row.get::<_, i32>(0));
+    Ok(shelf.epoch_max().max(u32::try_from(reported).unwrap_or(0)))
+}

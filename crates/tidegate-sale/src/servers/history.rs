@@ -12,6 +12,7 @@ use super::look::Look;
 use super::rebuild;
 use super::shelf::{ROW, Row, Shelf};
 use crate::engine::Fault;
+use crate::sale::SaleState;
 use std::sync::Arc;
 
 pub(super) const WENT_BACK: &str = "PostgreSQL went back in time; its stock is counted again";
@@ -23,10 +24,16 @@ const GONE: &str = "PostgreSQL went back in time and does not know this sale; cr
 /// before it goes on.
 pub(super) async fn went_back(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) -> Result<(), Fault> {
     tracing::error!(goods = %shelf.goods, epoch = row.epoch, version = row.version, "PostgreSQL went back in time");
-    shelf.relearn(row);
+    shelf.learn_older(row);
+    // If this fails, the next look tries again.
     fence(core, shelf).await?;
     if row.epoch == 0 {
-        // Nothing is sold before it is warmed, which loads it.
+        shelf.accept_older(row);
+        // Nothing is sold before it is warmed, and whoever warmed it may have ended before it
+        // was loaded.
+        if row.state != SaleState::Draft {
+            rebuild::begin(core, shelf);
+        }
         return Ok(());
     }
     // For every process to see: what Redis holds was loaded from another history.
@@ -35,19 +42,25 @@ pub(super) async fn went_back(core: &Arc<Core>, shelf: &Arc<Shelf>, row: &Row) -
          WHERE goods = $1 AND version = $3 RETURNING {ROW}"
     );
     let params: &[super::db::Param<'_>] = &[&shelf.goods.as_str(), &WENT_BACK, &row.version];
-    if let Some(row) = core.db.ask(&sql, params).await?.first() {
-        shelf.relearn(&Row::read(row)?);
-    }
+    let rows = core.db.ask(&sql, params).await?;
+    let held = rows.first().map(Row::read).transpose()?;
+    shelf.accept_older(held.as_ref().unwrap_or(row));
     rebuild::begin(core, shelf);
     Ok(())
 }
 
-/// The database does not have this sale any more, though it was there.
+/// The database does not have this sale any more, though it was there. Redis is fenced again at
+/// every look: it may not have answered before.
 pub(super) async fn check_gone(core: &Core, shelf: &Shelf) -> Result<(), Fault> {
     let rows = core.db.ask("SELECT FROM sale_goods WHERE goods = $1", &[&shelf.goods.as_str()]).await?;
-    if rows.is_empty() && shelf.lose(GONE) {
+    if !rows.is_empty() {
+        return Ok(());
+    }
+    if shelf.lose(GONE) {
         tracing::error!(goods = %shelf.goods, "PostgreSQL went back in time and does not know this sale");
-        fence(core, shelf).await?;
+    }
+    if let Err(fault) = fence(core, shelf).await {
+        tracing::warn!(error = fault.what, goods = %shelf.goods, "the sale is not fenced yet");
     }
     Ok(())
 }

@@ -154,7 +154,10 @@ pub(super) async fn report(core: &Core, shelf: &Shelf, round: i64) -> Result<(),
     let sql = "INSERT INTO sale_reports (goods, owner, round, epoch, acked, sure) VALUES ($1, $2, $3, $4, $5, $6)
                ON CONFLICT (goods, owner) DO UPDATE
                SET round = excluded.round, epoch = excluded.epoch, acked = excluded.acked, sure = excluded.sure";
-    let Acked { epoch, highest, sure } = shelf.acked();
+    // An epoch in which nothing was acknowledged must not be given out again either.
+    let mut acked = shelf.acked();
+    acked.raise(Acked { epoch: shelf.epoch_max(), ..Acked::default() });
+    let Acked { epoch, highest, sure } = acked;
     let epoch = i32::try_from(epoch).unwrap_or(i32::MAX);
     let params: &[Param<'_>] = &[&shelf.goods.as_str(), &core.owner, &round, &epoch, &highest, &sure];
     core.db.ask(sql, params).await?;

@@ -120,7 +120,8 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
     if row.epoch > 0 || look.epoch > 0 {
         fence(core, shelf, &live, &look).await?;
         kept::report(core, shelf, round).await?;
-        relay::drain(core, shelf, &look.loaded_run).await?;
+        let drained = tokio::time::timeout(DRAIN_MAX, relay::drain(core, shelf, &look.loaded_run)).await;
+        drained.map_err(|_| fault(format!("the outbox was not sent within {DRAIN_MAX:?}")))??;
         barrier(core, shelf, DRAIN_MAX).await?;
         fleet::reported(core, shelf, round, DRAIN_MAX).await?;
         // Redis knows every order of its epoch, whatever the broker has lost.
@@ -129,7 +130,7 @@ async fn locked(core: &Arc<Core>, shelf: &Arc<Shelf>) -> Result<(), Fault> {
         }
     }
     // A database that went back in time may have forgotten epochs.
-    let newest = look.epoch.max(shelf.epoch_max());
+    let newest = look.epoch.max(fleet::epoch_max(core, shelf).await?);
     let counted = tokio::time::timeout(COUNT_MAX, count(core, shelf, &row, newest, &live.run, why)).await;
     let counted = counted.map_err(|_| fault(format!("not counted within {COUNT_MAX:?}")))??;
     reach(Point::Counted);
@@ -179,7 +180,8 @@ async fn hold(core: &Core, shelf: &Shelf, why: &str) -> Result<i64, DbError> {
 pub(super) async fn doubt_all(core: &Core, why: &str) -> Result<(), DbError> {
     let sql = "WITH doubted AS (
                    UPDATE sale_goods SET is_doubted = true, held = $1, version = version + 1
-                   WHERE epoch > 0 RETURNING goods)
+                   WHERE goods IN (SELECT goods FROM sale_goods WHERE epoch > 0 ORDER BY goods FOR UPDATE)
+                   RETURNING goods)
                INSERT INTO sale_audit (goods, at, by, what) SELECT goods, $2, 'broker', $3 FROM doubted";
     let what = serde_json::json!({ "change": "count", "reason": why }).to_string();
     core.db.ask(sql, &[&why, &super::orders::now(), &what]).await?;

@@ -193,7 +193,13 @@ impl Shelf {
     }
 
     /// The same of a row that is older than what was known: the database went back in time.
-    pub(super) fn relearn(&self, row: &Row) {
+    pub(super) fn learn_older(&self, row: &Row) {
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        self.believe(&mut newest, row);
+    }
+
+    /// What had to be done about that is done: it need not be noticed again.
+    pub(super) fn accept_older(&self, row: &Row) {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.seen = row.stamp();
         self.believe(&mut newest, row);
@@ -231,7 +237,7 @@ impl Shelf {
         }
         (newest.row, newest.seen) = Default::default();
         let known = Known::clone(&self.known.load());
-        let state = known.state.paused(why.to_owned());
+        let state = known.state.held(why);
         self.known.store(Arc::new(Known { state, left: None, ..known }));
         true
     }

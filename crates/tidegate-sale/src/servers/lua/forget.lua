@@ -2,7 +2,8 @@
 -- KEYS: meta, out
 -- ARGV: run, entry, epoch, its last number
 local meta = redis.call('HMGET', KEYS[1], 'run', 'epoch', 'nth', 'acked')
-if meta[1] ~= ARGV[1] then return 'stale' end
+-- Nobody has loaded an outbox whose meta is gone.
+if (meta[1] or '') ~= ARGV[1] then return 'stale' end
 redis.call('XDEL', KEYS[2], ARGV[2])
 if meta[2] ~= ARGV[3] then return 'done' end
 -- All numbers before the oldest entry that waits have been confirmed.

@@ -4,7 +4,7 @@ use super::rig::{Servers, at_rest, buy, check_books, engine, forget, insist, on_
 use crate::engine::Engine as _;
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
-use crate::sale::{Change, SaleState};
+use crate::sale::{Change, Sale, SaleState};
 use crate::servers::{ServersConfig, ServersEngine};
 
 const TABLES: [&str; 9] = [
@@ -179,4 +179,39 @@ async fn a_sale_that_a_restored_database_does_not_know_is_held() {
     let books = at_rest(&engine).await;
     assert_eq!((books.placed, books.left), (2, 98), "{books:?}");
     check_books(shared(), &config, &books, &[sn, other]).unwrap();
+}
+
+/// Whoever warmed it ended before it was loaded, and Redis still has an epoch of before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sale_that_was_created_again_and_warmed_is_loaded_by_a_later_look() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    back_up(&config);
+    on_sale(&engine, 100, 1).await;
+    restore(&config);
+    until("it is held", async || matches!(state(&engine), SaleState::Paused { .. })).await;
+    engine.create(Sale::new(phone(), 100), "test").await.unwrap();
+    let warm = serde_json::to_string(&SaleState::Warm).unwrap();
+    shared().postgres.sql_in(
+        &config.postgres,
+        &format!("UPDATE sale_goods SET state = '{warm}', rev = rev + 1, version = version + 1"),
+    );
+    until("it is loaded", async || engine.known(&phone()).unwrap().left == Some(100)).await;
+}
+
+/// The process that loads it may know less than another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_epoch_that_another_process_knows_is_not_given_out_again() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 100, 1).await;
+    shared()
+        .postgres
+        .sql_in(&config.postgres, "INSERT INTO sale_reports VALUES ('phone', 'another process', 0, 7, 3, 3)");
+    shared().redis.cmd(&["DEL", engine.core.shelf(&phone()).unwrap().keys.meta.as_str()]);
+    until("it is held", async || {
+        matches!(state(&engine), SaleState::Paused { reason, .. } if reason.contains("phone-7-1 to 3"))
+    })
+    .await;
+    assert_eq!(engine.known(&phone()).unwrap().epoch, 8);
 }

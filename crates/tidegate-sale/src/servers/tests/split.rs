@@ -72,3 +72,15 @@ async fn scripts_that_mean_another_run_change_nothing() {
     relay::sweep_one(core, &shelf).await.unwrap();
     assert_eq!(everything(), before, "sweep");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outbox_whose_goods_redis_has_forgotten_is_drained_once() {
+    let config = shared().config();
+    let engine = engine(&config).await;
+    on_sale(&engine, 10, 5).await;
+    let shelf = engine.core.shelf(&phone()).unwrap();
+    let (redis, meta, out) = (&shared().redis, shelf.keys.meta.as_str(), shelf.keys.out.as_str());
+    redis.cmd(&["DEL", meta]);
+    redis.cmd(&["XADD", out, "1-1", "e", "1", "t", "1", "o", &format!("1:1:{:032}:ann:", 7)]).accepted();
+    until("it is loaded again", async || engine.known(&phone()).unwrap().left == Some(9)).await;
+}
