@@ -121,6 +121,16 @@ fn does_not_fit(method: &str, what: &dyn Display) -> JobError {
     JobError::Permanent(format!("the parameters do not fit `{method}`: {what}"))
 }
 
+/// A function that has a thread or waits for one. Where nobody waits for it any more, such as when its
+/// lease has ended, one that has not started never does. One that has cannot be stopped.
+struct Waited<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for Waited<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Runs a function that is not async where it holds nobody up. What its replay holds, such as a
 /// place of a limit, and its record are held until it has ended, also where nobody waits for it any
 /// more.
@@ -130,7 +140,8 @@ pub async fn on_a_thread<T: Send + 'static>(body: impl FnOnce() -> T + Send + 's
         Some(current) => current.scope(body),
         None => body(),
     };
-    match tokio::task::spawn_blocking(run).await {
+    let mut thread = Waited(tokio::task::spawn_blocking(run));
+    match (&mut thread.0).await {
         Ok(ended) => ended,
         Err(error) => match error.try_into_panic() {
             // It counts as any other panic of a handler.
@@ -256,5 +267,35 @@ impl Shown {
     /// May pass.
     pub fn job_error(self, error: impl Display) -> JobError {
         JobError::retry(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The lease of a replay that waits for a thread may end before there is one.
+    #[test]
+    fn what_still_waits_for_a_thread_does_not_start_when_nobody_waits_for_it_any_more() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.max_blocking_threads(1).build().unwrap().block_on(async {
+            let (open, opened) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || opened.recv());
+            let has_run = Arc::new(AtomicBool::new(false));
+            let runs = has_run.clone();
+            let mut waits = Box::pin(on_a_thread(move || runs.store(true, Ordering::SeqCst)));
+            std::future::poll_fn(|context| {
+                assert!(waits.as_mut().poll(context).is_pending());
+                std::task::Poll::Ready(())
+            })
+            .await;
+            drop(waits);
+            open.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+            // It comes after the other.
+            on_a_thread(|| ()).await;
+            assert!(!has_run.load(Ordering::SeqCst));
+        });
     }
 }

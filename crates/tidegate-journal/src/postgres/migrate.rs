@@ -176,12 +176,14 @@ fn third(t: &str) -> String {
 /// insert no status, which was legal in the original table. They may write local time: what waits
 /// for a `create_time` in the future is due now.
 ///
+/// Its function may be there: it stays when somebody drops the tables.
+///
 /// The trigger is for inserts only. One for updates would lock each row that any of our own
 /// statements changes.
 fn fourth(t: &str) -> String {
     format!(
         "ALTER TABLE {t} ADD COLUMN lease_time timestamptz(6);
-         CREATE FUNCTION {t}_no_status() RETURNS trigger LANGUAGE plpgsql AS
+         CREATE OR REPLACE FUNCTION {t}_no_status() RETURNS trigger LANGUAGE plpgsql AS
            $$ BEGIN NEW.status := 0; RETURN NEW; END $$;
          CREATE TRIGGER tr_{t}_no_status BEFORE INSERT ON {t} FOR EACH ROW WHEN (NEW.status IS NULL)
            EXECUTE FUNCTION {t}_no_status();

@@ -308,14 +308,18 @@ impl Sql {
             ),
             // $1 at most. Rows that were changed in the future: the clock has stepped back since. What
             // they wait for comes after their own delay from now, at the latest, and not when the clock
-            // is where it was. The oldest first, so that they stay in order.
+            // is where it was. So does a deadline, unless it lies before the change: then it is by another clock
+            // than the change, such as that of a writer in local time. All of it is counted from the change,
+            // which is now afterwards, so a second step finds nothing of the first. The oldest first, so that
+            // they stay in order.
             clamp_times: format!(
                 "WITH clamped AS (
                    UPDATE {t} SET update_time = now(),
                      next_time = CASE WHEN lease_owner IS NULL
                                       THEN least(next_time, now() + greatest(next_time - update_time, interval '0'))
                                       ELSE next_time END,
-                     deadline = CASE WHEN create_time > now() THEN now() + (deadline - create_time) ELSE deadline END
+                     deadline = CASE WHEN deadline > update_time THEN now() + (deadline - update_time)
+                                     ELSE deadline END
                    WHERE ctid = ANY (ARRAY(
                      SELECT ctid FROM {t} WHERE update_time > now() + {CLOCK_SLACK}
                      ORDER BY update_time LIMIT $1 FOR UPDATE SKIP LOCKED))

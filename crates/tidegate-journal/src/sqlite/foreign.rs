@@ -3,8 +3,9 @@
 //! SQLite takes anything in any column: `CURRENT_TIMESTAMP` is text there, and a driver may
 //! bind parameters as bytes. Old programs go on inserting after their table was taken over, so
 //! a trigger sets their rows right as they come, within their own statement: it must not use
-//! anything that an old SQLite does not know. What is *updated* by hand is set right with the
-//! next recount; until then it is read as far as it goes.
+//! anything that an old SQLite does not know. Another does so for a status that is taken away: no
+//! index finds such a row. Other columns that are *updated* by hand are set right with the next
+//! recount; until then they are read as far as they go.
 
 use rusqlite::Row;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
@@ -53,11 +54,13 @@ fn is_foreign(of: &str) -> String {
     )
 }
 
-/// For each row that is inserted from now on.
-pub(super) fn trigger(t: &str) -> String {
+/// For each row that is inserted from now on, and for each whose status is taken away.
+pub(super) fn triggers(t: &str) -> String {
     format!(
         "CREATE TRIGGER tr_{t}_foreign AFTER INSERT ON {t} WHEN {}
-         BEGIN UPDATE {t} SET {} WHERE rowid = NEW.rowid; END;",
+         BEGIN UPDATE {t} SET {} WHERE rowid = NEW.rowid; END;
+         CREATE TRIGGER tr_{t}_no_status AFTER UPDATE OF status ON {t} WHEN NEW.status IS NULL
+         BEGIN UPDATE {t} SET status = 0 WHERE rowid = NEW.rowid; END;",
         is_foreign("NEW."),
         set_right(t)
     )

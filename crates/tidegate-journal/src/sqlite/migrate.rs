@@ -158,12 +158,13 @@ fn fourth(conn: &Connection, t: &str, sql: &Sql, now: Micros) -> rusqlite::Resul
     conn.execute_batch(&format!(
         "UPDATE {t}_clock SET now = max(now, {now});
          DROP TRIGGER IF EXISTS tr_{t}_foreign;
+         DROP TRIGGER IF EXISTS tr_{t}_no_status;
          {}
          UPDATE {t} SET next_time = {now} WHERE status = 0 AND next_time > {now} AND next_time = create_time;
          {}
          INSERT INTO {t}_version VALUES (4, {now});",
         foreign::all(t),
-        foreign::trigger(t)
+        foreign::triggers(t)
     ))?;
     conn.execute_batch(&sql.recount)
 }

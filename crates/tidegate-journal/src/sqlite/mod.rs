@@ -72,11 +72,15 @@ fn open_both(
     time: Box<dyn TimeSource>,
 ) -> Result<(Desk, Reader, Opened, Vec<String>), JournalError> {
     let clock = Arc::new(WallClock::new(time));
-    let notes = if settings.must_exist { Vec::new() } else { private::owner_only(path)? };
+    if !settings.must_exist {
+        private::make(path)?;
+    }
     // Until it serves it waits as it does later, see `writer::patiently`.
     let conn = connect(path, settings)?;
     let sql = Sql::new(settings);
     let opened = patiently(settings.patience, || migrate::migrate(&conn, settings, &sql, clock.now()))?;
+    // Only now is it surely a journal.
+    let notes = if settings.must_exist { Vec::new() } else { private::close_to_others(path) };
     let looks = connect(path, settings)?;
     looks.busy_timeout(settings.patience).map_err(|error| meaning(&error))?;
     let view = View { conn: looks, sql: Sql::new(settings), clock: clock.clone() };

@@ -197,6 +197,26 @@ fn a_servers_clock_that_steps_back_by_an_hour_delays_nothing_for_longer_than_its
     });
 }
 
+/// The second step took the deadline for one that was given before the record was made.
+#[test]
+fn a_deadline_outlives_two_steps_back_of_the_servers_clock() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        let journal = place.journal().await;
+        let guid = journal.defer(call("ship", 1).delay(HOUR / 6).deadline_in(HOUR / 3)).await.unwrap();
+        let ship = worker(&journal).on("ship", |_: u32| async { Ok::<_, JobError>(()) });
+        for _ in 0..2 {
+            place.sql(STEP_BACK);
+            assert_eq!(ship.run_once().await.unwrap().done, 0, "it has to wait");
+            let record = journal.find(&guid).await.unwrap().unwrap();
+            assert_eq!(record.status, Status::Pending, "{record:?}");
+            let ahead = record.deadline.unwrap().duration_since(journal.now().await.unwrap()).unwrap();
+            assert!(ahead <= HOUR / 3 && ahead > HOUR / 3 - PATIENCE, "{ahead:?}");
+        }
+        place.age(&["next_time"], HOUR / 6);
+        assert_eq!(ship.run_once().await.unwrap().done, 1);
+    });
+}
+
 /// A lease of 6 s showed 59 minutes.
 #[test]
 fn a_dead_workers_lease_ends_in_its_own_length_after_the_servers_clock_stepped_back() {

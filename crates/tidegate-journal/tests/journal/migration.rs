@@ -393,3 +393,19 @@ async fn a_journal_of_the_second_version_is_brought_up_to_date_with_its_leases(p
     assert_eq!(journal.status(&free).await.unwrap(), Some(Status::Done));
     assert_eq!(journal.status(&leased).await.unwrap(), Some(Status::Running));
 }
+
+/// The function of the trigger stays when the tables go.
+#[test]
+fn a_journal_whose_tables_were_dropped_is_made_again() {
+    crate::place::run(&Place::postgres(), async |place: &Place| {
+        drop(place.journal().await);
+        place.sql(
+            "DO $$ DECLARE one record; BEGIN
+               FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+                 EXECUTE format('DROP TABLE %I CASCADE', one.tablename);
+               END LOOP; END $$",
+        );
+        let journal = place.journal().await;
+        journal.defer(call("ship", 1)).await.unwrap();
+    });
+}

@@ -51,6 +51,19 @@ async fn an_old_program_may_insert_no_status_after_the_table_was_taken_over(plac
     assert_eq!(ship(&made).run_once().await.unwrap().done, 1);
 }
 
+/// It was pending for ever: shown as such, and never looked for.
+#[test]
+fn a_record_whose_status_is_taken_away_by_hand_runs_again() {
+    crate::place::run(&Place::sqlite(), async |place: &Place| {
+        let journal = place.journal().await;
+        let guid = journal.defer(call("ship", 1)).await.unwrap();
+        assert_eq!(ship(&journal).run_once().await.unwrap().done, 1);
+        place.sql("UPDATE t_method_limit_log SET status = NULL");
+        assert_eq!(journal.status(&guid).await.unwrap(), Some(Status::Pending));
+        assert_eq!(ship(&journal).run_once().await.unwrap().done, 1);
+    });
+}
+
 async fn what_a_writer_in_local_time_recorded_in_the_future_is_due_now(place: &Place) {
     original(place);
     let later = if place.is_sqlite() { "datetime('now', '+8 hours')" } else { "now() + interval '8 hours'" };
@@ -59,11 +72,14 @@ async fn what_a_writer_in_local_time_recorded_in_the_future_is_due_now(place: &P
     let journal = place.journal().await;
     insert(place, columns, &format!("'late', 'ship', 0, {later}, {later}"));
     insert(place, "guid, method_name, status, create_time", &format!("'half', 'ship', 0, {later}"));
+    // Its deadline is by the right time.
+    let soon = if place.is_sqlite() { "(unixepoch() + 3600) * 1000000" } else { "now() + interval '1 hour'" };
+    insert(place, &format!("{columns}, deadline"), &format!("'by', 'ship', 0, {later}, {later}, {soon}"));
     let pass = ship(&journal).run_once().await.unwrap();
-    assert_eq!((pass.picked, pass.done), (3, 3));
+    assert_eq!((pass.picked, pass.done), (4, 4), "{pass}");
     let listed = journal.list(Filter::all(), Page::first(10)).await.unwrap();
     assert!(listed.iter().all(|record| record.status == Status::Done), "{listed:?}");
-    assert_eq!(journal.purge(Duration::ZERO, |_| ()).await.unwrap(), 3);
+    assert_eq!(journal.purge(Duration::ZERO, |_| ()).await.unwrap(), 4);
 }
 
 async fn a_status_that_nobody_knows_is_shown_as_it_is_and_can_be_tried_again(place: &Place) {

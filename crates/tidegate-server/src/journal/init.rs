@@ -18,6 +18,8 @@ tidegate_rw and tidegate_ro where the user may; standard error says what is left
 Programs in any language then record calls, and run-once --exec replays them:
   INSERT INTO t_method_limit_log (guid, method_name, method_params)
   VALUES ('order-17', 'ship', '{\"order\": 17}');
+In an SQLite file that was made before version 4 give create_time and update_time, too, such as by
+CURRENT_TIMESTAMP.
 
 Examples:
   tidegate journal init

@@ -26,7 +26,7 @@ update_time, next_time, deadline, lease_owner, last_error; with --params also ke
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
     /// Only records that stand so.
-    #[arg(long, value_name = "STATUS", value_parser = standing)]
+    #[arg(long, value_name = "STATUS", value_parser = standing, allow_negative_numbers = true)]
     status: Option<Status>,
     /// Only records of this method.
     #[arg(long, value_name = "NAME")]

@@ -188,6 +188,7 @@ fn a_status_and_a_method_that_others_wrote_are_shown_as_they_are(place: &Place) 
     let [record] = &place.json(&["list", "--status", "7"])[..] else { panic!("one record") };
     assert_eq!((&record["status"], &record["method"]), (&json!(7), &json!("")));
     assert_eq!(place.json(&["list", "--status", "failed"]), Vec::<Value>::new());
+    assert_eq!(place.json(&["list", "--status", "-3"]), Vec::<Value>::new(), "a number may be negative");
     let told = place.run(&["cancel", guid.as_str()]);
     assert!(told.code == 1 && told.out.contains("not cancelled: it is 7"), "{told:?}");
     assert!(place.ok(&["retry", guid.as_str()]).contains("pending again"));

@@ -264,6 +264,8 @@ mod tests {
             assert!(!can(expr, key), "{expr}: {key}");
         }
         assert!(!can("user", &format!("user:{}", "x".repeat(129))));
+        let route = |bytes: usize| format!("route:GET /{}", "x".repeat(bytes - 1));
+        assert!(can("route", &route(128)) && !can("route", &route(129)), "a longer one is digested");
         assert!(
             !can("user", &Key::new(&format!("user:{}", "x".repeat(120))).to_string()),
             "the log has cut it"

@@ -185,7 +185,8 @@ pub(super) fn is_plain_of(value: &str, text: &[u8]) -> bool {
 
 /// True if a list may have this as the pattern of a route that only the router knows.
 pub(super) fn is_pattern(text: &[u8]) -> bool {
-    text.starts_with(b"/") && (is_long(text) || is_escaped(text))
+    let is_whole = || is_escaped(text) && decoded(text, PartText::Path).len() <= WHOLE_MAX;
+    text.starts_with(b"/") && (is_long(text) || is_whole())
 }
 
 /// True if each `%` escapes a `+` or a `%`.
