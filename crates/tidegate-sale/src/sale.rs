@@ -144,15 +144,22 @@ pub enum SaleState {
     Open,
     /// Held; nobody gets a path or an order.
     Paused {
-        /// Why, for operators and buyers.
+        /// Why.
         reason: String,
         /// Where it goes on.
         #[serde(default)]
         from: PausedFrom,
+        /// No operator paused it. The reason is for operators then: it may have exact stock,
+        /// addresses of servers and a database's words in it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_automatic: bool,
     },
     /// Over.
     Closed,
 }
+
+/// What buyers are told of a sale that paused itself.
+pub(crate) const CHECKED: &str = "it is being checked";
 
 /// Where a sale stood when it was paused: going on must not open one before its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,22 +175,35 @@ pub enum PausedFrom {
 }
 
 impl SaleState {
-    /// The same sale, held.
+    /// The same sale, paused by an operator.
     pub(crate) fn paused(&self, reason: String) -> Self {
+        self.paused_as(reason, false)
+    }
+
+    fn paused_as(&self, reason: String, is_automatic: bool) -> Self {
         let from = match self {
             Self::Draft => PausedFrom::Draft,
             Self::Warm => PausedFrom::Warm,
             Self::Open | Self::Closed => PausedFrom::Open,
             Self::Paused { from, .. } => *from,
         };
-        Self::Paused { reason, from }
+        Self::Paused { reason, from, is_automatic }
     }
 
-    /// The same, unless it is over: that is for good.
+    /// The same sale, paused by itself, unless it is over: that is for good.
     pub(crate) fn held(&self, reason: &str) -> Self {
         match self {
             Self::Closed => Self::Closed,
-            state => state.paused(reason.to_owned()),
+            state => state.paused_as(reason.to_owned(), true),
+        }
+    }
+
+    /// Why it is paused, as buyers are told.
+    pub(crate) fn reason_for_buyers(&self) -> Option<&str> {
+        match self {
+            Self::Paused { is_automatic: true, .. } => Some(CHECKED),
+            Self::Paused { reason, .. } => Some(reason),
+            Self::Draft | Self::Warm | Self::Open | Self::Closed => None,
         }
     }
 
@@ -339,7 +359,9 @@ impl Phase {
                 opens => Self::NotOpenYet(opens),
             },
             SaleState::Open => Self::Open,
-            SaleState::Paused { reason, .. } => Self::Paused(reason.clone()),
+            SaleState::Paused { .. } => {
+                Self::Paused(state.reason_for_buyers().unwrap_or_default().to_owned())
+            }
             SaleState::Closed => Self::Closed,
         }
     }
@@ -433,6 +455,11 @@ mod tests {
         let stored: SaleState = serde_json::from_str(r#"{"state":"paused","reason":"a look"}"#).unwrap();
         assert_eq!(stored, SaleState::Open.paused("a look".into()));
         // The books may pause what an operator may not.
+        let held = SaleState::Open.held("12 left on redis:6379");
+        assert_eq!(Phase::at(0, &sale, &held), Phase::Paused(CHECKED.into()), "buyers do not read it");
+        assert_eq!(held.to_string(), "paused: 12 left on redis:6379", "operators do");
+        let stored = serde_json::to_string(&held).unwrap();
+        assert_eq!(serde_json::from_str::<SaleState>(&stored).unwrap(), held);
         let mut state = SaleState::Draft.paused("the books".into());
         Change::Resume.apply(&mut sale, &mut state, 0).unwrap();
         assert_eq!(state, SaleState::Draft);

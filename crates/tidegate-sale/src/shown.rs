@@ -17,7 +17,7 @@ pub struct Shown {
     pub title: String,
     /// `not_open_yet`, `open`, `sold_out`, `paused` or `closed`.
     pub state: &'static str,
-    /// Why it is paused.
+    /// Why it is paused; of a sale that paused itself only that it is being checked.
     pub reason: Option<String>,
     /// When it opens by itself.
     pub opens_at: Option<u64>,

@@ -8,6 +8,7 @@ use crate::goods::UserId;
 use crate::order::{OrderSn, OrderState};
 use crate::path::PathId;
 use crate::refusal::Refusal;
+use crate::sale::CHECKED;
 use rusqlite::params;
 use std::sync::Arc;
 
@@ -82,7 +83,7 @@ impl Place {
     /// Nothing of it is in the file, or nobody knows: the same path may ask again.
     fn refuse(&self, fault: &WriteFault) {
         let refusal = match &fault.kind {
-            Kind::Moved(_) => Refusal::Paused { reason: fault.what.to_string().into() },
+            Kind::Moved(_) => Refusal::Paused { reason: CHECKED.into() },
             _ => Refusal::Busy,
         };
         let waiting = self.shelf.with(|ledger| {

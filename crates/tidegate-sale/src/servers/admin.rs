@@ -188,6 +188,9 @@ async fn record(
     if let Err(why) = change.apply(&mut sale, &mut state, now) {
         return Ok(Recorded::Refused(why));
     }
+    if let (true, Change::Pause { reason }) = (is_doubted, change) {
+        state = state.held(reason);
+    }
     if must_count {
         // A count from wrong sums is wrong again.
         let difference = repair::locked_difference(&tx, goods).await?;

@@ -16,7 +16,6 @@ use crate::books::Books;
 use crate::engine::Fault;
 use crate::sale::SaleState;
 use crate::time::now_ms;
-use tokio::time::Instant;
 
 /// Under load the database changes all the time; one of so many looks falls between.
 const LOOKS: usize = 50;
@@ -153,27 +152,7 @@ impl Cut {
 }
 
 /// The books as they are shown. While Redis is loaded, what is not placed counts as on its way.
-/// Anybody may ask for them: whoever comes while they are read shares the next reading.
 pub(super) async fn books(core: &Core, shelf: &Shelf) -> Result<Option<Books>, Fault> {
-    let asked = Instant::now();
-    let mut last = shelf.books.lock().await;
-    if let Some(read) = last.as_ref().filter(|read| read.begun > asked) {
-        return read.books.clone().map_err(super::db::fault);
-    }
-    let begun = Instant::now();
-    let books = read(core, shelf).await;
-    *last =
-        Some(Reading { begun, books: books.as_ref().map(Clone::clone).map_err(|fault| fault.what.clone()) });
-    books
-}
-
-/// One reading of the books.
-pub(super) struct Reading {
-    begun: Instant,
-    books: Result<Option<Books>, String>,
-}
-
-async fn read(core: &Core, shelf: &Shelf) -> Result<Option<Books>, Fault> {
     let Some(cut) = Cut::take(core, &core.asks, shelf).await? else { return Ok(None) };
     if cut.row.state != SaleState::Draft && cut.look.why_rebuild(&cut.row).is_some() {
         return Err(super::db::fault("its stock is being counted; ask again"));

@@ -11,7 +11,6 @@ use super::shelf::{Left, Shelf};
 use crate::engine::{Fault, Reserve};
 use crate::order::OrderSn;
 use crate::refusal::Refusal;
-use crate::sale::SaleState;
 use crate::sampled::warn_sampled;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use std::sync::Arc;
@@ -145,10 +144,11 @@ fn read<'a>(shelf: &Shelf, answer: &'a str) -> Answer<'a> {
         "sold" => Refusal::SoldOut,
         "early" => Refusal::NotOpenYet { opens_at: known().sale.opens_at },
         "closed" => Refusal::Closed,
-        "paused" => match &known().state {
-            SaleState::Paused { reason, .. } => Refusal::Paused { reason: reason.clone().into() },
-            _ => Refusal::Paused { reason: "held by an operator".into() },
-        },
+        "paused" => {
+            let known = known();
+            let reason = known.state.reason_for_buyers().unwrap_or("held by an operator");
+            Refusal::Paused { reason: reason.to_owned().into() }
+        }
         _ => Refusal::Busy,
     })
 }

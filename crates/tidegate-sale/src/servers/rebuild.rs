@@ -315,7 +315,7 @@ async fn pause(tx: &Transaction<'_>, row: &Row, missing: &Missing, epoch: u32) -
     if row.state == SaleState::Closed {
         return Ok(row.clone());
     }
-    let state = admin::json(&row.state.paused(reason))?;
+    let state = admin::json(&row.state.held(&reason))?;
     let sql = format!("UPDATE sale_goods SET state = $2, rev = rev + 1 WHERE goods = $1 RETURNING {ROW}");
     Row::read(&tx.query_one(&sql, &[&goods, &state]).await?)
 }

@@ -1,7 +1,7 @@
 //! A sale whose own sums are wrong in the database: every count from them is wrong again. A
 //! repair stores what the orders add up to, and the next count begins from that.
 
-use super::admin::{Once, Recorded, note_as};
+use super::admin::{Once, Recorded, json, note_as};
 use super::core::Core;
 use super::db::{DbError, within};
 use super::shelf::{ROW, Row};
@@ -75,10 +75,9 @@ async fn store(
     if !difference.is_wrong() {
         return Ok(Recorded::Done(Box::new(row)));
     }
-    let json = |text: serde_json::Result<String>| text.map_err(|error| DbError::Refused(error.to_string()));
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let counted = &difference.counted;
-    let definition = json(serde_json::to_string(&Sale { total: counted.total, ..row.sale }))?;
+    let definition = json(&Sale { total: counted.total, ..row.sale })?;
     let (total, placed, orders) = (number(counted.total), number(counted.placed), number(counted.orders));
     // What Redis holds was loaded from the wrong sums.
     let sql = format!(
@@ -87,7 +86,7 @@ async fn store(
          WHERE goods = $1 RETURNING {ROW}"
     );
     let row = tx.query_one(&sql, &[&goods.as_str(), &definition, &total, &placed, &orders]).await?;
-    let what = json(serde_json::to_string(&Repaired::from(&*difference)))?;
+    let what = json(&Repaired::from(&*difference))?;
     note_as(&tx, goods.as_str(), by, &what, Some(once.token())).await?;
     let row = Row::read(&row)?;
     once.commit(tx).await?;

@@ -1,7 +1,6 @@
 //! One goods as this process knows it.
 
 use super::acked::Acked;
-use super::cut::Reading;
 use super::db::{Db, DbError};
 use super::kept::Kept;
 use super::lane::Ask;
@@ -79,7 +78,7 @@ impl Row {
     /// What buyers meet.
     pub(super) fn shown(&self) -> SaleState {
         match (&self.held, &self.state) {
-            (Some(reason), state @ (SaleState::Warm | SaleState::Open)) => state.paused(reason.clone()),
+            (Some(reason), state @ (SaleState::Warm | SaleState::Open)) => state.held(reason),
             (_, state) => state.clone(),
         }
     }
@@ -116,8 +115,6 @@ pub(super) struct Shelf {
     /// The last round of which this process has said that its own orders are written.
     pub(super) reported_round: AtomicI64,
     pub(super) is_reporting: AtomicBool,
-    /// The books as they were read last.
-    pub(super) books: tokio::sync::Mutex<Option<Reading>>,
     known: ArcSwap<Known>,
     newest: Mutex<Newest>,
     acked: Mutex<Acked>,
@@ -162,7 +159,6 @@ impl Shelf {
                 kept: Kept::default(),
                 reported_round: AtomicI64::new(0),
                 is_reporting: AtomicBool::new(false),
-                books: tokio::sync::Mutex::default(),
                 known,
                 newest: Mutex::new(newest),
                 acked: Mutex::default(),

@@ -2,6 +2,7 @@
 //! back, or another Redis whose clock is behind, must not take it back. The database's clock
 //! decides, because one process's may be wrong.
 
+use super::admin::json;
 use super::core::Core;
 use super::db::{DbError, NOW};
 use super::shelf::{ROW, Row};
@@ -41,9 +42,8 @@ fn is_waiting(row: &Row) -> bool {
 /// Once, whichever process does it: an operator or another process may have been quicker.
 async fn store(core: &Core, row: &Row, now: u64) -> Result<Option<Row>, DbError> {
     let Some(change) = row.state.due(now, &row.sale) else { return Ok(None) };
-    let json = |text: serde_json::Result<String>| text.map_err(|error| DbError::Refused(error.to_string()));
-    let state = json(serde_json::to_string(&row.state.at(now, &row.sale)))?;
-    let what = json(serde_json::to_string(&change))?;
+    let state = json(&row.state.at(now, &row.sale))?;
+    let what = json(&change)?;
     let at = i64::try_from(now).unwrap_or(i64::MAX);
     let sql = format!(
         "WITH done AS (

@@ -112,13 +112,8 @@ impl Batch {
         }
         self.last = tag;
         match Letter::decode(&delivery.data) {
-            Ok(Letter { goods, body: Body::Orders(orders) }) => {
-                let (epoch, at) = (orders.epoch, orders.at);
-                let arrivals =
-                    orders.orders.into_iter().map(|sent| Arrival::new(&goods, epoch, at, sent, tag));
-                self.arrivals.extend(arrivals);
-            }
             Ok(Letter { body: Body::Barrier { barrier }, .. }) => self.barriers.push(barrier),
+            Ok(letter) => self.arrivals.extend(Arrival::all(&letter, tag)),
             Err(why) => {
                 tracing::error!(
                     why,

@@ -98,9 +98,10 @@ async fn many_who_read_the_books_read_them_together_and_stop_no_writer() {
         sql(&text).trim().parse::<u32>().unwrap()
     };
     until("it is locked", async || waiting("sale_goods") > 0).await;
+    let service = crate::SaleService::builder().on(engine.clone(), engine.secret().await.unwrap()).unwrap();
     let readers = (0..50).map(|_| {
-        let engine = engine.clone();
-        tokio::spawn(async move { engine.books(&phone()).await.unwrap().unwrap() })
+        let service = service.clone();
+        tokio::spawn(async move { service.books(&phone()).await.unwrap() })
     });
     let readers: Vec<_> = readers.collect();
     until("the first reader waits", async || waiting("arrived, g.version") > 0).await;
