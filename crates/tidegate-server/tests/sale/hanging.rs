@@ -17,13 +17,13 @@ fn what_another_process_sells_is_placed_soon() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // The first has the queues.
     let one = Running::start(here.path(), &servers);
-    let script = one.lines("Buy from it").join("\n");
+    let script = one.buying();
     wait_until("it sells", PATIENCE, || shell(&script).contains("order demo-"));
     wait_until("it is placed", PATIENCE, || one.books()["placed"] == 1);
     let other = Running::start(there.path(), &servers);
     one.signal(Signal::STOP);
     let begun = Instant::now();
-    let script = other.lines("Buy from it").join("\n");
+    let script = other.buying();
     wait_until("it sells", PATIENCE, || shell(&script).contains("order demo-"));
     wait_until("it is placed", PATIENCE, || other.books_now().is_some_and(|books| books["placed"] == 2));
     assert!(begun.elapsed() < TAKEN_OVER, "{:?}", begun.elapsed());

@@ -1,6 +1,6 @@
 //! A start before the servers: it answers, says which one is missing, and goes on once it is there.
 
-use crate::running::{PATIENCE, shell, tidegate};
+use crate::running::{ADMIN, PATIENCE, SECRET, shell, tidegate};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::Stdio;
@@ -8,7 +8,8 @@ use testkit::servers::{PostgresServer, RabbitServer, RedisServer, wait_until};
 
 /// The code of an answer; none if nobody answers in time.
 fn code(url: &str) -> Option<u64> {
-    let told: Value = serde_json::from_str(&shell(&format!("curl -sS --max-time 3 {url} || true"))).ok()?;
+    let curl = format!("curl -sS --max-time 3 -H 'Authorization: Bearer {ADMIN}' {url} || true");
+    let told: Value = serde_json::from_str(&shell(&curl)).ok()?;
     told["code"].as_u64()
 }
 
@@ -25,7 +26,9 @@ fn starts_without(servers: &[String; 3], missing: &str, restart: impl FnOnce()) 
     let args = ["--listen", &listen, "--redis", redis, "--amqp", rabbit, "--postgres", postgres];
     let log = folder.path().join("log");
     let file = std::fs::File::create(&log).unwrap();
-    let mut child = tidegate(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let mut command = tidegate(folder.path(), &args);
+    command.envs([("TIDEGATE_ADMIN_TOKEN", ADMIN), ("TIDEGATE_SALE_SECRET", SECRET)]);
+    let mut child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
     for (path, expected) in [("readyz", 50_302), ("livez", 200)] {
         // Before it listens, nobody answers.
         wait_until("it answers", PATIENCE, || code(&format!("http://{listen}/{path}")) == Some(expected));
