@@ -24,6 +24,10 @@ end
 local out, outs = { now }, 1
 local function tell(value) outs = outs + 1; out[outs] = value end
 
+-- The text of a key that has one count, of a bucket: the time and the level in ticks, eight
+-- bytes each, and the tag. Its first byte is never a digit, as that of every other text is.
+local function pack_bucket(tag, level) return struct.pack('>dd', now, level) .. tag end
+
 -- Milliseconds that a state is kept which is as good as none after `us`.
 local function keep(us) return format('%d', max(ceil(us / 1000) + 1, keep_ms)) end
 
@@ -121,7 +125,7 @@ local function the_rest()
     end
   end
 
-  -- A key's text is `written+state` and, where other limits count it too, `;expires+state` for
+  -- A key's text, if it is not one of `pack_bucket`, is `written+state` and, where other limits count it too, `;expires+state` for
   -- each of those and `;m…` for what was merged. A state is a head, as of the time when the
   -- key was written, and the tag of its limit.
   local function count_of(text, at)
@@ -129,6 +133,18 @@ local function the_rest()
     local p = tag and limit_of(tag)
     local s = p and kinds[p.number].read(p, head, at)
     return s and { p = p, s = s, tag = tag }
+  end
+
+  -- Reads a text of `pack_bucket`. False if it is none.
+  local function read_packed(k, text)
+    local tag = sub(text, 17)
+    local p = limit_of(tag)
+    if not p or p.number ~= 1 then return false end
+    local written, level = struct.unpack('>dd', text)
+    local is_whole = written % 1 == 0 and level % 1 == 0
+    if not is_whole or min(written, level) < 0 or max(written, level) >= 9007199254740992 then return false end
+    k.written, k.main = written, { p = p, s = { at = written, level = level }, tag = tag }
+    return k
   end
 
   -- Reads what stands behind the first state. False if it makes no sense.
@@ -204,6 +220,7 @@ local function the_rest()
       local text = pcall('GET', name)
       if not text then return nil end
       if type(text) == 'string' then
+        if not find(text, '^%d') then return read_packed(k, text) end
         local written, rest = match(text, '^(%d+)%+(.*)$')
         if not written then return old_key(k, text) or false end
         k.written = tonumber(written)
@@ -361,7 +378,9 @@ local function the_rest()
     local others, till = '', 0
     if s.k then others, till = others_of(p, s.k, s.charged or 0) end
     if is_unused and others == '' then return call('DEL', name) end
-    local text = format('%d+%s%s%s', now, kind.head(p, s), p.tag, others)
+    local is_packed = p.number == 1 and others == ''
+    local text = is_packed and pack_bucket(p.tag, s.level)
+      or format('%d+%s%s%s', now, kind.head(p, s), p.tag, others)
     return pcall('SET', name, text, 'PX', keep(max(kind.idle(p, s), till) - now))
   end
 
@@ -1381,25 +1400,18 @@ local function the_rest()
   return ops
 end
 
-local names = KEYS
+local names, unpack_numbers = KEYS, struct.unpack
 
--- The level of a bucket by a text that this limit has written, and no other beside it; nil if
--- it is anything else.
+-- The level of a bucket by a text of `pack_bucket` that this limit has written; nil if it is
+-- anything else.
 local function level_of(p, text)
-  local tag = p.tag
-  if sub(text, -#tag) ~= tag then return nil end
-  -- The time has sixteen digits until the year 2286, and mostly there is no fraction.
-  local written, ahead, fraction = tonumber(sub(text, 1, 16)), tonumber(sub(text, 17, -#tag - 1)), 0
-  if not written or not ahead then
-    written, ahead, fraction = match(sub(text, 1, -#tag - 1), '^(%d+)%+(%d+):?(%d*)$')
-    if not written then return nil end
-    written, ahead, fraction = tonumber(written), tonumber(ahead), tonumber(fraction) or 0
-  end
-  -- Limits that were in force here since then have a say.
-  if written > now or (written < p.since and not p.is_first) then return nil end
-  local passed = now - written
-  if passed > ahead then return 0 end
-  local level = (ahead - passed) * p.drain + fraction
+  if sub(text, 17) ~= p.tag then return nil end
+  local written, level = unpack_numbers('>dd', text)
+  -- Digits, read as a number, are nearly zero. Limits that were in force here since the text was
+  -- written have a say.
+  if written < 1 or written > now or (written < p.since and not p.is_first) then return nil end
+  level = level - (now - written) * p.drain
+  if level <= 0 then return 0 end
   return level <= p.full and level or nil
 end
 
@@ -1412,19 +1424,8 @@ end
 -- Writes a level; tells what went wrong. A key that seems new may hold something else than
 -- a text: that is not written, and told.
 local function put(p, name, level, is_new)
-  local text, ms = p.first_text, p.first_ms
-  if level ~= p.cell or not text then
-    local fraction = level % p.drain
-    local us = (level - fraction) / p.drain
-    ms = us + 1000
-    ms = (ms - ms % 1000) / 1000 + 1
-    if ms < keep_ms then ms = keep_ms end
-    ms = format('%d', ms)
-    if fraction > 0 then text = format('%d+%d:%d%s', now, us, fraction, p.tag)
-    else text = format('%d+%d%s', now, us, p.tag) end
-    -- The same for every key that has used one unit, of which there are many.
-    if level == p.cell then p.first_text, p.first_ms = text, ms end
-  end
+  local text = pack_bucket(p.tag, level)
+  local ms = format('%d', max(floor(level / p.drain / 1000) + 2, keep_ms))
   if not is_new then return pcall('SET', name, text, 'PX', ms).err end
   local before = pcall('SET', name, text, 'PX', ms, 'GET')
   return type(before) == 'table' and before.err
