@@ -12,6 +12,7 @@ mod giving_back;
 mod layers;
 mod long_lists;
 mod names;
+mod older_states;
 mod places;
 mod processes;
 mod time;
