@@ -6,7 +6,7 @@
 //! variant that the suite has to catch. [`windows`] and [`linear`] check promises
 //! that no single decision shows: the most in any window, and one order for all; [`hot`]
 //! what limits that differ promise together.
-//! [`servers`] starts real ones, to be killed, frozen and cut off.
+//! [`wire`] is a third store, remote, slow and lossy on command; [`servers`] starts real ones, to be killed, frozen and cut off.
 //!
 //! Nothing here is fast, and nothing here is published.
 
@@ -25,6 +25,7 @@ pub mod suite;
 pub mod together;
 pub mod trace;
 pub mod windows;
+pub mod wire;
 
 pub use model::Model;
 pub use seen::{Denied, Mode, Seen};

@@ -1,6 +1,7 @@
 //! The library over any store, as subjects of the suite.
 
 use crate::together::{Ask, Outcome, Together};
+use crate::wire::{Wire, WireStore};
 use crate::{Denied, Mode, Seen, Subject};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,6 +27,16 @@ impl Clocked {
         let clock = ManualClock::new();
         let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
         Self { limiter, clock, options: Options::new(), made: Cell::new(0) }
+    }
+
+    /// On a server that is reached over a wire, which is slow and lossy on command.
+    pub fn over_a_wire() -> (Self, Wire) {
+        let (clock, wire) = (ManualClock::new(), Wire::default());
+        // Room for all traces: the clock begins anew with each, so nothing of one before has passed.
+        let server = Limiter::builder().clock(clock.clone()).max_keys(100_000).build();
+        let store = WireStore::new(server, wire.clone());
+        let limiter = Limiter::builder().clock(clock.clone()).store(store).build();
+        (Self { limiter, clock, options: Options::new(), made: Cell::new(0) }, wire)
     }
 
     /// In Redis, with patience: a slow machine must not look like a wrong decision.

@@ -1,23 +1,28 @@
-//! One of several questions that are decided together.
+//! One of several checks that are decided together.
 
-use crate::ask::OwnedAsk;
 use crate::gate::Gate;
+use crate::key::Key;
+use crate::store::StoreGate;
+use smallvec::SmallVec;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
 
-/// One question: gate, key, cost.
+/// One check: gate, key, cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
     gate: &'a Gate,
-    key: crate::Key<'a>,
+    key: Key<'a>,
     cost: u64,
 }
 
 impl<'a> Check<'a> {
-    /// Asks `gate` for one unit of `key`.
+    /// One unit of `key` at `gate`.
     pub fn new<K: AsRef<[u8]> + ?Sized>(gate: &'a Gate, key: &'a K) -> Self {
-        Self { gate, key: crate::Key::new(key), cost: 1 }
+        Self { gate, key: Key::new(key), cost: 1 }
     }
 
-    /// Asks for `cost` units instead.
+    /// `cost` units instead.
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
@@ -25,8 +30,43 @@ impl<'a> Check<'a> {
     }
 }
 
-pub(crate) fn owned(checks: &[Check<'_>]) -> Vec<OwnedAsk> {
-    let own =
-        |(index, check): (usize, &Check<'_>)| check.gate.owned(check.key.as_bytes(), check.cost).at(index);
-    checks.iter().enumerate().map(own).collect()
+/// A check that outlives the call that made it.
+#[derive(Clone)]
+pub struct OwnedCheck {
+    pub(crate) gate: Gate,
+    // Most keys are short enough to be kept without an allocation.
+    key: SmallVec<[u8; 24]>,
+    cost: u64,
+}
+
+impl OwnedCheck {
+    pub(crate) fn new(gate: &Gate, key: &[u8], cost: u64) -> Self {
+        Self { gate: gate.clone(), key: SmallVec::from_slice(key), cost }
+    }
+
+    /// The key, as it was given.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The units that are asked for.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The gate as its store made it; none if another type of store did.
+    pub fn store_gate<G: StoreGate>(&self) -> Option<Arc<G>> {
+        let gate: Arc<dyn Any + Send + Sync> = self.gate.backend().remote()?.clone();
+        gate.downcast().ok()
+    }
+}
+
+impl fmt::Debug for OwnedCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} at {:?}", self.cost, Key::new(self.key()), self.gate)
+    }
+}
+
+pub(crate) fn owned(checks: &[Check<'_>]) -> Vec<OwnedCheck> {
+    checks.iter().map(|check| OwnedCheck::new(check.gate, check.key.as_bytes(), check.cost)).collect()
 }

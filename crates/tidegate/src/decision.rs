@@ -63,9 +63,24 @@ pub enum Denial {
 
 impl Decision {
     /// Of a check that the store was not asked about: another one is known to refuse.
-    #[cfg(feature = "redis")]
     pub(crate) fn not_asked(limit: &crate::Limit) -> Self {
         Self { outcome: Outcome::Deny(Refused::Unknown), limit: limit.capacity(), gauge: Gauge::Unasked }
+    }
+
+    /// What a store says that does not answer, and denies then: [`Denial::Unavailable`]. It is
+    /// tried again after `retry_after`.
+    pub fn unavailable(limit: &crate::Limit, retry_after: Duration) -> Self {
+        let retry_us = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            outcome: Outcome::Deny(Refused::Unavailable { retry_us }),
+            limit: limit.capacity(),
+            gauge: Gauge::Degraded { remaining: 0, reset_us: retry_us },
+        }
+    }
+
+    /// With so much left, and nothing known of the reset.
+    pub(crate) fn plain(outcome: Outcome, limit: u64, remaining: u64) -> Self {
+        Self { outcome, limit, gauge: Gauge::Plain { remaining, reset_us: 0 } }
     }
 
     /// True if the call may go on, at once or after [`wait`](Self::wait).

@@ -2,14 +2,14 @@
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
-use crate::ask::{MemoryAsk, OwnedAsk, Side, decide};
-use crate::asked::{DecisionFuture, ResetFuture, VerdictFuture};
+use crate::check::OwnedCheck;
+use crate::clock::StoreClock;
 use crate::decision::Decision;
-use crate::store::memory::Spot;
-#[cfg(feature = "redis")]
-use crate::store::redis::{How, RedisAsk};
+use crate::pending::Pending;
+use crate::store::{Backend, Pinned, holds_slots};
+use crate::transaction::{decide, decide_blocking};
 use crate::verdict::Verdict;
-use crate::{Algorithm, Limit, LimitError};
+use crate::{Limit, LimitError};
 use std::fmt;
 use std::sync::Arc;
 
@@ -35,11 +35,16 @@ pub use crate::gate_error::GateError;
 /// ```
 #[derive(Clone)]
 pub struct Gate {
-    pub(crate) side: Side,
+    shared: Arc<Shared>,
 }
 
-/// Keys whose cache lines are asked for together.
-const BATCH: usize = 64;
+struct Shared {
+    name: Box<str>,
+    /// The limit that it was defined with, which may not be in force any more.
+    defined: Limit,
+    clock: StoreClock,
+    backend: Backend,
+}
 
 /// In memory everything is answered at once. On a limiter over Redis, the methods
 /// without `_async` wait for the answer on the calling thread, at most for the deadline;
@@ -59,30 +64,17 @@ impl Gate {
     /// warm-up, where more units are a longer wait: [`reserve_cost`](Self::reserve_cost).
     #[inline]
     pub fn check_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        match &self.side {
-            Side::Memory(meter) => meter.check(meter.hash(key.as_ref()), cost),
-            #[cfg(feature = "redis")]
-            Side::Redis(meter) => crate::acquire::block_on(DecisionFuture::new(
-                meter,
-                key.as_ref(),
-                cost,
-                How::Take(Mode::Check),
-            )),
-        }
+        self.shared.backend.check(key.as_ref(), cost)
     }
 
     /// [`check`](Self::check) for async code.
-    pub fn check_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> DecisionFuture {
+    pub fn check_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Pending<Decision> {
         self.check_cost_async(key, 1)
     }
 
     /// [`check_cost`](Self::check_cost) for async code.
-    pub fn check_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> DecisionFuture {
-        match &self.side {
-            Side::Memory(_) => DecisionFuture::ready(self.check_cost(key, cost)),
-            #[cfg(feature = "redis")]
-            Side::Redis(meter) => DecisionFuture::new(meter, key.as_ref(), cost, How::Take(Mode::Check)),
-        }
+    pub fn check_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Pending<Decision> {
+        self.shared.backend.check_async(key.as_ref(), cost)
     }
 
     /// [`check`](Self::check) for many keys, in order, each 64 at one instant. The
@@ -99,33 +91,8 @@ impl Gate {
     /// assert_eq!(allowed, 2);
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
-    pub fn check_batch<K: AsRef<[u8]>>(&self, keys: &[K], mut each: impl FnMut(usize, Decision)) {
-        #[cfg(feature = "redis")]
-        if let Side::Redis(_) = &self.side {
-            for (chunk, keys) in keys.chunks(BATCH).enumerate() {
-                let asked: Vec<DecisionFuture> = keys.iter().map(|key| self.check_async(key)).collect();
-                for (index, asked) in asked.into_iter().enumerate() {
-                    each(chunk * BATCH + index, crate::acquire::block_on(asked));
-                }
-            }
-        }
-        #[cfg_attr(
-            not(feature = "redis"),
-            allow(irrefutable_let_patterns, reason = "there is one store then")
-        )]
-        let Side::Memory(meter) = &self.side else { return };
-        for (chunk, keys) in keys.chunks(BATCH).enumerate() {
-            let mut hashes = [0; BATCH];
-            for (hash, key) in hashes.iter_mut().zip(keys) {
-                *hash = meter.hash(key.as_ref());
-            }
-            let hashes = &hashes[..keys.len()];
-            std::hint::black_box(hashes.iter().fold(0, |all, hash| all ^ meter.touch(*hash)));
-            let now = meter.home.clock.now();
-            for (index, hash) in hashes.iter().enumerate() {
-                each(chunk * BATCH + index, meter.check_at(now, *hash, 1));
-            }
-        }
+    pub fn check_batch<K: AsRef<[u8]>>(&self, keys: &[K], each: impl FnMut(usize, Decision)) {
+        self.shared.backend.check_batch(keys, each);
     }
 
     /// What [`check`](Self::check) would say, without taking anything.
@@ -135,27 +102,17 @@ impl Gate {
 
     /// What [`check_cost`](Self::check_cost) would say, without taking anything.
     pub fn peek_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Decision {
-        match &self.side {
-            Side::Memory(meter) => meter.peek(meter.hash(key.as_ref()), cost),
-            #[cfg(feature = "redis")]
-            Side::Redis(meter) => {
-                crate::acquire::block_on(DecisionFuture::new(meter, key.as_ref(), cost, How::Peek))
-            }
-        }
+        self.peek_cost_async(key, cost).blocking()
     }
 
     /// [`peek`](Self::peek) for async code.
-    pub fn peek_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> DecisionFuture {
+    pub fn peek_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Pending<Decision> {
         self.peek_cost_async(key, 1)
     }
 
     /// [`peek_cost`](Self::peek_cost) for async code.
-    pub fn peek_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> DecisionFuture {
-        match &self.side {
-            Side::Memory(_) => DecisionFuture::ready(self.peek_cost(key, cost)),
-            #[cfg(feature = "redis")]
-            Side::Redis(meter) => DecisionFuture::new(meter, key.as_ref(), cost, How::Peek),
-        }
+    pub fn peek_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Pending<Decision> {
+        self.shared.backend.peek_async(key.as_ref(), cost)
     }
 
     /// Takes one unit now or, within the limit's `wait`, later: the permit says when
@@ -182,17 +139,17 @@ impl Gate {
     /// up to three times `(cost − 1) / rate` on a cold key, where it is
     /// [`Denial::Unknown`](crate::Denial::Unknown) if only that makes it longer than the wait.
     pub fn reserve_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
-        decide(vec![self.owned(key.as_ref(), cost)], Mode::Reserve)
+        decide_blocking(&[OwnedCheck::new(self, key.as_ref(), cost)], Mode::Reserve)
     }
 
     /// [`reserve`](Self::reserve) for async code.
-    pub fn reserve_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> VerdictFuture {
+    pub fn reserve_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Pending<Verdict> {
         self.reserve_cost_async(key, 1)
     }
 
     /// [`reserve_cost`](Self::reserve_cost) for async code.
-    pub fn reserve_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> VerdictFuture {
-        VerdictFuture::new(vec![self.owned(key.as_ref(), cost)], Mode::Reserve)
+    pub fn reserve_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Pending<Verdict> {
+        decide(vec![OwnedCheck::new(self, key.as_ref(), cost)], Mode::Reserve)
     }
 
     /// Reserves one unit and waits for its start, under any executor. A future that
@@ -203,46 +160,26 @@ impl Gate {
 
     /// [`acquire`](Self::acquire) for `cost` units.
     pub fn acquire_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Acquire {
-        Acquire::new(vec![self.owned(key.as_ref(), cost)])
+        Acquire::new(vec![OwnedCheck::new(self, key.as_ref(), cost)])
     }
 
     /// Forgets what a key has used. Places of a concurrency limit that are held stay
     /// held. A permit from before must not be refunded afterwards: what it would give
     /// back is forgotten already.
     pub fn reset<K: AsRef<[u8]> + ?Sized>(&self, key: &K) {
-        match &self.side {
-            Side::Memory(meter) => meter.reset(meter.hash(key.as_ref())),
-            #[cfg(feature = "redis")]
-            Side::Redis(_) => {
-                crate::acquire::block_on(self.reset_async(key));
-            }
-        }
+        self.reset_async(key).blocking();
     }
 
     /// [`reset`](Self::reset) for async code: true once it is done, false if the store
     /// did not answer in time.
-    pub fn reset_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> ResetFuture {
-        match &self.side {
-            Side::Memory(_) => {
-                self.reset(key);
-                ResetFuture::done()
-            }
-            #[cfg(feature = "redis")]
-            Side::Redis(meter) => ResetFuture::new(meter, key.as_ref()),
-        }
+    pub fn reset_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Pending<bool> {
+        self.shared.backend.reset_async(key.as_ref())
     }
 
     /// A fixed key resolved once: no hashing and no search from then on.
     pub fn handle<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Handle {
-        let (hash, spot) = match &self.side {
-            Side::Memory(meter) => {
-                let hash = meter.hash(key.as_ref());
-                (hash, meter.pin(hash))
-            }
-            #[cfg(feature = "redis")]
-            Side::Redis(_) => (0, None),
-        };
-        Handle { pin: Arc::new(Pin { gate: self.clone(), key: key.as_ref().into(), hash, spot }) }
+        let pinned = self.shared.backend.pin(key.as_ref());
+        Handle { shared: Arc::new(HandleShared { gate: self.clone(), key: key.as_ref().into(), pinned }) }
     }
 
     /// Puts another limit in force, for all clones and handles. What each key has
@@ -269,45 +206,36 @@ impl Gate {
     /// about it, the kind of the gate and its options, never changes.
     pub(crate) fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
         let now = self.limit();
-        let holds = |limit: &Limit| matches!(limit.algorithm(), Algorithm::Concurrency { .. });
-        if holds(&now) != holds(limit) {
+        if holds_slots(&now) != holds_slots(limit) {
             return Err(GateError::OtherKind {
                 name: self.name().into(),
                 now: now.into(),
                 limit: limit.clone().into(),
             });
         }
-        #[cfg(feature = "redis")]
-        if let Side::Redis(meter) = &self.side {
-            crate::store::redis::accept(self.name(), limit, meter.leases.is_some())?;
-        }
-        Ok(())
+        self.shared.backend.accepts(limit)
     }
 
     /// Puts a limit in force that it [accepts](Self::accepts).
     pub(crate) fn put_in_force(&self, limit: Limit) {
-        match &self.side {
-            Side::Memory(meter) => meter.change(limit),
-            #[cfg(feature = "redis")]
-            Side::Redis(meter) => meter.change(limit),
-        }
+        self.shared.backend.change(limit);
     }
 
     /// The limit in force.
     pub fn limit(&self) -> Limit {
-        self.side.limit()
+        self.shared.backend.limit()
     }
 
     /// The name it was defined under.
     pub fn name(&self) -> &str {
-        self.side.name()
+        &self.shared.name
     }
 
     /// This gate, if it is what somebody who knows it by this limit means.
     pub(crate) fn if_defined_as(self, limit: &Limit) -> Result<Self, GateError> {
         // The limit that it was defined with names it too: code that ships a limit must go
         // on finding its gate after an operator has changed it.
-        if self.side.defined() == limit {
+        if self.shared.defined == *limit {
             return Ok(self);
         }
         match self.limit() {
@@ -319,15 +247,23 @@ impl Gate {
         }
     }
 
-    pub(crate) fn owned(&self, key: &[u8], cost: u64) -> OwnedAsk {
-        match &self.side {
-            Side::Memory(meter) => {
-                let (hash, key) = (meter.hash(key), key.into());
-                OwnedAsk::Memory(MemoryAsk { meter: meter.clone(), hash, key, cost, index: 0 })
-            }
-            #[cfg(feature = "redis")]
-            Side::Redis(meter) => OwnedAsk::Redis(RedisAsk::new(meter, key, cost)),
-        }
+    pub(crate) fn new(name: &str, limit: Limit, clock: StoreClock, backend: Backend) -> Self {
+        Self { shared: Arc::new(Shared { name: name.into(), defined: limit, clock, backend }) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.shared.backend
+    }
+
+    /// The clock that callers of this gate see.
+    pub(crate) fn clock(&self) -> &StoreClock {
+        &self.shared.clock
+    }
+
+    /// True if both are the same gate.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 }
 
@@ -347,21 +283,18 @@ impl fmt::Debug for Gate {
 /// ```
 #[derive(Clone)]
 pub struct Handle {
-    pin: Arc<Pin>,
+    shared: Arc<HandleShared>,
 }
 
-struct Pin {
+struct HandleShared {
     gate: Gate,
     key: Box<[u8]>,
-    hash: u64,
-    spot: Option<Spot>,
+    pinned: Pinned,
 }
 
-impl Drop for Pin {
+impl Drop for HandleShared {
     fn drop(&mut self) {
-        if let (Some(spot), Side::Memory(meter)) = (self.spot, &self.gate.side) {
-            meter.unpin(self.hash, spot);
-        }
+        self.gate.backend().unpin(&self.pinned);
     }
 }
 
@@ -375,27 +308,18 @@ impl Handle {
     /// As [`Gate::check_cost`].
     #[inline(always)]
     pub fn check_cost(&self, cost: u64) -> Decision {
-        let pin = &*self.pin;
-        match (&pin.gate.side, pin.spot) {
-            (Side::Memory(meter), Some(spot)) => meter.check_spot(spot, pin.hash, cost),
-            (Side::Memory(meter), None) => meter.check_unpinned(pin.hash, cost),
-            #[cfg(feature = "redis")]
-            (Side::Redis(_), _) => pin.gate.check_cost(&pin.key, cost),
-        }
+        let HandleShared { gate, key, pinned } = &*self.shared;
+        gate.backend().check_pinned(pinned, key, cost)
     }
 
     /// As [`Gate::check_async`].
-    pub fn check_async(&self) -> DecisionFuture {
+    pub fn check_async(&self) -> Pending<Decision> {
         self.check_cost_async(1)
     }
 
     /// As [`Gate::check_cost_async`].
-    pub fn check_cost_async(&self, cost: u64) -> DecisionFuture {
-        match &self.pin.gate.side {
-            Side::Memory(_) => DecisionFuture::ready(self.check_cost(cost)),
-            #[cfg(feature = "redis")]
-            Side::Redis(_) => self.pin.gate.check_cost_async(&self.pin.key, cost),
-        }
+    pub fn check_cost_async(&self, cost: u64) -> Pending<Decision> {
+        self.shared.gate.check_cost_async(&self.shared.key, cost)
     }
 
     /// As [`Gate::peek`].
@@ -405,17 +329,17 @@ impl Handle {
 
     /// As [`Gate::peek_cost`].
     pub fn peek_cost(&self, cost: u64) -> Decision {
-        self.pin.gate.peek_cost(&self.pin.key, cost)
+        self.shared.gate.peek_cost(&self.shared.key, cost)
     }
 
     /// As [`Gate::peek_async`].
-    pub fn peek_async(&self) -> DecisionFuture {
+    pub fn peek_async(&self) -> Pending<Decision> {
         self.peek_cost_async(1)
     }
 
     /// As [`Gate::peek_cost_async`].
-    pub fn peek_cost_async(&self, cost: u64) -> DecisionFuture {
-        self.pin.gate.peek_cost_async(&self.pin.key, cost)
+    pub fn peek_cost_async(&self, cost: u64) -> Pending<Decision> {
+        self.shared.gate.peek_cost_async(&self.shared.key, cost)
     }
 
     /// As [`Gate::reserve`].
@@ -425,17 +349,17 @@ impl Handle {
 
     /// As [`Gate::reserve_cost`].
     pub fn reserve_cost(&self, cost: u64) -> Verdict {
-        self.pin.gate.reserve_cost(&self.pin.key, cost)
+        self.shared.gate.reserve_cost(&self.shared.key, cost)
     }
 
     /// As [`Gate::reserve_async`].
-    pub fn reserve_async(&self) -> VerdictFuture {
+    pub fn reserve_async(&self) -> Pending<Verdict> {
         self.reserve_cost_async(1)
     }
 
     /// As [`Gate::reserve_cost_async`].
-    pub fn reserve_cost_async(&self, cost: u64) -> VerdictFuture {
-        self.pin.gate.reserve_cost_async(&self.pin.key, cost)
+    pub fn reserve_cost_async(&self, cost: u64) -> Pending<Verdict> {
+        self.shared.gate.reserve_cost_async(&self.shared.key, cost)
     }
 
     /// As [`Gate::acquire`].
@@ -445,27 +369,27 @@ impl Handle {
 
     /// As [`Gate::acquire_cost`].
     pub fn acquire_cost(&self, cost: u64) -> Acquire {
-        self.pin.gate.acquire_cost(&self.pin.key, cost)
+        self.shared.gate.acquire_cost(&self.shared.key, cost)
     }
 
     /// As [`Gate::reset`].
     pub fn reset(&self) {
-        self.pin.gate.reset(&self.pin.key);
+        self.shared.gate.reset(&self.shared.key);
     }
 
     /// As [`Gate::reset_async`].
-    pub fn reset_async(&self) -> ResetFuture {
-        self.pin.gate.reset_async(&self.pin.key)
+    pub fn reset_async(&self) -> Pending<bool> {
+        self.shared.gate.reset_async(&self.shared.key)
     }
 
     /// The gate that it is a key of.
     pub fn gate(&self) -> &Gate {
-        &self.pin.gate
+        &self.shared.gate
     }
 }
 
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Handle({:?})", self.pin.gate)
+        write!(f, "Handle({:?})", self.shared.gate)
     }
 }

@@ -7,7 +7,6 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::Ipv4Addr;
 
 /// Whose allowance it is: any bytes, borrowed, with a bounded form for people.
 ///
@@ -95,25 +94,12 @@ impl KeyHasher {
 
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
-        if let Some(ip) = bytes.strip_prefix(CLIENT).and_then(ipv4) {
-            return self.hash_client(ip);
-        }
         let mut v = self.start();
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
             absorb(&mut v, u64::from_le_bytes(*word));
         }
         finish(v, bytes.len(), tail(rest))
-    }
-
-    /// [`hash`](Self::hash) of `ip:` and this address, which need not be written for it: most
-    /// keys are clients, and whoever has the number would only wait for its text.
-    #[inline(always)]
-    pub(crate) fn hash_client(&self, ip: Ipv4Addr) -> u64 {
-        let mut v = self.start();
-        // Another function than that of the other keys, as where SipHash has a longer result.
-        v[1] ^= 0xee;
-        finish(v, size_of::<Ipv4Addr>(), u64::from(ip.to_bits()))
     }
 
     #[inline]
@@ -135,15 +121,6 @@ fn finish(mut v: [u64; 4], length: usize, tail: u64) -> u64 {
     round(&mut v);
     round(&mut v);
     v[0] ^ v[1] ^ v[2] ^ v[3]
-}
-
-/// What stands before a client's address in its key.
-const CLIENT: &[u8] = b"ip:";
-
-/// The address of this text. No address has two texts.
-#[inline(never)]
-fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
-    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// Up to seven bytes as a little-endian number.
@@ -196,26 +173,6 @@ mod tests {
             theirs.write(&bytes);
             assert_eq!(ours.hash(&bytes), theirs.finish(), "{length} bytes");
         }
-    }
-
-    #[test]
-    fn a_client_is_found_by_its_number_and_by_its_text() {
-        let hasher = KeyHasher::random();
-        for octet in 0..=255 {
-            for ip in [[octet, 0, 10, 255], [255, 100, octet, 9]].map(Ipv4Addr::from) {
-                assert_eq!(hasher.hash(format!("ip:{ip}").as_bytes()), hasher.hash_client(ip));
-            }
-        }
-        // Other keys, each with an allowance of its own.
-        let client = hasher.hash(b"ip:10.0.0.1");
-        for other in
-            ["ip:10.0.0.01", "ip:10.0.0.1 ", "ip:+10.0.0.1", "IP:10.0.0.1", "ip:10.0.1", "ip:", "10.0.0.1"]
-        {
-            assert_ne!(hasher.hash(other.as_bytes()), client, "{other:?}");
-        }
-        let number = Ipv4Addr::new(10, 0, 0, 1).octets();
-        assert_ne!(hasher.hash(&number), client);
-        assert_ne!(hasher.hash(&[1, 0, 0, 10]), client);
     }
 
     #[test]

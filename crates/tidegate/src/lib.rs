@@ -51,41 +51,38 @@ mod refusal;
 mod verdict;
 
 mod acquire;
-mod ask;
-mod asked;
 mod caller;
 mod check;
 mod clock;
 mod gate_error;
 mod key;
-#[cfg(feature = "redis")]
-mod parts;
+mod pending;
 mod process;
 #[cfg(any(feature = "macros", feature = "tower", feature = "redis"))]
 mod sampler;
-#[cfg(any(feature = "redis", feature = "tower"))]
 mod sleep;
 mod timer;
+mod transaction;
 
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod site;
 
 mod algorithm;
-mod store;
+pub mod store;
 mod sync;
 
 #[cfg(feature = "tower")]
 pub mod guard;
 
 pub use acquire::Acquire;
-pub use asked::{DecisionFuture, ResetFuture, VerdictFuture};
 pub use caller::{Caller, CallerScope, Client, User};
 pub use clock::{Clock, ClockError, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
 pub use key::Key;
 pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
+pub use pending::Pending;
 pub use permit::Permit;
 pub use refusal::Refusal;
 #[cfg(feature = "macros")]

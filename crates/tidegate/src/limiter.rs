@@ -2,14 +2,14 @@
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
-use crate::ask::{Side, decide};
-use crate::asked::VerdictFuture;
 use crate::check::owned;
 use crate::clock::{Clock, ClockError, MonotonicClock, StoreClock, Timestamp};
 use crate::gate::{Gate, GateError};
-use crate::store::memory::{Home, Meter, Pages};
+use crate::pending::Pending;
 #[cfg(feature = "redis")]
 use crate::store::redis::{self, Fallback, Redis, RedisStats};
+use crate::store::{Backing, Store};
+use crate::transaction::{decide, decide_blocking};
 use crate::verdict::Verdict;
 use crate::{Limit, LimitError};
 use std::collections::HashMap;
@@ -21,9 +21,6 @@ use std::time::Duration;
 use tidegate_limit::is_gate_name;
 
 pub use crate::check::Check;
-
-/// Keys held unless said otherwise.
-const MAX_KEYS: usize = 1_000_000;
 
 /// The limiter of the process.
 static GLOBAL: OnceLock<Limiter> = OnceLock::new();
@@ -46,9 +43,8 @@ pub struct Limiter {
 }
 
 struct Shared {
-    home: Arc<Home>,
-    #[cfg(feature = "redis")]
-    redis: Option<Arc<redis::Store>>,
+    clock: StoreClock,
+    backing: Backing,
     gates: RwLock<Gates>,
     defined: AtomicU32,
 }
@@ -86,8 +82,8 @@ pub enum Overflow {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    overflow: Overflow,
-    max_keys: Option<usize>,
+    pub(crate) overflow: Overflow,
+    pub(crate) max_keys: Option<usize>,
     #[cfg(feature = "redis")]
     pub(crate) redis: redis::GateOptions,
 }
@@ -167,17 +163,25 @@ impl Options {
 pub struct LimiterBuilder {
     clock: Option<StoreClock>,
     max_keys: Option<usize>,
-    #[cfg(feature = "redis")]
-    redis: Option<Redis>,
+    store: Option<Box<StoreBuilder>>,
 }
 
+/// Makes a store, given the clock that was set and the one that callers see.
+type StoreBuilder = dyn FnOnce(Option<StoreClock>) -> Arc<dyn Store> + Send + Sync;
+
 impl LimiterBuilder {
+    /// Keeps the state in this store instead of in memory.
+    pub fn store(mut self, store: impl Store) -> Self {
+        self.store = Some(Box::new(move |_| Arc::new(store)));
+        self
+    }
+
     /// Keeps the state in Redis, shared with every other limiter on it, instead of in
     /// memory. A thread of its own talks to Redis. It does not come along into a process that
     /// is forked: a limiter that was built before answers there by its gates' fallback.
     #[cfg(feature = "redis")]
     pub fn redis(mut self, redis: Redis) -> Self {
-        self.redis = Some(redis);
+        self.store = Some(Box::new(move |clock| Arc::new(redis::RedisStore::new(redis, clock))));
         self
     }
 
@@ -228,28 +232,16 @@ impl LimiterBuilder {
         if self.clock.as_ref().is_some_and(|clock| clock.now() >= Timestamp::MAX) {
             return Err(ClockError);
         }
-        #[cfg(feature = "redis")]
-        let redis = self.redis.map(|redis| Arc::new(redis::Store::new(redis, self.clock.clone())));
-        let clock = self.clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
-        // Over Redis only its clock is used: keys are held there, and gates that fall back
-        // have tables of their own.
-        #[cfg(feature = "redis")]
-        let max_keys = if redis.is_some() { Some(0) } else { self.max_keys };
-        #[cfg(not(feature = "redis"))]
-        let max_keys = self.max_keys;
-        let home = Arc::new(match max_keys {
-            Some(keys) => Home::new(clock, keys, Pages::Huge),
-            None => Home::new(clock, MAX_KEYS, Pages::AsTouched),
-        });
-        Ok(Limiter {
-            shared: Arc::new(Shared {
-                home,
-                #[cfg(feature = "redis")]
-                redis,
-                gates: RwLock::default(),
-                defined: AtomicU32::new(0),
-            }),
-        })
+        let clock = || self.clock.clone().unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
+        let (clock, backing) = match self.store {
+            Some(build) => (clock(), Backing::Remote(build(self.clock.clone()))),
+            None => {
+                let clock = clock();
+                (clock.clone(), Backing::in_memory(clock, self.max_keys))
+            }
+        };
+        let (gates, defined) = (RwLock::default(), AtomicU32::new(0));
+        Ok(Limiter { shared: Arc::new(Shared { clock, backing, gates, defined }) })
     }
 }
 
@@ -347,13 +339,7 @@ impl Limiter {
         if let Some(gate) = gates.get(&**name) {
             return gate.clone().if_defined_as(limit).map(drop);
         }
-        #[cfg(feature = "redis")]
-        if self.shared.redis.is_some() {
-            redis::accept(name, limit, options.redis.lease.is_some())?;
-        }
-        #[cfg(not(feature = "redis"))]
-        let _ = options;
-        Ok(())
+        self.shared.backing.accepts(name, limit, options)
     }
 
     /// Defines a gate that [can be](Self::accepts), unless it is.
@@ -363,22 +349,10 @@ impl Limiter {
             return (gate.clone(), false);
         }
         let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
-        let gate = Gate { side: self.side(id, name, limit.clone(), options) };
+        let backend = self.shared.backing.open(id, name, limit.clone(), options);
+        let gate = Gate::new(name, limit.clone(), self.shared.clock.clone(), backend);
         gates.insert(name.as_str().into(), gate.clone());
         (gate, true)
-    }
-
-    fn side(&self, id: u32, name: &str, limit: Limit, options: &Options) -> Side {
-        #[cfg(feature = "redis")]
-        if let Some(store) = &self.shared.redis {
-            return Side::Redis(Arc::new(redis::Meter::new(id, name, limit, store.clone(), &options.redis)));
-        }
-        let home = match options.max_keys {
-            Some(keys) => Arc::new(Home::new(self.shared.home.clock.clone(), keys, Pages::Huge)),
-            None => self.shared.home.clone(),
-        };
-        let refuses = options.overflow == Overflow::Refuse;
-        Side::Memory(Arc::new(Meter::new(id, name, limit, home, refuses)))
     }
 
     /// The gate of this name, if it is defined.
@@ -424,37 +398,35 @@ impl Limiter {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn check(&self, checks: &[Check<'_>]) -> Verdict {
-        decide(owned(checks), Mode::Check)
+        decide_blocking(&owned(checks), Mode::Check)
     }
 
     /// Decides several checks at one instant, with waits, and charges all of them or
     /// none. All start after the longest wait.
     pub fn reserve(&self, checks: &[Check<'_>]) -> Verdict {
-        decide(owned(checks), Mode::Reserve)
+        decide_blocking(&owned(checks), Mode::Reserve)
     }
 
-    /// Takes places and units now, or nothing, whatever wait is in force: a start that is
-    /// reserved and cancelled does not always come back, so whoever does not wait must not
-    /// reserve one.
-    #[cfg(feature = "macros")]
-    pub(crate) fn take(&self, checks: &[Check<'_>]) -> Verdict {
+    /// Decides several checks at one instant, and takes slots and units now or nothing,
+    /// whatever wait is in force: a start that is reserved and cancelled does not always come
+    /// back, so whoever does not wait must not reserve one.
+    pub fn hold(&self, checks: &[Check<'_>]) -> Verdict {
+        decide_blocking(&owned(checks), Mode::Hold)
+    }
+
+    /// [`hold`](Self::hold) for async code.
+    pub fn hold_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
         decide(owned(checks), Mode::Hold)
     }
 
-    /// [`take`](Self::take) for async code.
-    #[cfg(any(feature = "macros", feature = "tower"))]
-    pub(crate) fn take_async(&self, checks: &[Check<'_>]) -> VerdictFuture {
-        VerdictFuture::new(owned(checks), Mode::Hold)
-    }
-
     /// [`check`](Self::check) for async code.
-    pub fn check_async(&self, checks: &[Check<'_>]) -> VerdictFuture {
-        VerdictFuture::new(owned(checks), Mode::Check)
+    pub fn check_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
+        decide(owned(checks), Mode::Check)
     }
 
     /// [`reserve`](Self::reserve) for async code.
-    pub fn reserve_async(&self, checks: &[Check<'_>]) -> VerdictFuture {
-        VerdictFuture::new(owned(checks), Mode::Reserve)
+    pub fn reserve_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
+        decide(owned(checks), Mode::Reserve)
     }
 
     /// [`reserve`](Self::reserve), and wait for the start.
@@ -465,20 +437,20 @@ impl Limiter {
     /// The clock that front ends read.
     #[cfg(feature = "tower")]
     pub(crate) fn clock(&self) -> &StoreClock {
-        &self.shared.home.clock
+        &self.shared.clock
     }
 
     /// What the store counts about itself; none for a limiter in memory.
     #[cfg(feature = "redis")]
     pub fn redis_stats(&self) -> Option<RedisStats> {
-        self.shared.redis.as_ref().map(|store| store.core.stats())
+        self.shared.backing.redis_stats()
     }
 
     /// Keys that are held outside the flat table, and the most that may be: states
     /// longer than a word, and the few keys whose place in the table was taken (an eighth of
     /// the most at most). Gates with tables of their own are not counted.
     pub fn long_keys(&self) -> (usize, usize) {
-        (self.shared.home.shard_entries(), self.shared.home.shard_entries_max())
+        self.shared.backing.long_keys()
     }
 }
 

@@ -1,7 +1,6 @@
 //! A denial as an error, and the sentence that explains it.
 
 use crate::algorithm::Gauge;
-use crate::ask::Side;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::explain::Numbers;
 use crate::gate::Gate;
@@ -52,7 +51,7 @@ impl Refusal {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn new<K: AsRef<[u8]> + ?Sized>(gate: &Gate, key: &K, decision: Decision) -> Self {
-        Self::of(&gate.side, Key::new(key).to_string(), decision)
+        Self::of(gate, Key::new(key).to_string(), decision)
     }
 
     /// The refusal of a call at this gate, which limits by caller, from somebody unknown:
@@ -60,11 +59,11 @@ impl Refusal {
     pub fn unidentified(gate: &Gate) -> Self {
         let outcome = Outcome::Deny(Refused::Unidentified);
         let decision = Decision { outcome, limit: gate.limit().capacity(), gauge: Gauge::Unasked };
-        Self::of(&gate.side, String::new(), decision)
+        Self::of(gate, String::new(), decision)
     }
 
-    pub(crate) fn of(side: &Side, key: String, decision: Decision) -> Self {
-        let told = Told { gate: side.name().into(), key, limit: side.limit(), decision, because: None };
+    pub(crate) fn of(gate: &Gate, key: String, decision: Decision) -> Self {
+        let told = Told { gate: gate.name().into(), key, limit: gate.limit(), decision, because: None };
         Self { told: Box::new(told) }
     }
 

@@ -1,14 +1,13 @@
 //! What a front end renders: all decisions, and which one binds.
 
-use crate::algorithm::Plan;
-use crate::ask::{MemoryAsk, Side};
+use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
+use crate::gate::Gate;
 use crate::key::Key;
-use crate::permit::{Charge, Permit};
+use crate::permit::{GroupCharge, Permit};
 use crate::refusal::Refusal;
 use smallvec::SmallVec;
-use std::fmt;
 use std::time::Duration;
 
 /// The answer to one or several checks that were decided together.
@@ -20,36 +19,33 @@ use std::time::Duration;
 pub struct Verdict {
     decisions: SmallVec<[Decision; 2]>,
     binding: usize,
-    gates: SmallVec<[Name; 2]>,
+    gates: SmallVec<[Gate; 2]>,
     /// The key that binds, as people read it; only of a denial, which alone names it.
     key: Option<Box<str>>,
     permit: Option<Permit>,
-    /// How long places were queued for before it was decided.
+    /// How long slots were queued for before it was decided.
     queued: Duration,
 }
 
-/// A gate's name and limit, kept alive by the gate itself.
-struct Name(Side);
-
-impl fmt::Debug for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.name())
-    }
-}
-
 impl Verdict {
+    /// `decided` is on the clock of the first check that is not for a slot.
     pub(crate) fn new(
-        sides: SmallVec<[Side; 2]>,
+        checks: &[OwnedCheck],
         decisions: SmallVec<[Decision; 2]>,
-        charges: SmallVec<[Charge; 1]>,
-        now: Timestamp,
+        groups: SmallVec<[GroupCharge; 1]>,
+        decided: Timestamp,
     ) -> Self {
-        let gates = sides.into_iter().map(Name).collect();
         let is_allowed = decisions.iter().all(Decision::is_allowed);
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
-        let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
-        let permit = is_allowed.then(|| Permit::new(charges, now, wait));
-        Self { decisions, binding, gates, key: None, permit, queued: Duration::ZERO }
+        let (permit, key) = if is_allowed {
+            let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
+            let costs = checks.iter().map(OwnedCheck::cost).collect();
+            (Some(Permit::new(groups, costs, decided, wait)), None)
+        } else {
+            (None, Some(Key::new(checks[binding].key()).to_string().into()))
+        };
+        let gates = checks.iter().map(|check| check.gate.clone()).collect();
+        Self { decisions, binding, gates, key, permit, queued: Duration::ZERO }
     }
 
     /// Decided after this time in queues.
@@ -57,34 +53,18 @@ impl Verdict {
         Self { queued, ..self }
     }
 
-    /// Names the key that binds, given the key of a check by its place.
-    pub(crate) fn of_key<'a>(mut self, key: impl FnOnce(usize) -> &'a [u8]) -> Self {
-        if self.permit.is_none() {
-            self.key = Some(Key::new(key(self.binding)).to_string().into());
+    /// What was charged for a verdict on some checks of a request, which are in these places of
+    /// it.
+    pub(crate) fn into_groups(self, places: &[usize]) -> SmallVec<[GroupCharge; 1]> {
+        let mut groups = self.permit.map(Permit::into_groups).unwrap_or_default();
+        for check in groups.iter_mut().flat_map(|group| &mut group.checks) {
+            *check = places[*check];
         }
-        self
+        groups
     }
 
-    /// The verdict on all of `asks`, of which only those that are not places were
-    /// decided here; the places are held, or were until now.
-    pub(crate) fn spread(self, asks: &[MemoryAsk], held: Vec<Permit>) -> Self {
-        let mut rates = self.decisions.into_iter();
-        let decide = |ask: &MemoryAsk| {
-            let is_place = matches!(ask.meter.version().plan, Plan::Slots(_));
-            let rate = if is_place { None } else { rates.next() };
-            rate.unwrap_or_else(|| ask.meter.peek(ask.hash, 0))
-        };
-        let decisions = asks.iter().map(decide).collect();
-        let sides = asks.iter().map(|ask| Side::Memory(ask.meter.clone())).collect();
-        let whole = Self::new(sides, decisions, SmallVec::new(), Timestamp::default());
-        let permit = self.permit.map(|permit| held.into_iter().fold(permit, Permit::join));
-        Self { permit, ..whole }.of_key(|at| &asks[at].key)
-    }
-
-    /// The decisions, and the charges of an allowed verdict.
-    #[cfg(feature = "redis")]
-    pub(crate) fn into_parts(self) -> (SmallVec<[Decision; 2]>, Option<SmallVec<[Charge; 1]>>) {
-        (self.decisions, self.permit.map(Permit::into_charges))
+    pub(crate) fn decided_at(&self) -> Timestamp {
+        self.permit.as_ref().map_or(Timestamp::default(), Permit::decided_at)
     }
 
     /// When an allowed call may start; the beginning of time for a denied one.
@@ -132,7 +112,7 @@ impl Verdict {
 
     /// The name of the gate whose decision binds; empty without checks.
     pub fn bound_by(&self) -> &str {
-        self.gates.get(self.binding).map_or("", |name| name.0.name())
+        self.gates.get(self.binding).map_or("", Gate::name)
     }
 
     /// The key that a denial is about, of the gate that binds: printable and bounded, as
@@ -155,7 +135,7 @@ impl Verdict {
         let (gates, decisions, binding) = (self.gates, self.decisions, self.binding);
         self.permit.ok_or_else(|| {
             let key = self.key.map_or_else(String::new, String::from);
-            Refusal::of(&gates[binding].0, key, decisions[binding])
+            Refusal::of(&gates[binding], key, decisions[binding])
         })
     }
 }

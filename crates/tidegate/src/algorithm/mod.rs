@@ -30,18 +30,14 @@ use crate::decision::{Decision, Outcome, Refused};
 #[cfg(not(feature = "redis"))]
 use warmup::WarmState;
 
-/// How a caller asks.
+/// How checks are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Decide now, without a wait.
+pub enum Mode {
+    /// Now, without a wait; slots cannot be held.
     Check,
-    /// Decide now, without a wait, and hold places.
-    #[cfg_attr(
-        not(any(feature = "macros", feature = "tower")),
-        expect(dead_code, reason = "front ends ask so")
-    )]
+    /// Now, without a wait; slots are held.
     Hold,
-    /// Decide now, and be told a wait up to the limit's.
+    /// Now or after a wait up to the limit's; slots are held.
     Reserve,
 }
 
@@ -126,7 +122,6 @@ pub(crate) enum Gauge {
         drain: u64,
     },
     /// Decided without the store, which did not answer.
-    #[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "memory always answers"))]
     Degraded {
         remaining: u64,
         reset_us: u64,

@@ -5,10 +5,10 @@ use super::decide::{Ask, Asks, Decisions, Judged};
 use super::guarded::Shared;
 use super::judge::Judge;
 use super::rules::RuleSet;
-use crate::asked::VerdictFuture;
 use crate::caller::Caller;
 use crate::clock::Timestamp;
 use crate::limiter::Check;
+use crate::pending::Pending;
 use crate::permit::Permit;
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
@@ -50,7 +50,7 @@ impl Asking {
     /// many they are, a store elsewhere takes no longer than for one.
     async fn watch(&self, judge: &Judge<'_>) -> Vec<Verdict> {
         let ask = |ask| self.shared.limiter.reserve_async(&checks(judge, std::slice::from_ref(ask)));
-        let mut asked: Vec<(VerdictFuture, Option<Verdict>)> =
+        let mut asked: Vec<(Pending<Verdict>, Option<Verdict>)> =
             self.asks.shadow.iter().map(|shadow| (ask(shadow), None)).collect();
         poll_fn(|context| {
             let mut is_whole = true;
@@ -78,10 +78,10 @@ impl Asking {
             match Waiting::begin(&self.shared.waiting, self.shared.waiting_max) {
                 Some(_waiting) => limiter.acquire(&checks(judge, live)).await,
                 // As many wait as may: those who would have to are refused.
-                None => limiter.take_async(&checks(judge, live)).await,
+                None => limiter.hold_async(&checks(judge, live)).await,
             }
         } else if judge.policies(live).any(|(_, policy, _)| policy.is_place) {
-            limiter.take_async(&checks(judge, live)).await
+            limiter.hold_async(&checks(judge, live)).await
         } else if let [ask] = live
             && let [policy] = judge.rules.rules[ask.rule].policies.as_slice()
         {

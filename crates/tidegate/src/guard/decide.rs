@@ -8,7 +8,7 @@ use super::asking::Asking;
 use super::decided::Decided;
 use super::facets::Facets;
 use super::fields::{Brief, Written};
-use super::guarded::{Choice, Guard};
+use super::guarded::Guard;
 use super::judge::Judge;
 use super::key_bytes::KeyBytes;
 use super::key_write::Found;
@@ -16,11 +16,11 @@ use super::list::List;
 use super::record::Outcome;
 use super::rule::Missing;
 use super::rules::{Ready, RuleSet};
-use crate::caller::{Caller, User};
+use crate::caller::Caller;
 use crate::decision::Decision;
 use crate::permit::Permit;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Response};
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -107,35 +107,6 @@ pub(super) enum Denier {
 pub(super) type Decisions = SmallVec<[Decision; 2]>;
 
 impl Guard {
-    /// The way of a request that meets one rule, by its client's IPv4 address, and passes, as
-    /// most do at most guards. None in any other case; then nothing was taken.
-    ///
-    /// Inlined, and without anything that has to be in memory: a decision waits until all that
-    /// was written before it has arrived there.
-    #[inline(always)]
-    pub(super) fn straight_way<A>(&self, rules: &RuleSet, request: &Request<A>) -> Option<Passage> {
-        let shared = &*self.shared;
-        if !self.is_plain_now(rules) {
-            return None;
-        }
-        if shared.passes_preflights && *request.method() == Method::OPTIONS {
-            return None;
-        }
-        let ([rule], Choice::All) = (&*rules.rules, &self.choice) else { return None };
-        // The first request that it matches is noted on the short way.
-        if !rule.matched.has_matched() {
-            return None;
-        }
-        let policy = rule.policies.first().filter(|_| rule.is_by_client)?;
-        let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
-        let meter = policy.gate.side.in_memory()?;
-        let client = shared.finder.client(request.extensions(), request.headers())?;
-        let left = meter.pass(client.as_ipv4()?)?;
-        let brief = text.map(|text| Brief::of_left(text, left));
-        let caller = shared.caller(|| Some(client), || User::of(request.extensions()));
-        Some(Passage { brief, caller, more: None })
-    }
-
     /// Judges a request by these rules, at once where that is possible.
     pub(super) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
         if facets.is_preflight() {

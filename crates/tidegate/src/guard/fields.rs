@@ -7,7 +7,6 @@
 
 use super::headers::Headers;
 use crate::decision::Decision;
-use crate::store::memory::Left;
 use crate::{Algorithm, Limit};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -217,11 +216,6 @@ impl Brief {
     #[inline(always)]
     pub(super) fn new(text: &'static Lasting, decision: &Decision) -> Self {
         Self { text, remaining: decision.remaining(), seconds: decision.reset_seconds() }
-    }
-
-    #[inline(always)]
-    pub(super) fn of_left(text: &'static Lasting, left: Left) -> Self {
-        Self { text, remaining: left.remaining, seconds: left.seconds.get() }
     }
 
     #[inline]

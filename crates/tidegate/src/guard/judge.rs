@@ -54,8 +54,8 @@ impl<'a> Judge<'a> {
         }
         // Without the permit that `Limiter::check` makes: there is nothing to give back.
         let question = |(_, policy, ask): (_, &'a Policy, &'b Ask)| {
-            let meter = policy.gate.side.in_memory()?;
-            Some(memory::Ask { meter, hash: meter.hash(&ask.key), cost: ask.cost })
+            let meter = policy.gate.backend().memory()?;
+            Some(memory::Ask { gate: meter, hash: meter.hash(&ask.key), cost: ask.cost })
         };
         let questions: SmallVec<[memory::Ask<'_>; 4]> = self.policies(asks).filter_map(question).collect();
         memory::decide_all(&questions, Mode::Check).0.into_iter().map(|told| told.decision).collect()

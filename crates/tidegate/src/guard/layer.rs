@@ -107,26 +107,11 @@ where
         self.inner.poll_ready(context)
     }
 
-    // Apart, so that what surrounds it does not decide how it is compiled.
     #[inline(never)]
     fn call(&mut self, mut request: Request<A>) -> GuardFuture<S, A> {
         let rules = self.rules.get(&self.guard);
-        match self.guard.straight_way(rules, &request) {
-            Some(passage) => run!(self.inner, request, passage),
-            None => self.call_judged(request),
-        }
-    }
-}
-
-impl<S> GuardService<S> {
-    /// `call` for what does not go straight through.
-    #[inline(never)]
-    fn call_judged<A>(&mut self, mut request: Request<A>) -> GuardFuture<S, A>
-    where
-        S: Service<Request<A>> + Clone,
-    {
         let facets = Facets::new(&request, &self.guard.shared.finder);
-        match self.guard.begin(&self.rules.rules, &facets) {
+        match self.guard.begin(rules, &facets) {
             Begun::Judged(Ok(passage)) => run!(self.inner, request, passage),
             Begun::Judged(Err(answer)) => GuardFuture::refused(answer),
             Begun::Asking(asking) => {

@@ -19,7 +19,6 @@ use super::list::List;
 use super::matched::Matched;
 use super::route::Route;
 use super::rule::{Cost, CostOf, Listed, Missing, Rule};
-use crate::ask::Side;
 use crate::gate::Gate;
 use crate::limiter::{Definition, Limiter, Options};
 use crate::sampler::Sampler;
@@ -59,8 +58,6 @@ pub(super) struct Ready {
     pub(super) is_instant: bool,
     /// True if it is instant, in force, without lists, has one limit and tells no keys.
     pub(super) is_simple: bool,
-    /// True if it is simple, for all paths, by the client's address, and a unit each.
-    pub(super) is_by_client: bool,
 }
 
 /// One limit of a rule, in force.
@@ -257,21 +254,16 @@ impl Draft {
         let policies: SmallVec<[Policy; 1]> =
             (0..self.limits.len()).filter_map(|at| gates.policy(&gate_name(&self.name, at))).collect();
         let before = old.and_then(|old| old.rules.iter().find(|rule| *rule.name == *self.name));
-        let is_memory = |policy: &Policy| matches!(policy.gate.side, Side::Memory(_));
+        let is_memory = |policy: &Policy| policy.gate.backend().memory().is_some();
         let is_instant = policies.iter().all(|policy| is_memory(policy) && !policy.is_place && !policy.waits);
         let has_lists = !self.allow.is_empty() || !self.deny.is_empty();
         let is_simple =
             is_instant && policies.len() == 1 && !self.is_shadow && !self.shows_keys && !has_lists;
-        let is_by_client = is_simple
-            && self.routes.is_empty()
-            && matches!(self.key.alternatives.first().map(Vec::as_slice), Some([Part::Ip]))
-            && matches!(self.cost, ReadyCost::Units(1));
         // With the same patterns, what it has matched counts.
         let same = before.filter(|rule| rule.routes == self.routes);
         Ready {
             is_instant,
             is_simple,
-            is_by_client,
             shows_keys: self.shows_keys,
             shared_key: format!("(no {})", self.key).into_bytes().into(),
             sampler: before.map(|rule| rule.sampler.clone()).unwrap_or_default(),

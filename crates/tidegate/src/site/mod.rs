@@ -258,13 +258,13 @@ impl<'a> Asks<'a> {
     /// Takes places and units now or not at all, whatever wait is in force by now.
     pub fn take(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        self.told(self.limiter.take(&self.checks()))
+        self.told(self.limiter.hold(&self.checks()))
     }
 
     /// [`take`](Self::take) for async code.
     pub async fn take_async(self) -> Result<Permit, Refusal> {
         self.identified()?;
-        let verdict = self.limiter.take_async(&self.checks());
+        let verdict = self.limiter.hold_async(&self.checks());
         self.told(verdict.await)
     }
 

@@ -112,7 +112,7 @@ pub(super) fn refused(site: &Site, gate: &Gate, refusal: Refusal) -> Refusal {
     if !tracing::enabled!(target: "tidegate::limited", tracing::Level::INFO) {
         return refusal;
     }
-    let Some(suppressed) = site.sampler.admit(gate.side.now(), LOGGED_EACH_SECOND) else { return refusal };
+    let Some(suppressed) = site.sampler.admit(gate.clock().now(), LOGGED_EACH_SECOND) else { return refusal };
     let decision = refusal.decision();
     let outcome = match decision.denial() {
         Some(Denial::Unavailable(_) | Denial::Full) => "unavailable",

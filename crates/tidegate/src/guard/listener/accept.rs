@@ -4,7 +4,7 @@ use super::arrival::arrive;
 use super::connection::Places;
 use super::{Connection, Listener};
 use crate::sleep::Sleep;
-use crate::{Gate, Permit, VerdictFuture};
+use crate::{Gate, Pending, Permit, Verdict};
 use futures_util::stream::Stream;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -39,7 +39,7 @@ struct Wanted {
 }
 
 enum WantedState {
-    Asked(Box<VerdictFuture>),
+    Asked(Box<Pending<Verdict>>),
     Full(Sleep),
 }
 

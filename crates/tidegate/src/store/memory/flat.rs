@@ -7,11 +7,11 @@
 //! from what it saw, so that a grant is decided on exactly the state that it changes.
 //!
 //! ```text
-//!  line 0  | sequence | spilled | print state | print state | print state |
-//!  line 1  | print state | print state | print state | print state |
+//!  line 0  | sequence | spilled | fingerprint state | fingerprint state | fingerprint state |
+//!  line 1  | fingerprint state | fingerprint state | fingerprint state | fingerprint state |
 //! ```
 //!
-//! A print is 48 bits of the key's hash, 15 of the limit's version, and a pin. A slot
+//! A fingerprint is 48 bits of the key's hash, 15 of the limit's version, and a pin. A slot
 //! whose state has passed is as good as unused (see [`scale`](crate::algorithm)) and
 //! is simply taken over: there is no sweeper. The table never grows and never moves;
 //! a key that finds its group full of live ones spills into the [`Shards`](super::shards).
@@ -37,7 +37,7 @@ const FIRST: usize = 2;
 pub(super) const TAKEN_OVER_AFTER_US: u64 = 8;
 
 const PINNED: u64 = 1;
-const PRINT: u64 = !0xffff;
+const FINGERPRINT: u64 = !0xffff;
 
 /// Slots for each key that the table is asked to hold: at 55 % load one key in
 /// fifty finds its group full.
@@ -49,11 +49,11 @@ pub(crate) struct Flat {
     groups: usize,
 }
 
-/// What a print says of a key: its hash and the version of its limit.
+/// What a fingerprint says of a key: its hash and the version of its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Print(u64);
+pub(crate) struct Fingerprint(u64);
 
-impl Print {
+impl Fingerprint {
     #[inline]
     pub(crate) fn new(hash: u64, version: u16) -> Self {
         debug_assert!(version > 0 && version < 1 << 15, "zero would look like an empty slot");
@@ -65,7 +65,7 @@ impl Print {
     }
 
     pub(super) fn is_key_of(self, hash: u64) -> bool {
-        self.version() != 0 && self.0 & PRINT == hash << 16
+        self.version() != 0 && self.0 & FINGERPRINT == hash << 16
     }
 }
 
@@ -75,15 +75,6 @@ pub(crate) struct Seen {
     sequence: u64,
     slot: usize,
     pub(crate) word: u64,
-}
-
-/// What a look at a group finds.
-pub(crate) enum Look {
-    Found(Seen),
-    /// Not there, unless it came while looking: the lock tells.
-    Absent,
-    /// Someone writes.
-    Busy,
 }
 
 #[derive(Clone, Copy)]
@@ -101,7 +92,7 @@ impl Flat {
         Self { words, first, groups }
     }
 
-    /// The group of a hash: its upper bits choose, its lower ones are the print.
+    /// The group of a hash: its upper bits choose, its lower ones are the fingerprint.
     #[inline]
     pub(crate) fn index(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.groups as u128) >> 64) as usize
@@ -124,7 +115,7 @@ impl Flat {
 
 impl<'a> Group<'a> {
     #[inline]
-    fn print(self, slot: usize) -> u64 {
+    fn fingerprint(self, slot: usize) -> u64 {
         self.0[(FIRST + 2 * slot) % GROUP_WORDS].load(Ordering::Relaxed)
     }
 
@@ -134,24 +125,17 @@ impl<'a> Group<'a> {
         &self.0[(FIRST + 1 + 2 * slot) % GROUP_WORDS]
     }
 
+    /// The state under this fingerprint, for who has seen the group [at rest](Self::rested).
     #[inline]
-    pub(crate) fn look(self, print: Print) -> Look {
-        let Some(sequence) = self.rested() else { return Look::Busy };
-        self.read(sequence, print).map_or(Look::Absent, Look::Found)
-    }
-
-    /// The state under this print, for who has seen the group [at rest](Self::rested).
-    #[inline]
-    pub(crate) fn read(self, sequence: u64, print: Print) -> Option<Seen> {
-        let slot = (0..SLOTS).find(|slot| self.print(*slot) & !PINNED == print.0)?;
+    pub(crate) fn read(self, sequence: u64, fingerprint: Fingerprint) -> Option<Seen> {
+        let slot = (0..SLOTS).find(|slot| self.fingerprint(*slot) & !PINNED == fingerprint.0)?;
         Some(Seen { sequence, slot, word: self.word(slot).load(Ordering::Relaxed) })
     }
 
     /// The same for a slot that is known.
     #[inline]
-    pub(crate) fn read_slot(self, slot: usize, print: Print) -> Option<Seen> {
-        let sequence = self.rested()?;
-        if self.print(slot) & !PINNED != print.0 {
+    pub(crate) fn read_slot(self, sequence: u64, slot: usize, fingerprint: Fingerprint) -> Option<Seen> {
+        if self.fingerprint(slot) & !PINNED != fingerprint.0 {
             return None;
         }
         Some(Seen { sequence, slot, word: self.word(slot).load(Ordering::Relaxed) })
@@ -215,22 +199,24 @@ pub(crate) struct LockedGroup<'a> {
 
 impl LockedGroup<'_> {
     /// The slot of a key, whatever the version of its limit.
-    pub(crate) fn find(&self, hash: u64) -> Option<(usize, Print)> {
-        (0..SLOTS).map(|slot| (slot, Print(self.group.print(slot)))).find(|(_, print)| print.is_key_of(hash))
+    pub(crate) fn find(&self, hash: u64) -> Option<(usize, Fingerprint)> {
+        (0..SLOTS)
+            .map(|slot| (slot, Fingerprint(self.group.fingerprint(slot))))
+            .find(|(_, fingerprint)| fingerprint.is_key_of(hash))
     }
 
     #[cfg(all(test, tidegate_loom))]
-    pub(crate) fn prints(&self) -> impl Iterator<Item = Print> {
-        (0..SLOTS).map(|slot| Print(self.group.print(slot)))
+    pub(crate) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        (0..SLOTS).map(|slot| Fingerprint(self.group.fingerprint(slot)))
     }
 
     pub(crate) fn word(&self, slot: usize) -> u64 {
         self.group.word(slot).load(Ordering::Relaxed)
     }
 
-    pub(crate) fn write(&self, slot: usize, print: Print, word: u64) {
-        let pin = self.group.print(slot) & PINNED;
-        self.group.0[FIRST + 2 * slot].store(print.0 | pin, Ordering::Relaxed);
+    pub(crate) fn write(&self, slot: usize, fingerprint: Fingerprint, word: u64) {
+        let pin = self.group.fingerprint(slot) & PINNED;
+        self.group.0[FIRST + 2 * slot].store(fingerprint.0 | pin, Ordering::Relaxed);
         self.group.word(slot).store(word, Ordering::Relaxed);
     }
 
@@ -238,19 +224,19 @@ impl LockedGroup<'_> {
     /// passed longest ago, and no less than [`TAKEN_OVER_AFTER_US`] ago.
     pub(crate) fn free_slot(&self, now_us: u64) -> Option<usize> {
         let idle_word = word_at(now_us.saturating_sub(TAKEN_OVER_AFTER_US));
-        let unpinned = (0..SLOTS).filter(|slot| self.group.print(*slot) & PINNED == 0);
+        let unpinned = (0..SLOTS).filter(|slot| self.group.fingerprint(*slot) & PINNED == 0);
         unpinned.min_by_key(|slot| self.word(*slot)).filter(|slot| self.word(*slot) <= idle_word)
     }
 
     /// Takes a free slot over for a new key.
-    pub(crate) fn claim(&self, slot: usize, print: Print, word: u64) {
+    pub(crate) fn claim(&self, slot: usize, fingerprint: Fingerprint, word: u64) {
         self.group.0[FIRST + 2 * slot].store(0, Ordering::Relaxed);
-        self.write(slot, print, word);
+        self.write(slot, fingerprint, word);
     }
 
     /// Makes a slot empty; a pinned one only its state.
     pub(crate) fn clear(&self, slot: usize) {
-        if self.group.print(slot) & PINNED == 0 {
+        if self.group.fingerprint(slot) & PINNED == 0 {
             self.group.0[FIRST + 2 * slot].store(0, Ordering::Relaxed);
         }
         self.group.word(slot).store(0, Ordering::Relaxed);
@@ -258,8 +244,8 @@ impl LockedGroup<'_> {
 
     /// A pinned slot is never taken over.
     pub(crate) fn set_pinned(&self, slot: usize, pinned: bool) {
-        let print = self.group.print(slot) & !PINNED;
-        self.group.0[FIRST + 2 * slot].store(print | u64::from(pinned), Ordering::Relaxed);
+        let fingerprint = self.group.fingerprint(slot) & !PINNED;
+        self.group.0[FIRST + 2 * slot].store(fingerprint | u64::from(pinned), Ordering::Relaxed);
     }
 
     /// True if a live key of this group may be in the shards.

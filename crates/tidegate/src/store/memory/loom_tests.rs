@@ -1,17 +1,18 @@
 //! Every interleaving of the compare-and-swap paths, by loom: `RUSTFLAGS="--cfg tidegate_loom"`.
 //!
-//! The real meter on tables as small as they can be, one group, so that every key
+//! The real gate on tables as small as they can be, one group, so that every key
 //! meets every other. What is checked is what a user is promised: no unit is granted
 //! twice, no key has two places, no write lands on a stranger's state, nothing torn is
 //! ever acted on.
 
-use super::flat::{Print, SLOTS};
-use super::meter::Meter;
-use super::numbers::{FastPlan, Numbers};
-use super::{Ask, Home, Pages, decide_all};
+use super::flat::{Fingerprint, SLOTS};
+use super::gate::MemoryGate;
+use super::limit_words::{FastPlan, LimitWords};
+use super::{Ask, Pages, Tables, decide_all};
 use crate::algorithm::{Mode, Plan, word_at};
 use crate::clock::{ManualClock, StoreClock, Timestamp};
 use crate::decision::Outcome;
+use crate::limiter::Overflow;
 use crate::sync::AtomicU64;
 use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
@@ -19,31 +20,38 @@ use std::sync::atomic::Ordering;
 
 const NOW_US: u64 = 1_000;
 
-fn meter(limit: &str) -> Arc<Meter> {
+fn gate(limit: &str) -> Arc<MemoryGate> {
     let clock = ManualClock::at(Timestamp::from_micros(NOW_US));
-    let home = Home::new(StoreClock::Other(Arc::new(clock)), 1, Pages::AsTouched);
-    Arc::new(Meter::new(0, "meter", limit.parse().expect("a limit"), Arc::new(home), false))
+    let tables = Tables::new(StoreClock::Other(Arc::new(clock)), 1, Pages::AsTouched);
+    Arc::new(MemoryGate::new(0, limit.parse().expect("a limit"), Arc::new(tables), Overflow::Share))
 }
 
 /// One check for one unit on another thread.
-fn check_apart(meter: &Arc<Meter>, hash: u64) -> JoinHandle<bool> {
-    let meter = meter.clone();
-    thread::spawn(move || meter.check(hash, 1).is_allowed())
+fn check_apart(gate: &Arc<MemoryGate>, hash: u64) -> JoinHandle<bool> {
+    let gate = gate.clone();
+    thread::spawn(move || gate.check(hash, 1).is_allowed())
 }
 
 /// Fills every slot but the first with keys that stay.
-fn crowd(meter: &Meter, first: u64, word: u64) {
-    let group = meter.home.flat.group(0).lock();
+fn crowd(gate: &MemoryGate, first: u64, word: u64) {
+    let group = gate.tables.flat.group(0).lock();
     for slot in 0..SLOTS {
         let (hash, word) = if slot == 0 { (first, word) } else { (100 + slot as u64, u64::MAX >> 1) };
-        group.claim(slot, Print::new(hash, 1), word);
+        group.claim(slot, Fingerprint::new(hash, 1), word);
     }
 }
 
 /// How many places a key has, in the table and beside it.
-fn places(meter: &Meter, hash: u64) -> usize {
-    let slots = meter.home.flat.group(0).lock().prints().filter(|print| print.is_key_of(hash)).count();
-    let spilled = meter.home.shards.lock(meter.home.shards.index(hash)).get(0, hash).is_some();
+fn places(gate: &MemoryGate, hash: u64) -> usize {
+    let slots = gate
+        .tables
+        .flat
+        .group(0)
+        .lock()
+        .fingerprints()
+        .filter(|fingerprint| fingerprint.is_key_of(hash))
+        .count();
+    let spilled = gate.tables.shards.lock(gate.tables.shards.index(hash)).get(0, hash).is_some();
     slots + usize::from(spilled)
 }
 
@@ -53,7 +61,7 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     builder.check(f);
 }
 
-/// As many interleavings as fit in some seconds: the numbers are eight words, each of
+/// As many interleavings as fit in some seconds: the limit_words are eight words, each of
 /// which can be seen old or new, so that all of them would take hours.
 fn model_in_time(f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -65,23 +73,23 @@ fn model_in_time(f: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn two_checks_of_a_new_key_grant_its_unit_once() {
     model(|| {
-        let meter = meter("1/s");
-        let other = check_apart(&meter, 7);
-        let mine = meter.check(7, 1).is_allowed();
+        let gate = gate("1/s");
+        let other = check_apart(&gate, 7);
+        let mine = gate.check(7, 1).is_allowed();
         assert!(mine ^ other.join().expect("no panic"));
-        assert_eq!(places(&meter, 7), 1);
+        assert_eq!(places(&gate, 7), 1);
     });
 }
 
 #[test]
 fn a_known_key_is_charged_for_every_grant() {
     model(|| {
-        let meter = meter("1/s burst 2");
-        assert!(meter.check(7, 1).is_allowed());
-        let other = check_apart(&meter, 7);
-        let mine = meter.check(7, 1).is_allowed();
+        let gate = gate("1/s burst 2");
+        assert!(gate.check(7, 1).is_allowed());
+        let other = check_apart(&gate, 7);
+        let mine = gate.check(7, 1).is_allowed();
         assert!(mine ^ other.join().expect("no panic"));
-        assert!(!meter.check(7, 1).is_allowed());
+        assert!(!gate.check(7, 1).is_allowed());
     });
 }
 
@@ -90,14 +98,14 @@ fn a_late_check_never_charges_the_slot_of_a_stranger() {
     model(|| {
         // Key 7 is idle and its slot the only one that can be taken over. It comes back
         // while a stranger takes it: one of them has to find another place.
-        let meter = meter("1000/s burst 1");
-        crowd(&meter, 7, word_at(5));
-        let stranger = check_apart(&meter, 8);
-        assert!(meter.check(7, 1).is_allowed());
+        let gate = gate("1000/s burst 1");
+        crowd(&gate, 7, word_at(5));
+        let stranger = check_apart(&gate, 8);
+        assert!(gate.check(7, 1).is_allowed());
         assert!(stranger.join().expect("no panic"));
         for hash in [7, 8] {
-            assert_eq!(places(&meter, hash), 1, "key {hash}");
-            assert!(!meter.check(hash, 1).is_allowed(), "key {hash} was charged");
+            assert_eq!(places(&gate, hash), 1, "key {hash}");
+            assert!(!gate.check(hash, 1).is_allowed(), "key {hash} was charged");
         }
     });
 }
@@ -105,9 +113,9 @@ fn a_late_check_never_charges_the_slot_of_a_stranger() {
 #[test]
 fn several_limits_are_charged_all_or_none() {
     model(|| {
-        let (narrow, wide) = (meter("1/s"), meter("1/s burst 2"));
-        let both = |narrow: &Meter, wide: &Meter| {
-            let ask = |meter| Ask { meter, hash: 7, cost: 1 };
+        let (narrow, wide) = (gate("1/s"), gate("1/s burst 2"));
+        let both = |narrow: &MemoryGate, wide: &MemoryGate| {
+            let ask = |gate| Ask { gate, hash: 7, cost: 1 };
             let (tolds, _) = decide_all(&[ask(narrow), ask(wide)], Mode::Check);
             tolds.iter().all(|told| told.decision.is_allowed())
         };
@@ -124,11 +132,11 @@ fn several_limits_are_charged_all_or_none() {
 #[test]
 fn a_changed_limit_gives_no_unit_twice() {
     model_in_time(|| {
-        let meter = meter("1/s burst 2");
-        assert!(meter.check(7, 1).is_allowed());
-        let other = check_apart(&meter, 7);
-        meter.change("7/s burst 2".parse().expect("a limit"));
-        let mine = meter.check(7, 1).is_allowed();
+        let gate = gate("1/s burst 2");
+        assert!(gate.check(7, 1).is_allowed());
+        let other = check_apart(&gate, 7);
+        gate.change("7/s burst 2".parse().expect("a limit"));
+        let mine = gate.check(7, 1).is_allowed();
         assert!(mine ^ other.join().expect("no panic"));
     });
 }
@@ -136,14 +144,14 @@ fn a_changed_limit_gives_no_unit_twice() {
 #[test]
 fn a_key_that_comes_during_a_change_is_charged_once() {
     model_in_time(|| {
-        let meter = meter("1/s burst 2");
+        let gate = gate("1/s burst 2");
         let newcomer = {
-            let meter = meter.clone();
-            thread::spawn(move || (meter.check(7, 1).is_allowed(), meter.peek(7, 1).remaining()))
+            let gate = gate.clone();
+            thread::spawn(move || (gate.check(7, 1).is_allowed(), gate.peek(7, 1).remaining()))
         };
-        meter.change("7/s burst 2".parse().expect("a limit"));
+        gate.change("7/s burst 2".parse().expect("a limit"));
         assert_eq!(newcomer.join().expect("no panic"), (true, 1));
-        assert_eq!(meter.peek(7, 1).remaining(), 1);
+        assert_eq!(gate.peek(7, 1).remaining(), 1);
     });
 }
 
@@ -152,15 +160,16 @@ fn numbers_are_never_read_torn() {
     model(|| {
         let plan = |text: &str| Plan::new(&text.parse().expect("a limit"), 0);
         let (old, new) = (plan("1/s burst 5"), plan("7/s burst 3"));
-        let numbers = Arc::new(Numbers::new(1, 5, &old));
+        let limit_words = Arc::new(LimitWords::new(1, 5, &old));
         let writer = {
-            let numbers = numbers.clone();
-            thread::spawn(move || numbers.store(2, 3, &new))
+            let limit_words = limit_words.clone();
+            thread::spawn(move || limit_words.store(2, 3, &new))
         };
-        let fast = numbers.load();
-        let FastPlan::Word(bucket) = fast.plan else { panic!("one word") };
-        let seen = (fast.version, fast.limit, bucket.scale.drain);
-        assert!(seen == (1, 5, 1) || seen == (2, 3, 7), "{seen:?}");
+        if let Some(limit) = limit_words.read() {
+            let FastPlan::Word(bucket) = limit.plan else { panic!("one word") };
+            let seen = (limit.version, limit.capacity, bucket.scale.drain);
+            assert!(seen == (1, 5, 1) || seen == (2, 3, 7), "{seen:?}");
+        }
         writer.join().expect("no panic");
     });
 }

@@ -5,9 +5,9 @@
 //! is decided, and written only if every limit agrees. A single check that the short
 //! way cannot answer is a request of one.
 
-use super::Home;
-use super::flat::{LockedGroup, Print};
-use super::meter::{Meter, Version};
+use super::Tables;
+use super::flat::{Fingerprint, LockedGroup};
+use super::gate::{MemoryGate, Version};
 use super::shards::{Shard, Use};
 use crate::algorithm::{Answer, Count, Gauge, Mode, OTHERS_MAX, Others, Plan, State, Step, word_at};
 use crate::clock::Timestamp;
@@ -19,7 +19,7 @@ use std::sync::{Arc, MutexGuard};
 /// One question.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
-    pub(crate) meter: &'a Meter,
+    pub(crate) gate: &'a MemoryGate,
     pub(crate) hash: u64,
     pub(crate) cost: u64,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Told {
     pub(crate) version: u16,
     /// When it was decided, on the clock of its own store.
     pub(crate) now: Timestamp,
-    /// The hash that was charged: the strangers' one if there was no room.
+    /// The hash that was charged: the overflow_hash' one if there was no room.
     pub(crate) hash: u64,
 }
 
@@ -45,15 +45,15 @@ pub(crate) fn decide_all(asks: &[Ask<'_>], mode: Mode) -> (Tolds, Timestamp) {
         let merged = merge(&asks);
         let mut locked = Locked::new(&merged);
         let now = locked.places.first().map_or(Timestamp::default(), |place| place.now);
-        let answers = match locked.homeless() {
+        let answers = match locked.untracked() {
             None => locked.decide(mode),
             // Under these locks: whoever looked again could find room, and say that a request
             // is allowed of which nothing was charged.
-            Some(homeless) if homeless.meter.refuses_strangers => locked.refuse(mode),
-            Some(homeless) => {
+            Some(untracked) if untracked.gate.refuses_untracked => locked.refuse(mode),
+            Some(untracked) => {
                 drop(locked);
-                for other in asks.iter_mut().filter(|other| is_same(other, &homeless)) {
-                    other.hash = homeless.meter.strangers;
+                for other in asks.iter_mut().filter(|other| is_same(other, &untracked)) {
+                    other.hash = untracked.gate.overflow_hash;
                 }
                 continue;
             }
@@ -69,7 +69,7 @@ pub(crate) fn decide_all(asks: &[Ask<'_>], mode: Mode) -> (Tolds, Timestamp) {
 }
 
 fn is_same(a: &Ask<'_>, b: &Ask<'_>) -> bool {
-    std::ptr::eq(a.meter, b.meter) && a.hash == b.hash
+    std::ptr::eq(a.gate, b.gate) && a.hash == b.hash
 }
 
 /// One question for each key: a key asked about twice pays the sum.
@@ -84,13 +84,13 @@ fn merge<'a>(asks: &[Ask<'a>]) -> SmallVec<[Ask<'a>; 2]> {
     merged
 }
 
-/// The hash that a call of this cost is counted under now: its key's own, the strangers' one
-/// if the key is new and there is no room, or none if strangers are refused.
-pub(crate) fn home_of(meter: &Meter, hash: u64, cost: u64) -> Option<u64> {
-    match Locked::new(&[Ask { meter, hash, cost }]).homeless() {
+/// The hash that a call of this cost is counted under now: its key's own, the overflow_hash' one
+/// if the key is new and there is no room, or none if overflow_hash are refused.
+pub(crate) fn tracked_hash(gate: &MemoryGate, hash: u64, cost: u64) -> Option<u64> {
+    match Locked::new(&[Ask { gate, hash, cost }]).untracked() {
         None => Some(hash),
-        Some(_) if meter.refuses_strangers => None,
-        Some(_) => Some(meter.strangers),
+        Some(_) if gate.refuses_untracked => None,
+        Some(_) => Some(gate.overflow_hash),
     }
 }
 
@@ -106,11 +106,11 @@ pub(crate) enum Write {
 
 /// Looks at or changes one key's state under its lock.
 pub(crate) fn with_state<T>(
-    meter: &Meter,
+    gate: &MemoryGate,
     hash: u64,
     f: impl FnOnce(&Version, u64, &mut State) -> (T, Write),
 ) -> T {
-    let mut locked = Locked::new(&[Ask { meter, hash, cost: 1 }]);
+    let mut locked = Locked::new(&[Ask { gate, hash, cost: 1 }]);
     let mut loaded = locked.load(0);
     let place = &locked.places[0];
     let (out, write) = f(&place.version, place.now.as_micros(), &mut loaded.state);
@@ -174,11 +174,11 @@ struct Locked<'a> {
     groups: SmallVec<[LockedGroup<'a>; 2]>,
 }
 
-/// A lock by its home's address and its number there.
-type Name<'a> = (usize, usize, &'a Home);
+/// A lock by its tables's address and its number there.
+type Name<'a> = (usize, usize, &'a Tables);
 
-fn name(home: &Home, number: usize) -> Name<'_> {
-    (std::ptr::from_ref(home).addr(), number, home)
+fn name(tables: &Tables, number: usize) -> Name<'_> {
+    (std::ptr::from_ref(tables).addr(), number, tables)
 }
 
 fn is_same_lock(a: &Name<'_>, b: &Name<'_>) -> bool {
@@ -188,20 +188,20 @@ fn is_same_lock(a: &Name<'_>, b: &Name<'_>) -> bool {
 /// Each lock once, in the order in which everybody takes them.
 fn in_order<'a>(wanted: impl Iterator<Item = Name<'a>>) -> SmallVec<[Name<'a>; 2]> {
     let mut names: SmallVec<[Name<'a>; 2]> = wanted.collect();
-    names.sort_unstable_by_key(|(home, number, _)| (*home, *number));
+    names.sort_unstable_by_key(|(tables, number, _)| (*tables, *number));
     names.dedup_by(|a, b| is_same_lock(a, b));
     names
 }
 
 impl<'a> Place<'a> {
     fn group_name(&self) -> Name<'a> {
-        let home: &'a Home = &self.ask.meter.home;
-        name(home, home.flat.index(self.ask.hash))
+        let tables: &'a Tables = &self.ask.gate.tables;
+        name(tables, tables.flat.index(self.ask.hash))
     }
 
     fn shard_name(&self) -> Name<'a> {
-        let home: &'a Home = &self.ask.meter.home;
-        name(home, home.shards.index(self.ask.hash))
+        let tables: &'a Tables = &self.ask.gate.tables;
+        name(tables, tables.shards.index(self.ask.hash))
     }
 }
 
@@ -210,7 +210,7 @@ impl<'a> Locked<'a> {
         let mut backoff = Backoff::new();
         loop {
             let place = |ask: &Ask<'a>| {
-                let (version, now) = (ask.meter.version(), ask.meter.home.clock.now());
+                let (version, now) = (ask.gate.version(), ask.gate.tables.clock.now());
                 Place { ask: *ask, version, now, group: None, shard: None }
             };
             let mut locked = Self {
@@ -220,7 +220,7 @@ impl<'a> Locked<'a> {
             };
             locked.lock_groups();
             locked.lock_shards();
-            if locked.places.iter().all(|p| p.ask.meter.is_newest(&p.version)) {
+            if locked.places.iter().all(|p| p.ask.gate.is_newest(&p.version)) {
                 locked.read_clocks();
                 return locked;
             }
@@ -233,8 +233,8 @@ impl<'a> Locked<'a> {
     /// clock are decided at one instant.
     fn read_clocks(&mut self) {
         for index in 0..self.places.len() {
-            let clock = &self.places[index].ask.meter.home.clock;
-            let read = self.places[..index].iter().find(|p| p.ask.meter.home.clock.is_same(clock));
+            let clock = &self.places[index].ask.gate.tables.clock;
+            let read = self.places[..index].iter().find(|p| p.ask.gate.tables.clock.is_same(clock));
             let now = read.map_or_else(|| clock.now_ordered(), |p| p.now);
             // A slot that was free when the locks were chosen must still be.
             self.places[index].now = now.max(self.places[index].now);
@@ -242,9 +242,9 @@ impl<'a> Locked<'a> {
     }
 
     fn lock_groups(&mut self) {
-        let wants = |p: &&Place<'_>| p.version.plan.is_one_word() || p.ask.meter.is_moving(p.now.as_micros());
+        let wants = |p: &&Place<'_>| p.version.plan.is_one_word() || p.ask.gate.is_moving(p.now.as_micros());
         let names = in_order(self.places.iter().filter(wants).map(Place::group_name));
-        self.groups.extend(names.iter().map(|(_, number, home)| home.flat.group(*number).lock()));
+        self.groups.extend(names.iter().map(|(_, number, tables)| tables.flat.group(*number).lock()));
         for place in &mut self.places {
             let wanted = place.group_name();
             place.group = names.iter().position(|name| is_same_lock(name, &wanted));
@@ -253,7 +253,7 @@ impl<'a> Locked<'a> {
 
     fn lock_shards(&mut self) {
         let names = in_order(self.places.iter().filter(|p| self.wants_shard(p)).map(Place::shard_name));
-        self.shards.extend(names.iter().map(|(_, number, home)| home.shards.lock(*number)));
+        self.shards.extend(names.iter().map(|(_, number, tables)| tables.shards.lock(*number)));
         for place in &mut self.places {
             let wanted = place.shard_name();
             place.shard = names.iter().position(|name| is_same_lock(name, &wanted));
@@ -269,9 +269,9 @@ impl<'a> Locked<'a> {
         };
         let (group, now_us) = (&self.groups[group], place.now.as_micros());
         match group.find(place.ask.hash) {
-            Some((_, print)) => print.version() != place.version.number,
+            Some((_, fingerprint)) => fingerprint.version() != place.version.number,
             None => {
-                let spills = group.is_spilled(now_us) || place.ask.meter.is_moving(now_us);
+                let spills = group.is_spilled(now_us) || place.ask.gate.is_moving(now_us);
                 spills || group.free_slot(now_us).is_none()
             }
         }
@@ -324,7 +324,7 @@ impl<'a> Locked<'a> {
     }
 
     /// A new key for which there is no room.
-    fn homeless(&mut self) -> Option<Ask<'a>> {
+    fn untracked(&mut self) -> Option<Ask<'a>> {
         (0..self.places.len()).find(|index| !self.has_room(*index)).map(|index| self.places[index].ask)
     }
 
@@ -333,17 +333,18 @@ impl<'a> Locked<'a> {
     fn load(&mut self, index: usize) -> Loaded {
         let place = &self.places[index];
         let now_us = place.now.as_micros();
-        let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
+        let (gate, hash, version) = (place.ask.gate, place.ask.hash, &place.version);
         let slot = place.group.and_then(|at| self.groups[at].find(hash));
-        let entry = place.shard.and_then(|at| self.shards[at].get(meter.id, hash));
+        let entry = place.shard.and_then(|at| self.shards[at].get(gate.id, hash));
         // After several changes both can be there: the later one counts.
         let age = |number: u16| version.age(number);
-        let slot =
-            slot.filter(|(_, print)| entry.as_ref().is_none_or(|e| age(print.version()) <= age(e.version)));
+        let slot = slot.filter(|(_, fingerprint)| {
+            entry.as_ref().is_none_or(|e| age(fingerprint.version()) <= age(e.version))
+        });
         let (state, found, number, idle_at_us, others) = match (slot, place.group, entry) {
-            (Some((slot, print)), Some(group), _) => {
+            (Some((slot, fingerprint)), Some(group), _) => {
                 let word = self.groups[group].word(slot);
-                (State::Word(word), Found::Slot(slot), print.version(), None, None)
+                (State::Word(word), Found::Slot(slot), fingerprint.version(), None, None)
             }
             (_, _, Some(entry)) => {
                 let state = std::mem::replace(&mut entry.state, State::Word(0));
@@ -354,7 +355,7 @@ impl<'a> Locked<'a> {
         if matches!(state, State::Slots(_)) || number == version.number && others.is_none() {
             return Loaded { state, found, others, past: None };
         }
-        let plan = others.as_ref().map(|others| others.written_by).or_else(|| meter.past_plan(number));
+        let plan = others.as_ref().map(|others| others.written_by).or_else(|| gate.past_plan(number));
         let is_idle = match (idle_at_us, plan, &state) {
             (Some(idle_at_us), _, _) => idle_at_us <= now_us,
             (None, Some(plan), _) => plan.idle_at_us(now_us, &state) <= now_us,
@@ -398,7 +399,7 @@ impl<'a> Locked<'a> {
         }
         let Some(past) = loaded.past.take() else { return self.save(index, loaded) };
         let place = &self.places[index];
-        let entry = place.shard.and_then(|at| self.shards[at].get(place.ask.meter.id, place.ask.hash));
+        let entry = place.shard.and_then(|at| self.shards[at].get(place.ask.gate.id, place.ask.hash));
         if let (Found::Entry, Some(entry)) = (loaded.found, entry) {
             entry.state = past.state;
             entry.others = loaded.others;
@@ -430,26 +431,26 @@ impl<'a> Locked<'a> {
         let Loaded { state, found, others, .. } = loaded;
         let place = &self.places[index];
         let now_us = place.now.as_micros();
-        let (meter, hash, version) = (place.ask.meter, place.ask.hash, &place.version);
+        let (gate, hash, version) = (place.ask.gate, place.ask.hash, &place.version);
         let others_idle_at_us = others.as_ref().map_or(0, |others| others.idle_at_us(now_us));
         let idle_at_us = version.plan.idle_at_us(now_us, &state).max(others_idle_at_us);
         let group = place.group.map(|at| &self.groups[at]);
         if let (Some(group), State::Word(word)) = (group, &state) {
-            let print = Print::new(hash, version.number);
+            let fingerprint = Fingerprint::new(hash, version.number);
             match found {
                 Found::Nowhere if idle_at_us <= now_us => return,
                 // A word alone has its slot; beside others it goes into the shards.
                 _ if others.is_some() => group.set_spilled(idle_at_us),
-                Found::Slot(slot) => return group.write(slot, print, *word),
+                Found::Slot(slot) => return group.write(slot, fingerprint, *word),
                 Found::Nowhere | Found::Entry => {
                     // A slot that an older version left behind is taken first: one key,
                     // one place.
                     if let Some((slot, _)) = group.find(hash) {
-                        group.write(slot, print, *word);
+                        group.write(slot, fingerprint, *word);
                         return self.forget_entry(index);
                     }
                     if let Some(slot) = group.free_slot(now_us) {
-                        group.claim(slot, print, *word);
+                        group.claim(slot, fingerprint, *word);
                         return self.forget_entry(index);
                     }
                     group.set_spilled(idle_at_us);
@@ -464,10 +465,10 @@ impl<'a> Locked<'a> {
         let entry = match found {
             Found::Nowhere if idle_at_us <= now_us => return,
             // There can be one already, of a version before the slot's.
-            _ if shard.get(meter.id, hash).is_some() => shard.get(meter.id, hash),
+            _ if shard.get(gate.id, hash).is_some() => shard.get(gate.id, hash),
             _ => {
                 let made_for = use_of(&version.plan, found);
-                Some(shard.insert(now_us, meter.id, hash, version.number, made_for, State::Word(0)))
+                Some(shard.insert(now_us, gate.id, hash, version.number, made_for, State::Word(0)))
             }
         };
         if let Some(entry) = entry {
@@ -481,7 +482,7 @@ impl<'a> Locked<'a> {
     /// The key has a slot now: its entry, if it has one, is idle and goes in time.
     fn forget_entry(&mut self, index: usize) {
         let Place { ask, version, shard, .. } = &self.places[index];
-        if let Some(entry) = shard.and_then(|at| self.shards[at].get(ask.meter.id, ask.hash)) {
+        if let Some(entry) = shard.and_then(|at| self.shards[at].get(ask.gate.id, ask.hash)) {
             entry.version = version.number;
             entry.idle_at_us = 0;
             entry.state = State::Word(0);
@@ -493,17 +494,17 @@ impl<'a> Locked<'a> {
     /// and a call that costs nothing needs none.
     fn has_room(&mut self, index: usize) -> bool {
         let place = &self.places[index];
-        let (meter, hash, now_us) = (place.ask.meter, place.ask.hash, place.now.as_micros());
+        let (gate, hash, now_us) = (place.ask.gate, place.ask.hash, place.now.as_micros());
         let group = place.group.map(|at| &self.groups[at]);
-        let needs_none = place.ask.cost == 0 || hash == meter.strangers;
+        let needs_none = place.ask.cost == 0 || hash == gate.overflow_hash;
         // A slot of another version may have to move into the shards, unless it is written anew
         // where it is.
         let version = &place.version;
         let in_slot = group.and_then(|group| group.find(hash));
-        let stays = |(slot, print): (usize, Print)| {
-            let number = print.version();
+        let stays = |(slot, fingerprint): (usize, Fingerprint)| {
+            let number = fingerprint.version();
             let is_idle = || group.is_some_and(|group| group.word(slot) <= word_at(now_us));
-            let past = || meter.past_plan(number).filter(|_| version.between(number).is_empty());
+            let past = || gate.past_plan(number).filter(|_| version.between(number).is_empty());
             let counts_alike = || past().is_some_and(|plan| plan.counts_alike(&version.plan));
             number == version.number || version.plan.is_one_word() && (is_idle() || counts_alike())
         };
@@ -517,7 +518,7 @@ impl<'a> Locked<'a> {
                 let shard = &mut self.shards[at];
                 let found = in_slot.map_or(Found::Nowhere, |(slot, _)| Found::Slot(slot));
                 let made_for = use_of(&place.version.plan, found);
-                shard.get(meter.id, hash).is_some() || shard.has_room(now_us, made_for)
+                shard.get(gate.id, hash).is_some() || shard.has_room(now_us, made_for)
             })
     }
 }

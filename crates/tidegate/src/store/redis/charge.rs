@@ -1,9 +1,10 @@
 //! What a permit holds of a limit in Redis.
 
+use super::gate::RedisGate;
 use super::job::{Change, GivenBack, Key, What};
-use super::meter::Meter;
 use super::plan::Mark;
 use crate::clock::Timestamp;
+use crate::store::{Correction, Shares, StoreCharge};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub(crate) struct Holder {
 
 /// A member of the set of holders: whose it is, which, how long its lease is (in whole
 /// milliseconds, rounded up), and how many units.
-pub(crate) fn member(meter: &Meter, number: u64, units: u64) -> String {
+pub(crate) fn member(meter: &RedisGate, number: u64, units: u64) -> String {
     let lease_ms = meter.lease.as_micros().div_ceil(1_000);
     format!("{}.{number}~{lease_ms}:{units}", meter.core().node)
 }
@@ -60,24 +61,6 @@ impl Charge {
         Self { key: key.clone(), cost, start_us, mark, holder }
     }
 
-    /// Splits `units` off: several checks of one request were about one key.
-    pub(crate) fn part(&mut self, units: u64) -> Self {
-        let units = units.min(self.cost);
-        self.cost -= units;
-        Self {
-            key: self.key.clone(),
-            cost: units,
-            start_us: self.start_us,
-            mark: self.mark.clone(),
-            holder: self.holder.clone(),
-        }
-    }
-
-    /// True for charges that were taken in one step. Places are held one by one.
-    pub(crate) fn is_same_key(&self, other: &Self) -> bool {
-        self.holder.is_none() && Arc::ptr_eq(&self.mark, &other.mark)
-    }
-
     /// Gives back `units` of the `charged` that its key was charged.
     pub(crate) fn give_back(&self, charged: u64, units: u64) {
         match &self.holder {
@@ -93,7 +76,7 @@ impl Charge {
     }
 
     /// It cost more than it was charged.
-    pub(crate) fn owe(&self, units: u64) {
+    fn owe(&self, units: u64) {
         if self.holder.is_none() {
             self.key.send(What::Owe { units });
         }
@@ -105,8 +88,28 @@ impl Charge {
         self.cost = 0;
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
+    fn is_lost(&self) -> bool {
         self.holder.as_ref().is_some_and(|holder| holder.is_lost())
+    }
+}
+
+/// What the checks of one group were charged, key by key.
+pub(crate) struct RedisCharge(pub(crate) Vec<(Charge, Shares)>);
+
+impl StoreCharge for RedisCharge {
+    fn settle(&mut self, costs: &[u64]) {
+        for (charge, shares) in &mut self.0 {
+            match shares.correct(costs, charge.holder.is_some()) {
+                Correction::Nothing => {}
+                Correction::Refund { charged, units } => charge.give_back(charged, units),
+                Correction::Debt { units } => charge.owe(units),
+            }
+            charge.cost = shares.charged();
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.iter().any(|(charge, _)| charge.is_lost())
     }
 }
 

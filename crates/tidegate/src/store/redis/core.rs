@@ -1,9 +1,11 @@
 //! What all gates of one limiter share: the servers, the thread that talks to them,
 //! who is alive, and who holds which place.
 
+use super::accept::accept;
 use super::charge::Holder;
 use super::config::{Redis, Way};
 use super::connection::{at, plain};
+use super::gate::RedisGate;
 use super::job::{Change, Fault, Job, What};
 use super::lane::Waiting;
 use super::promise::promise;
@@ -11,8 +13,12 @@ use super::sentinel::{self, Sentinels};
 use super::serve;
 use super::shard::Shard;
 use super::stats::{Counters, RedisStats, ShardStats};
+use crate::Limit;
 use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
+use crate::gate::GateError;
+use crate::limiter::Options;
 use crate::sampler::Sampler;
+use crate::store::{Store, StoreGate};
 use redis::Value;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -33,7 +39,7 @@ const SLOTS: usize = 16_384;
 const LOOKS_EACH_SECOND: u32 = 1_000;
 
 /// Ends its thread when the last gate is gone.
-pub(crate) struct Store {
+pub(crate) struct RedisStore {
     pub(crate) core: Arc<Core>,
 }
 
@@ -67,6 +73,8 @@ pub(crate) struct Core {
     looks: Sampler,
     /// The process that has the thread which talks to Redis.
     process: u32,
+    /// Gates ever opened.
+    gates: AtomicU32,
     /// Servers ever known.
     servers: AtomicUsize,
     holders: Mutex<HashMap<u64, Weak<Holder>>>,
@@ -84,7 +92,7 @@ struct Map {
 
 const NOBODY: u16 = u16::MAX;
 
-impl Store {
+impl RedisStore {
     pub(crate) fn new(config: Redis, clock: Option<StoreClock>) -> Self {
         // Whoever has chosen a provider of cryptography keeps it.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -127,6 +135,7 @@ impl Store {
             warn_at_us: AtomicU64::new(0),
             looks: Sampler::default(),
             process: crate::process::id(),
+            gates: AtomicU32::new(0),
             holders: Mutex::default(),
             renews_all: AtomicBool::new(false),
             renew: Notify::new(),
@@ -151,10 +160,21 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for RedisStore {
     fn drop(&mut self) {
         self.core.is_closed.store(true, Ordering::Relaxed);
         self.core.close.notify_one();
+    }
+}
+
+impl Store for RedisStore {
+    fn accepts(&self, name: &str, limit: &Limit, options: &Options) -> Result<(), GateError> {
+        accept(name, limit, options.redis.lease.is_some())
+    }
+
+    fn open(self: Arc<Self>, name: &str, limit: Limit, options: &Options) -> Arc<dyn StoreGate> {
+        let id = self.core.gates.fetch_add(1, Ordering::Relaxed);
+        Arc::new(RedisGate::new(id, name, limit, self, &options.redis))
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the script is asked to do.
 
 use super::charge::{Charge, Holder, member};
+use super::gate::RedisGate;
 use super::lane::lane;
-use super::meter::Meter;
 use super::name;
 use super::plan::{Mark, Version};
 use super::promise::Promise;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 /// One key of one gate, under one version of its limit.
 #[derive(Clone)]
 pub(crate) struct Key {
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) meter: Arc<RedisGate>,
     pub(crate) version: Arc<Version>,
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) hash: u64,

@@ -7,8 +7,8 @@
 
 use super::charge::Charge;
 use super::core::Core;
+use super::gate::RedisGate;
 use super::job::How;
-use super::meter::Meter;
 use super::plan::{Plan, Version};
 use super::stats::count;
 use crate::algorithm::{Gauge, Mode};
@@ -69,7 +69,7 @@ impl Leases {
     /// about to be short.
     pub(crate) fn spend(
         &self,
-        meter: &Arc<Meter>,
+        meter: &Arc<RedisGate>,
         version: &Arc<Version>,
         key: &[u8],
         hash: u64,
@@ -148,7 +148,7 @@ impl Leases {
 }
 
 /// Takes a slice, lets it be spent, and gives back what is left of it.
-async fn take_ahead(meter: Arc<Meter>, version: Arc<Version>, key: Vec<u8>, hash: u64, units: u64) {
+async fn take_ahead(meter: Arc<RedisGate>, version: Arc<Version>, key: Vec<u8>, hash: u64, units: u64) {
     let Some(leases) = &meter.leases else { return };
     let core = meter.core().clone();
     let sent = core.clock.now();

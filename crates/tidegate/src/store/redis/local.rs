@@ -5,11 +5,14 @@ use super::plan::Version;
 use super::share::share;
 use crate::Limit;
 use crate::algorithm::{Gauge, MILLIONTHS, Mode};
-use crate::ask::{KeyBytes, MemoryAsk};
 use crate::clock::{StoreClock, Timestamp};
 use crate::decision::{Decision, Outcome, Refused};
-use crate::store::memory::{self, Home, Pages, Write, home_of, with_state};
+use crate::gate::Gate;
+use crate::limiter::Overflow;
+use crate::store::Backend;
+use crate::store::memory::{HashedCheck, MemoryGate, Pages, Tables, Write, tracked_hash, with_state};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Keys that a gate holds while it is on its own.
 const MAX_KEYS: usize = 100_000;
@@ -28,13 +31,34 @@ struct Share {
     /// What it was made of; another one starts anew.
     of: Limit,
     nodes: u32,
-    meter: Arc<memory::Meter>,
+    gate: Gate,
+}
+
+/// One key of a share.
+pub(crate) struct ShareKey {
+    gate: Gate,
+    hash: u64,
+}
+
+impl ShareKey {
+    pub(crate) fn check(&self, cost: u64) -> HashedCheck<'_> {
+        HashedCheck { gate: &self.gate, hash: self.hash, cost }
+    }
+
+    /// What a call would be told, with nothing taken.
+    pub(crate) fn look(&self, cost: u64, mode: Mode) -> Decision {
+        in_memory(&self.gate).look(self.hash, cost, mode)
+    }
+}
+
+fn in_memory(share: &Gate) -> &MemoryGate {
+    share.backend().memory().unwrap_or_else(|| unreachable!("a share is counted in memory"))
 }
 
 /// A question to a gate that is on its own.
 pub(crate) enum Alone {
     /// Decided by this share.
-    Share(MemoryAsk),
+    Share(ShareKey),
     /// Denied.
     Denied(Decision),
 }
@@ -61,34 +85,36 @@ impl Local {
             Fallback::Local => (nodes.and_then(|nodes| share(limit, nodes)), key, true),
         };
         let Some(share) = share else { return denied() };
-        let meter = self.meter(limit, &share, nodes.unwrap_or(1));
+        let gate = self.gate(limit, &share, nodes.unwrap_or(1));
+        let memory = in_memory(&gate);
         // Looked for before anything is written: what starts nearly used up takes room, too.
-        let hash = meter.hash(key);
-        let hash = home_of(&meter, hash, cost).unwrap_or(hash);
+        let hash = memory.hash(key);
+        let hash = tracked_hash(memory, hash, cost).unwrap_or(hash);
         if is_share && cost > 0 {
-            leave_one_request(&meter, hash, since, cost);
+            leave_one_request(memory, hash, since, cost);
         }
-        Alone::Share(MemoryAsk { meter, hash, key: KeyBytes::new(), cost, index: 0 })
+        Alone::Share(ShareKey { gate, hash })
     }
 
-    fn meter(&self, of: &Limit, share: &Limit, nodes: u32) -> Arc<memory::Meter> {
+    fn gate(&self, of: &Limit, share: &Limit, nodes: u32) -> Gate {
         let mut held = self.share.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = &*held
             && held.of == *of
             && held.nodes == nodes
         {
-            return held.meter.clone();
+            return held.gate.clone();
         }
         // Another limit, or another number of nodes: what was used goes along.
         if let Some(held) = &mut *held {
             (held.of, held.nodes) = (of.clone(), nodes);
-            held.meter.change(share.clone());
-            return held.meter.clone();
+            held.gate.put_in_force(share.clone());
+            return held.gate.clone();
         }
-        let home = Arc::new(Home::new(self.clock.clone(), MAX_KEYS, Pages::AsTouched));
-        let meter = Arc::new(memory::Meter::new(self.id, &self.name, share.clone(), home, false));
-        *held = Some(Share { of: of.clone(), nodes, meter: meter.clone() });
-        meter
+        let tables = Arc::new(Tables::new(self.clock.clone(), MAX_KEYS, Pages::AsTouched));
+        let backend = Backend::Memory(MemoryGate::new(self.id, share.clone(), tables, Overflow::Share));
+        let gate = Gate::new(&self.name, share.clone(), self.clock.clone(), backend);
+        *held = Some(Share { of: of.clone(), nodes, gate: gate.clone() });
+        gate
     }
 
     /// What the caller is told of a decision in memory: a cap is nobody's limit, and what is
@@ -118,8 +144,8 @@ impl Local {
 /// Whatever the others have let start, this node starts no burst of its own: when Redis
 /// answered last, a key had what this one request takes, and nothing else. Without that, a
 /// new key would be refused until its share has flowed in, which can take hours.
-fn leave_one_request(meter: &memory::Meter, hash: u64, since: Timestamp, cost: u64) {
-    with_state(meter, hash, |version, now_us, state| {
+fn leave_one_request(gate: &MemoryGate, hash: u64, since: Timestamp, cost: u64) {
+    with_state(gate, hash, |version, now_us, state| {
         let used = version.limit.capacity().saturating_sub(cost);
         let start = version.plan.with_used(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
         if version.plan.used(now_us, &start) <= version.plan.used(now_us, state) {
@@ -131,11 +157,7 @@ fn leave_one_request(meter: &memory::Meter, hash: u64, since: Timestamp, cost: u
 }
 
 fn unavailable(limit: &Limit, retry_us: u64) -> Decision {
-    Decision {
-        outcome: Outcome::Deny(Refused::Unavailable { retry_us }),
-        limit: limit.capacity(),
-        gauge: Gauge::Degraded { remaining: 0, reset_us: retry_us },
-    }
+    Decision::unavailable(limit, Duration::from_micros(retry_us))
 }
 
 fn degraded(decision: Decision) -> Decision {
@@ -150,9 +172,8 @@ fn degraded(decision: Decision) -> Decision {
 #[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 mod tests {
     use super::*;
-    use crate::ask::decide_in_memory;
     use crate::clock::ManualClock;
-    use std::time::Duration;
+    use crate::store::memory::decide;
 
     const SINCE: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -173,7 +194,7 @@ mod tests {
         /// How many of ten requests are let through.
         fn starts(&self, key: &str, cost: u64) -> usize {
             let ask = || match self.local.question(&self.limit, Some(3), SINCE, key.as_bytes(), cost, 0) {
-                Alone::Share(ask) => decide_in_memory(&[ask], Mode::Check).decisions[0].is_allowed(),
+                Alone::Share(share) => decide(&[share.check(cost)], Mode::Check).decisions[0].is_allowed(),
                 Alone::Denied(_) => false,
             };
             (0..10).filter(|_| ask()).count()
@@ -235,15 +256,16 @@ mod tests {
         let clock = StoreClock::Other(Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000))));
         let limit: Limit = "1000/day".parse().unwrap();
         let local = Local::new(1, "flooded", Fallback::Local, clock);
-        let mut meter = None;
+        let mut gate = None;
         for key in 0u32..400_000 {
             let since = Timestamp::from_micros(999_000);
             match local.question(&limit, Some(1), since, &key.to_le_bytes(), 1, 0) {
-                Alone::Share(share) => meter = Some(share.meter),
+                Alone::Share(share) => gate = Some(share.gate),
                 Alone::Denied(decision) => panic!("{decision:?}"),
             }
         }
-        let home = meter.unwrap().home.clone();
-        assert!(home.shard_entries() <= home.shard_entries_max(), "{} keys", home.shard_entries());
+        let gate = gate.unwrap();
+        let tables = &in_memory(&gate).tables;
+        assert!(tables.shard_entries() <= tables.shard_entries_max(), "{} keys", tables.shard_entries());
     }
 }

@@ -12,17 +12,18 @@ mod config;
 mod connection;
 mod core;
 mod flight;
+mod gate;
 mod job;
 mod known;
 mod lane;
 mod lead;
 mod lease;
 mod local;
-mod meter;
 mod name;
 mod pack;
 mod plan;
 mod promise;
+mod queue;
 mod read;
 mod role;
 mod sentinel;
@@ -30,37 +31,10 @@ mod serve;
 mod shard;
 mod share;
 mod stats;
+mod transaction;
 mod write;
 
-pub(crate) use accept::accept;
-pub(crate) use charge::{Charge, member};
 pub(crate) use config::GateOptions;
 pub use config::{Fallback, Redis, RedisError};
-pub(crate) use core::{Core, Store};
-pub(crate) use job::{Change, Fault, How, Key, Request, Told, What};
-pub(crate) use lane::lane;
-pub(crate) use local::Alone;
-pub(crate) use meter::{Answered, Asked, Meter};
-pub(crate) use name::{slot, subject};
-pub(crate) use plan::Mark;
-pub(crate) use promise::promise;
+pub(crate) use core::RedisStore;
 pub use stats::{LeaseStats, RedisStats, ShardStats};
-
-use std::sync::Arc;
-
-/// One question to a gate in Redis.
-#[derive(Clone)]
-pub(crate) struct RedisAsk {
-    pub(crate) meter: Arc<Meter>,
-    pub(crate) key: Arc<[u8]>,
-    pub(crate) hash: u64,
-    pub(crate) cost: u64,
-    /// Its place in the request.
-    pub(crate) index: usize,
-}
-
-impl RedisAsk {
-    pub(crate) fn new(meter: &Arc<Meter>, key: &[u8], cost: u64) -> Self {
-        Self { meter: meter.clone(), key: key.into(), hash: meter.hash(key), cost, index: 0 }
-    }
-}

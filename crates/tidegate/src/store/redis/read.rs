@@ -285,9 +285,9 @@ mod logged;
 #[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 mod tests {
     use super::super::config::{GateOptions, Redis};
-    use super::super::core::Store;
+    use super::super::core::RedisStore;
+    use super::super::gate::RedisGate;
     use super::super::job::Request;
-    use super::super::meter::Meter;
     use super::super::promise::promise;
     use super::*;
     use crate::algorithm::Mode;
@@ -295,7 +295,7 @@ mod tests {
     use std::sync::Arc;
 
     /// A reply that says that a unit was taken of a bucket that it says is full.
-    fn disagree(store: &Arc<Store>, meter: &Arc<Meter>) -> Option<Result<Told, Fault>> {
+    fn disagree(store: &Arc<RedisStore>, meter: &Arc<RedisGate>) -> Option<Result<Told, Fault>> {
         let core = &store.core;
         let (promise, awaited) = promise();
         let request = Request {
@@ -317,9 +317,9 @@ mod tests {
     #[test]
     fn a_script_that_disagrees_is_logged_and_lets_nobody_in() {
         let clock = StoreClock::Other(Arc::new(ManualClock::new()));
-        let store = Arc::new(Store::new(Redis::at("redis://127.0.0.1:1").unwrap(), Some(clock)));
+        let store = Arc::new(RedisStore::new(Redis::at("redis://127.0.0.1:1").unwrap(), Some(clock)));
         let limit = "1/s burst 1".parse().unwrap();
-        let meter = Arc::new(Meter::new(1, "odd", limit, store.clone(), &GateOptions::default()));
+        let meter = Arc::new(RedisGate::new(1, "odd", limit, store.clone(), &GateOptions::default()));
         let lines = logged::logged("tidegate::store::redis::read", tracing::Level::ERROR, || {
             for _ in 0..10 {
                 let told = disagree(&store, &meter).unwrap().unwrap();

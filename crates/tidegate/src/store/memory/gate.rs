@@ -1,42 +1,34 @@
-//! One gate's side of the store: its limit's numbers and the short way of a decision.
+//! One gate in the memory store: its limit, and the fast path of a decision.
 
-use super::Home;
-use super::flat::{Group, Look, Print, Seen};
-use super::numbers::{Fast, FastPlan, Numbers, Smooth};
-use super::transaction::{Ask, Write, decide_all, home_of, with_state};
+use super::Tables;
+use super::flat::{Fingerprint, Group, Seen};
+use super::limit_words::LimitWords;
+use super::transaction::{Ask, Write, decide_all, tracked_hash, with_state};
 use crate::Limit;
-use crate::algorithm::{
-    Bucket, Gauge, Grant, InForce, KEPT_AT_LEAST_US, Mode, OTHERS_MAX, Plan, Scale, State, word_at,
-};
+use crate::algorithm::{Gauge, Grant, InForce, KEPT_AT_LEAST_US, Mode, OTHERS_MAX, Plan, State};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
+use crate::limiter::Overflow;
 use crate::store::cancelled::Cancelled;
 use crate::sync::{AtomicU64, Backoff, Ordering};
 use smallvec::SmallVec;
 use std::collections::HashMap;
-#[cfg(feature = "tower")]
-use std::net::Ipv4Addr;
-#[cfg(feature = "tower")]
-use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Changed limits that are remembered to carry their keys' states over.
 const PAST_MAX: usize = 1_024;
 const VERSION_MAX: u16 = (1 << 15) - 1;
 
-/// One gate's limit in its home.
-pub(crate) struct Meter {
+/// One gate's limit in its tables.
+pub(crate) struct MemoryGate {
     pub(crate) id: u32,
-    pub(crate) name: Box<str>,
-    pub(crate) home: Arc<Home>,
-    pub(crate) refuses_strangers: bool,
-    /// The limit that it was defined with, which may not be in force any more.
-    pub(crate) defined: Box<Limit>,
-    /// The hash under which strangers share one allowance when there is no room.
-    pub(crate) strangers: u64,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) refuses_untracked: bool,
+    /// The hash of the overflow bucket, which untracked keys share.
+    pub(crate) overflow_hash: u64,
     hasher: KeyHasher,
-    numbers: Numbers,
+    limit_words: LimitWords,
     version: RwLock<Arc<Version>>,
     /// The number of the newest version, set before anyone can see anything of it.
     newest: AtomicU64,
@@ -88,6 +80,15 @@ struct Past {
     until_us: u64,
 }
 
+/// Why the fast path did not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Miss {
+    /// Somebody else writes the group or the limit right now.
+    Contended,
+    /// The key is new, its state is more than a word, or the clock has jumped.
+    NotHere,
+}
+
 /// Where a fixed key was found, so that it is never looked for again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
@@ -95,30 +96,19 @@ pub(crate) struct Spot {
     slot: usize,
 }
 
-/// What a call that was let through leaves of its key.
-#[cfg(feature = "tower")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
-    pub(crate) remaining: u64,
-    /// Until the key is as good as unused, rounded up.
-    pub(crate) seconds: NonZeroU64,
-}
-
-impl Meter {
-    pub(crate) fn new(id: u32, name: &str, limit: Limit, home: Arc<Home>, refuses_strangers: bool) -> Self {
-        let plan = Plan::new(&limit, home.clock.unix_us_at_zero());
+impl MemoryGate {
+    pub(crate) fn new(id: u32, limit: Limit, tables: Arc<Tables>, overflow: Overflow) -> Self {
+        let plan = Plan::new(&limit, tables.clock.unix_us_at_zero());
         let hasher = KeyHasher::random();
-        let since_us = home.clock.now().as_micros();
+        let since_us = tables.clock.now().as_micros();
         let version = Version { number: 1, limit, plan, since_us, before: SmallVec::new() };
         Self {
             id,
-            name: name.into(),
-            home,
-            refuses_strangers,
-            defined: Box::new(version.limit.clone()),
-            strangers: hasher.hash(b"\xff strangers beyond the cap"),
+            tables,
+            refuses_untracked: overflow == Overflow::Refuse,
+            overflow_hash: hasher.hash(b"\xff strangers beyond the cap"),
             hasher,
-            numbers: Numbers::new(1, version.limit.capacity(), &plan),
+            limit_words: LimitWords::new(1, version.limit.capacity(), &plan),
             version: RwLock::new(Arc::new(version)),
             newest: AtomicU64::new(1),
             past: Mutex::default(),
@@ -150,176 +140,113 @@ impl Meter {
     /// Decides now, without a wait.
     #[inline]
     pub(crate) fn check(&self, hash: u64, cost: u64) -> Decision {
-        let group = self.home.flat.group(self.home.flat.index(hash));
+        let group = self.group(hash);
         // First, so that the wait for memory and the reading of the clock overlap.
-        let rested = group.rested();
-        self.short_way(self.home.clock.now(), hash, cost, group, |print| group.read(rested?, print))
+        let sequence = group.rested();
+        let read = |print| group.read(sequence.ok_or(Miss::Contended)?, print).ok_or(Miss::NotHere);
+        self.fast_path(self.tables.clock.now(), hash, cost, group, read)
+            .unwrap_or_else(|miss| self.after_miss(miss, hash, cost))
     }
 
     #[inline(always)]
-    pub(crate) fn check_at(&self, now: Timestamp, hash: u64, cost: u64) -> Decision {
-        let group = self.home.flat.group(self.home.flat.index(hash));
-        self.short_way(now, hash, cost, group, |print| group.read(group.rested()?, print))
+    fn check_at(&self, now: Timestamp, hash: u64, cost: u64) -> Decision {
+        self.look_and_decide(now, hash, cost).unwrap_or_else(|miss| self.after_miss(miss, hash, cost))
     }
 
-    /// [`check`](Self::check) for a fixed key that has no place of its own.
+    /// [`check`](Self::check) for a fixed key that has no entry of its own.
     #[inline(never)]
     pub(crate) fn check_unpinned(&self, hash: u64, cost: u64) -> Decision {
         self.check(hash, cost)
     }
 
-    /// [`check`](Self::check) for a key whose place is known.
+    /// [`check`](Self::check) for a key whose entry is known.
     #[inline(always)]
     pub(crate) fn check_spot(&self, spot: Spot, hash: u64, cost: u64) -> Decision {
-        let group = self.home.flat.group(spot.group);
-        self.short_way(self.home.clock.now(), hash, cost, group, |print| group.read_slot(spot.slot, print))
+        let group = self.tables.flat.group(spot.group);
+        let read = |print| {
+            let sequence = group.rested().ok_or(Miss::Contended)?;
+            group.read_slot(sequence, spot.slot, print).ok_or(Miss::NotHere)
+        };
+        self.fast_path(self.tables.clock.now(), hash, cost, group, read)
+            .unwrap_or_else(|miss| self.after_miss(miss, hash, cost))
     }
 
-    /// Lets a client's call for one unit through where a first look is enough, and tells what
-    /// is left, all of it in registers. None in any other case; then nothing was taken, and
-    /// [`check`](Self::check) tells.
-    #[cfg(feature = "tower")]
-    #[inline(never)]
-    pub(crate) fn pass(&self, client: Ipv4Addr) -> Option<Left> {
-        let hash = self.hasher.hash_client(client);
-        let group = self.home.flat.group(self.home.flat.index(hash));
-        let rested = group.rested();
-        let now_us = self.home.clock.now().as_micros();
-        let (smooth, seen, level) = self.glance(now_us, hash, |print| group.read(rested?, print))?;
-        let bucket = Bucket { scale: smooth.word };
-        let (wait_us, level) = bucket.raise(now_us, level, smooth.word.unit, false).ok()?;
-        if !group.replace(seen, smooth.word.after(word_at(now_us), level)) {
-            return None;
-        }
-        let gauge = Gauge::of_word(level, smooth.word);
-        let decision = Decision { outcome: Outcome::Allow { wait_us }, limit: smooth.limit, gauge };
-        // A unit was used just now, so it is no unused key yet.
-        let seconds = NonZeroU64::new(decision.reset_seconds()).unwrap_or(NonZeroU64::MIN);
-        Some(Left { remaining: decision.remaining(), seconds })
+    fn group(&self, hash: u64) -> Group<'_> {
+        self.tables.flat.group(self.tables.flat.index(hash))
     }
 
-    /// One optimistic look at a smooth bucket's word: its numbers, what was seen, and how full
-    /// it is. None if it is another kind of limit, or the word is not there, written right now,
-    /// or ahead of its time, or if the clock has run out.
+    #[inline]
+    fn look_and_decide(&self, now: Timestamp, hash: u64, cost: u64) -> Result<Decision, Miss> {
+        let group = self.group(hash);
+        let read = |print| group.read(group.rested().ok_or(Miss::Contended)?, print).ok_or(Miss::NotHere);
+        self.fast_path(now, hash, cost, group, read)
+    }
+
+    /// The fast path: reads the limit and the key's word, decides, and writes by
+    /// compare-and-swap. Without a lock, and a denial only reads.
     #[inline(always)]
-    fn glance(
-        &self,
-        now_us: u64,
-        hash: u64,
-        read: impl Fn(Print) -> Option<Seen>,
-    ) -> Option<(Smooth, Seen, u64)> {
-        let smooth = self.numbers.smooth()?;
-        let seen = read(Print::new(hash, smooth.version))?;
-        let level = Bucket { scale: smooth.word }.level(now_us, seen.word);
-        let is_timely = level <= smooth.word.full && now_us < Timestamp::MAX.as_micros();
-        is_timely.then_some((smooth, seen, level))
-    }
-
-    /// A glance for one unit: what nearly every check is. Kept so small that it is inlined
-    /// where it is called.
-    #[inline(always)]
-    fn short_way(
+    fn fast_path(
         &self,
         now: Timestamp,
         hash: u64,
         cost: u64,
         group: Group<'_>,
-        read: impl Fn(Print) -> Option<Seen>,
-    ) -> Decision {
+        read: impl Fn(Fingerprint) -> Result<Seen, Miss>,
+    ) -> Result<Decision, Miss> {
+        let limit = self.limit_words.read().ok_or(Miss::Contended)?;
+        let seen = read(Fingerprint::new(hash, limit.version))?;
         let now_us = now.as_micros();
-        if cost == 1
-            && let Some((smooth, seen, level)) = self.glance(now_us, hash, read)
-        {
-            let bucket = Bucket { scale: smooth.word };
-            let (outcome, level, is_whole) = match bucket.raise(now_us, level, smooth.word.unit, false) {
-                Ok((wait_us, level)) => {
-                    let word = smooth.word.after(word_at(now_us), level);
-                    (Outcome::Allow { wait_us }, level, group.replace(seen, word))
-                }
-                Err(retry_us) => (Outcome::Deny(Refused::Later { retry_us }), level, group.confirms(seen)),
-            };
-            if is_whole {
-                let gauge = Gauge::of_word(level, smooth.word);
-                return Decision { outcome, limit: smooth.limit, gauge };
-            }
-            return self.contended_way(now_us, hash, cost);
+        let (outcome, word, level) = limit.plan.decide(now_us, seen.word, cost).ok_or(Miss::NotHere)?;
+        let is_whole = match outcome {
+            Outcome::Allow { .. } if word != seen.word => group.replace(seen, word),
+            Outcome::Allow { .. } | Outcome::Deny(_) => group.confirms(seen),
+        };
+        if !is_whole {
+            return Err(Miss::Contended);
         }
-        self.middle_way(now_us, hash, cost)
+        let gauge = limit.plan.gauge(now_us, level, limit.capacity);
+        Ok(Decision { outcome, limit: limit.capacity, gauge })
     }
 
-    /// Someone else writes the same group right now: let them, instead of taking the
-    /// cache line away from each other.
-    #[cold]
+    /// Tries again while others write the same group, instead of taking the cache line away from
+    /// each other. Everything else takes the locked path.
     #[inline(never)]
-    fn contended_way(&self, now_us: u64, hash: u64, cost: u64) -> Decision {
-        Backoff::new().wait();
-        self.middle_way(now_us, hash, cost)
-    }
-
-    /// The same for any cost and both kinds of words, looking until nobody else
-    /// writes, and with a slot for a new key.
-    #[inline(never)]
-    fn middle_way(&self, now_us: u64, hash: u64, cost: u64) -> Decision {
-        let fast = self.numbers.load();
-        if matches!(fast.plan, FastPlan::None) {
-            return self.long_way(hash, cost);
-        }
-        let print = Print::new(hash, fast.version);
-        let group = self.home.flat.group(self.home.flat.index(hash));
+    fn after_miss(&self, mut miss: Miss, hash: u64, cost: u64) -> Decision {
         let mut backoff = Backoff::new();
-        loop {
-            match group.look(print) {
-                Look::Found(seen) => {
-                    let Some((outcome, word, gauge)) = fast.plan.decide(now_us, seen.word, cost, fast.limit)
-                    else {
-                        return self.long_way(hash, cost);
-                    };
-                    let is_whole = match outcome {
-                        Outcome::Allow { .. } if word != seen.word => group.replace(seen, word),
-                        _ => group.confirms(seen),
-                    };
-                    if is_whole {
-                        return Decision { outcome, limit: fast.limit, gauge };
-                    }
-                }
-                Look::Busy => {}
-                Look::Absent => break,
-            }
+        while miss == Miss::Contended {
             backoff.wait();
+            match self.look_and_decide(self.tables.clock.now(), hash, cost) {
+                Ok(decision) => return decision,
+                Err(next) => miss = next,
+            }
         }
-        self.new_key(&fast, hash, cost).unwrap_or_else(|| self.long_way(hash, cost))
+        let (tolds, _) = decide_all(&[Ask { gate: self, hash, cost }], Mode::Check);
+        tolds[0].decision
     }
 
-    /// The common case of a key that is not there: its group has a free slot and no
-    /// key of it is anywhere else.
-    fn new_key(&self, fast: &Fast, hash: u64, cost: u64) -> Option<Decision> {
-        let group = self.home.flat.group(self.home.flat.index(hash)).lock();
-        // Read under the lock: as of a much earlier time, the key could still have been in a
-        // slot that has been taken over since. The little by which a processor reads its
-        // counter too early is what a slot is left alone for after its state has passed.
-        let now_us = self.home.clock.now().as_micros();
-        if group.is_spilled(now_us) || self.is_moving(now_us) || group.find(hash).is_some() {
-            return None;
+    /// Checks one unit of each of up to `N` keys at one instant, with their cache lines fetched
+    /// together.
+    pub(crate) fn check_batch<const N: usize, K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        mut each: impl FnMut(usize, Decision),
+    ) {
+        let mut hashes = [0; N];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(key.as_ref());
         }
-        let slot = group.free_slot(now_us)?;
-        let (outcome, word, gauge) = fast.plan.decide(now_us, 0, cost, fast.limit)?;
-        if word != 0 {
-            group.claim(slot, Print::new(hash, fast.version), word);
+        let hashes = &hashes[..keys.len()];
+        std::hint::black_box(hashes.iter().fold(0, |all, hash| all ^ self.touch(*hash)));
+        let now = self.tables.clock.now();
+        for (index, hash) in hashes.iter().enumerate() {
+            each(index, self.check_at(now, *hash, 1));
         }
-        Some(Decision { outcome, limit: fast.limit, gauge })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn long_way(&self, hash: u64, cost: u64) -> Decision {
-        let (answers, _) = decide_all(&[Ask { meter: self, hash, cost }], Mode::Check);
-        answers[0].decision
     }
 
     /// Asks for the cache lines of a key.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
-        self.home.flat.touch(self.home.flat.index(hash))
+    fn touch(&self, hash: u64) -> u64 {
+        self.tables.flat.touch(self.tables.flat.index(hash))
     }
 
     /// What [`check`](Self::check) would say, with the state as it is.
@@ -331,12 +258,12 @@ impl Meter {
 
     /// What a call in this mode would be told, with the state as it is.
     pub(crate) fn look(&self, hash: u64, cost: u64, mode: Mode) -> Decision {
-        let Some(home) = home_of(self, hash, cost) else {
+        let Some(tables) = tracked_hash(self, hash, cost) else {
             let gauge = Gauge::Plain { remaining: 0, reset_us: 0 };
             let limit = self.version().limit.capacity();
             return Decision { outcome: Outcome::Deny(Refused::Full), limit, gauge };
         };
-        with_state(self, home, |version, now_us, state| {
+        with_state(self, tables, |version, now_us, state| {
             let limit = version.limit.capacity();
             let asked = version.plan.answer(now_us, state, cost, mode, limit);
             let as_is = version.plan.answer(now_us, state, 0, mode, limit);
@@ -359,11 +286,11 @@ impl Meter {
     /// Resolves a fixed key to its place and pins it there; `None` if its states are
     /// not single words or its group is full of pinned keys.
     pub(crate) fn pin(&self, hash: u64) -> Option<Spot> {
-        let index = self.home.flat.index(hash);
+        let index = self.tables.flat.index(hash);
         let version = self.version();
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = self.home.flat.group(index).lock();
-        let now_us = self.home.clock.now_ordered().as_micros();
+        let group = self.tables.flat.group(index).lock();
+        let now_us = self.tables.clock.now_ordered().as_micros();
         if !version.plan.is_one_word() || group.is_spilled(now_us) || self.is_moving(now_us) {
             return None;
         }
@@ -371,7 +298,7 @@ impl Meter {
             Some((slot, _)) => slot,
             None => {
                 let slot = group.free_slot(now_us)?;
-                group.claim(slot, Print::new(hash, version.number), 0);
+                group.claim(slot, Fingerprint::new(hash, version.number), 0);
                 slot
             }
         };
@@ -388,19 +315,19 @@ impl Meter {
             return;
         }
         pins.remove(&hash);
-        self.home.flat.group(spot.group).lock().set_pinned(spot.slot, false);
+        self.tables.flat.group(spot.group).lock().set_pinned(spot.slot, false);
     }
 
     /// Another limit from now on. Keys are carried over when they are next touched.
     pub(crate) fn change(&self, limit: Limit) {
-        let plan = Plan::new(&limit, self.home.clock.unix_us_at_zero());
+        let plan = Plan::new(&limit, self.tables.clock.unix_us_at_zero());
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.version();
         if old.limit == limit {
             return;
         }
         let is_moving = plan.is_one_word() != old.plan.is_one_word();
-        let now_us = || self.home.clock.now().as_micros();
+        let now_us = || self.tables.clock.now().as_micros();
         // Twice as long as they count: a word of ticks seems in use for up to a tick longer,
         // and what was kept beside another limit may be merged and kept again.
         let longest_us = old.plan.longest_us().saturating_mul(2).saturating_add(KEPT_AT_LEAST_US);
@@ -430,11 +357,11 @@ impl Meter {
         }
         let next = Arc::new(Version { number, limit, plan, since_us, before });
         *self.version.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
-        self.numbers.store(number, next.limit.capacity(), &plan);
+        self.limit_words.store(number, next.limit.capacity(), &plan);
         // Until here others may have written by the old version.
         move_on();
         drop(changing);
-        self.hand_on_places();
+        self.grant_waiters();
     }
 
     fn remember(&self, version: Past) {
@@ -442,7 +369,7 @@ impl Meter {
         if matches!(version.plan, Plan::Slots(_)) {
             return;
         }
-        let now_us = self.home.clock.now().as_micros();
+        let now_us = self.tables.clock.now().as_micros();
         let mut past = self.past();
         past.retain(|p| p.until_us > now_us);
         if past.len() == PAST_MAX {
@@ -452,12 +379,12 @@ impl Meter {
     }
 
     /// More places may be free under a changed limit: those who wait must hear of it.
-    fn hand_on_places(&self) {
+    fn grant_waiters(&self) {
         let version = self.version();
         let Plan::Slots(slots) = &version.plan else { return };
-        for index in self.home.shards.indexes() {
+        for index in self.tables.shards.indexes() {
             let mut wakers = Vec::new();
-            for entry in self.home.shards.lock(index).entries().filter(|entry| entry.gate == self.id) {
+            for entry in self.tables.shards.lock(index).entries().filter(|entry| entry.gate == self.id) {
                 if let State::Slots(state) = &mut entry.state {
                     wakers.extend(slots.hand_on(state));
                 }

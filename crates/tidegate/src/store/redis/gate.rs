@@ -1,7 +1,7 @@
 //! One gate's side of the store: its limit, and the layers before the network.
 
 use super::config::GateOptions;
-use super::core::{Core, Store};
+use super::core::{Core, RedisStore};
 use super::job::{Fault, GivenBack, How, Key, Request, Told};
 use super::known::{BELIEVED, Known};
 use super::lane::lane;
@@ -14,11 +14,12 @@ use super::shard::Shard;
 use super::stats::count;
 use crate::Limit;
 use crate::algorithm::Mode;
-use crate::ask::decide_in_memory;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
+use crate::pending::Pending;
 use crate::store::cancelled::Cancelled;
+use crate::store::memory;
 use smallvec::SmallVec;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,12 +28,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub(crate) struct Meter {
+pub(crate) struct RedisGate {
     pub(crate) id: u32,
     pub(crate) name: Box<str>,
-    /// The limit that it was defined with, which may not be in force any more.
-    pub(crate) defined: Box<Limit>,
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<RedisStore>,
     /// How long a place is held without a sign of life.
     pub(crate) lease: Duration,
     pub(crate) local: Local,
@@ -57,15 +56,20 @@ const SERVERS: usize = 16;
 /// What asking comes to.
 pub(crate) type Answered = Awaited<Result<Told, Fault>>;
 
-impl Meter {
-    pub(crate) fn new(id: u32, name: &str, limit: Limit, store: Arc<Store>, options: &GateOptions) -> Self {
+impl RedisGate {
+    pub(crate) fn new(
+        id: u32,
+        name: &str,
+        limit: Limit,
+        store: Arc<RedisStore>,
+        options: &GateOptions,
+    ) -> Self {
         let core = &store.core;
         let zero = core.unix_us_at_zero();
         let version = Version::new(1, limit, options.place_lease, core.clock.now(), zero);
         Self {
             id,
             name: name.into(),
-            defined: Box::new(version.limit.clone()),
             lease: options.place_lease,
             local: Local::new(id, name, options.fallback.clone(), store.core.clock.clone()),
             leases: options.lease.map(Leases::new),
@@ -93,7 +97,7 @@ impl Meter {
         self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn change(&self, limit: Limit) {
+    pub(crate) fn put_in_force(&self, limit: Limit) {
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.version();
         if old.limit == limit {
@@ -204,17 +208,19 @@ impl Meter {
 }
 
 /// A question that is on its way to Redis, and what is needed if it does not come back.
-pub(crate) struct Asked {
+struct Asked {
     answer: Answered,
-    meter: Arc<Meter>,
+    meter: Arc<RedisGate>,
     version: Arc<Version>,
     key: SmallVec<[u8; 32]>,
     cost: u64,
     how: How,
 }
 
-impl Asked {
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Decision> {
+impl Future for Asked {
+    type Output = Decision;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Decision> {
         match Pin::new(&mut self.answer).poll(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(told))) => Poll::Ready(told.decisions[0]),
@@ -226,25 +232,26 @@ impl Asked {
     }
 }
 
-impl Meter {
-    /// Asks about one key, unless the answer is known.
-    pub(crate) fn begin(self: &Arc<Self>, key: &[u8], cost: u64, how: How) -> Result<Asked, Decision> {
+impl RedisGate {
+    /// Decides about one key, without asking if the answer is known.
+    pub(crate) fn send(self: &Arc<Self>, key: &[u8], cost: u64, how: How) -> Pending<Decision> {
         let (version, hash) = (self.version(), self.hash(key));
         if let How::Take(mode) = how {
             if let Some(leases) = &self.leases
                 && let Some(decision) = leases.spend(self, &version, key, hash, cost)
             {
-                return Err(decision);
+                return Pending::ready(decision);
             }
             if let Some(decision) = self.remembered(hash, &version, cost, mode) {
-                return Err(decision);
+                return Pending::ready(decision);
             }
         }
         match self.ask(&version, key, hash, cost, how, false) {
             Ok(answer) => {
-                Ok(Asked { answer, meter: self.clone(), version, key: SmallVec::from_slice(key), cost, how })
+                let key = SmallVec::from_slice(key);
+                Pending::new(Asked { answer, meter: self.clone(), version, key, cost, how })
             }
-            Err(fault) => Err(self.alone(&version, key, cost, how, fault)),
+            Err(fault) => Pending::ready(self.alone(&version, key, cost, how, fault)),
         }
     }
 
@@ -252,13 +259,11 @@ impl Meter {
     fn alone(&self, version: &Version, key: &[u8], cost: u64, how: How, fault: Fault) -> Decision {
         match self.question(version, key, cost, fault) {
             Alone::Denied(decision) => decision,
-            Alone::Share(ask) => {
-                let (decision, mode) = match how {
-                    How::Peek | How::Look(_) => {
-                        let mode = if version.is_place() { Mode::Reserve } else { Mode::Check };
-                        (ask.meter.peek(ask.hash, cost), mode)
-                    }
-                    How::Take(mode) => (decide_in_memory(&[ask], mode).decisions[0], mode),
+            Alone::Share(share) => {
+                let mode = how.mode(version);
+                let decision = match how {
+                    How::Peek | How::Look(_) => share.look(cost, mode),
+                    How::Take(mode) => memory::decide(&[share.check(cost)], mode).decisions[0],
                 };
                 self.shown_alone(decision, version, cost, mode, fault)
             }

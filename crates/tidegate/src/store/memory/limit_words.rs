@@ -1,4 +1,4 @@
-//! The numbers of a gate's current limit, read on every decision.
+//! The limit of a gate in plain words, read on every decision.
 //!
 //! They change rarely and must be read without a lock and without counting readers,
 //! so they are kept as plain words under a sequence number: whoever reads while they
@@ -7,29 +7,22 @@
 use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, Stepped, Word};
 use crate::clock::Timestamp;
 use crate::decision::Outcome;
-use crate::sync::{AtomicU64, Backoff, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 const WORDS: usize = 7;
 
 /// One cache line: a sequence number and the words of a plan.
 #[repr(align(64))]
-pub(crate) struct Numbers {
+pub(crate) struct LimitWords {
     sequence: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
-/// What a check for one unit of a smooth bucket needs.
-pub(crate) struct Smooth {
-    pub(crate) version: u16,
-    pub(crate) limit: u64,
-    pub(crate) word: Word,
-}
-
-/// A plan that decides on one word, or none.
+/// A limit in force, as far as it decides on one word.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fast {
+pub(crate) struct FastLimit {
     pub(crate) version: u16,
-    pub(crate) limit: u64,
+    pub(crate) capacity: u64,
     pub(crate) plan: FastPlan,
 }
 
@@ -37,27 +30,21 @@ pub(crate) struct Fast {
 pub(crate) enum FastPlan {
     Word(Bucket<Word>),
     Stepped(Bucket<Stepped>),
-    /// The state is more than a word: the long way.
+    /// The state is more than a word: the locked path.
     None,
 }
 
 impl FastPlan {
-    /// The decision without a wait, and the word to write; `None` if it takes the
-    /// long way.
-    pub(crate) fn decide(
-        &self,
-        now_us: u64,
-        word: u64,
-        cost: u64,
-        limit: u64,
-    ) -> Option<(Outcome, u64, Gauge)> {
+    /// The decision without a wait, the word to write, and the level then; `None` if it takes
+    /// the locked path.
+    #[inline(always)]
+    pub(crate) fn decide(&self, now_us: u64, word: u64, cost: u64) -> Option<(Outcome, u64, u64)> {
         if now_us >= Timestamp::MAX.as_micros() {
             return None;
         }
         match self {
             Self::Word(bucket) if !bucket.is_ahead(now_us, word) => {
-                let (outcome, next, level) = bucket.decide(now_us, word, cost, Mode::Check);
-                Some((outcome, next, Gauge::of_word(level, bucket.scale)))
+                Some(bucket.decide(now_us, word, cost, Mode::Check))
             }
             Self::Stepped(bucket) => {
                 let tat = bucket.scale.tat(word);
@@ -65,12 +52,23 @@ impl FastPlan {
                     return None;
                 }
                 let (outcome, next, level) = bucket.decide(now_us, tat, cost, Mode::Check);
-                let remaining = limit.saturating_sub(level);
-                let gauge = Gauge::Plain { remaining, reset_us: bucket.scale.empty_us(level, now_us) };
-                let next = if next == tat { word } else { bucket.scale.word(next) };
-                Some((outcome, next, gauge))
+                Some((outcome, if next == tat { word } else { bucket.scale.word(next) }, level))
             }
             Self::Word(_) | Self::None => None,
+        }
+    }
+
+    /// What is left at a level. Apart from the decision, and after the write: what is stored
+    /// before a compare-and-swap has to leave the store buffer first.
+    #[inline(always)]
+    pub(crate) fn gauge(&self, now_us: u64, level: u64, capacity: u64) -> Gauge {
+        match self {
+            Self::Word(bucket) => Gauge::of_word(level, bucket.scale),
+            Self::Stepped(bucket) => {
+                let reset_us = bucket.scale.empty_us(level, now_us);
+                Gauge::Plain { remaining: capacity.saturating_sub(level), reset_us }
+            }
+            Self::None => Gauge::Plain { remaining: 0, reset_us: 0 },
         }
     }
 }
@@ -85,36 +83,20 @@ fn version(head: u64) -> u16 {
     (head >> 8) as u16
 }
 
-impl Numbers {
+impl LimitWords {
     pub(crate) fn new(version: u16, limit: u64, plan: &Plan) -> Self {
         let words = encode(version, limit, plan).map(AtomicU64::new);
         Self { sequence: AtomicU64::new(0), words }
     }
 
-    pub(crate) fn load(&self) -> Fast {
-        let mut backoff = Backoff::new();
-        loop {
-            if let Some(words) = self.read() {
-                return decode(words);
-            }
-            backoff.wait();
-        }
-    }
-
-    /// The numbers of a smooth bucket of one word, without waiting for a change.
-    #[inline]
-    pub(crate) fn smooth(&self) -> Option<Smooth> {
-        let [head, limit, cell, drain, unit, burst, full] = self.read()?;
-        let word = Word { cell, drain, unit, burst, full };
-        (head & KIND == KIND_WORD).then_some(Smooth { version: version(head), limit, word })
-    }
-
-    #[inline]
-    fn read(&self) -> Option<[u64; WORDS]> {
+    /// None while they change.
+    #[inline(always)]
+    pub(crate) fn read(&self) -> Option<FastLimit> {
         let before = self.sequence.load(Ordering::Acquire);
         let words: [u64; WORDS] = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        (before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before).then_some(words)
+        let is_whole = before & 1 == 0 && self.sequence.load(Ordering::Relaxed) == before;
+        is_whole.then(|| decode(words))
     }
 
     /// Only one thread may store at a time; the gate's lock sees to that.
@@ -140,8 +122,9 @@ fn encode(version: u16, limit: u64, plan: &Plan) -> [u64; WORDS] {
     }
 }
 
-fn decode(words: [u64; WORDS]) -> Fast {
-    let [head, limit, a, b, c, d, e] = words;
+#[inline(always)]
+fn decode(words: [u64; WORDS]) -> FastLimit {
+    let [head, capacity, a, b, c, d, e] = words;
     let plan = match head & KIND {
         KIND_WORD => {
             let scale = Word { cell: a, drain: b, unit: c, burst: d, full: e };
@@ -153,5 +136,5 @@ fn decode(words: [u64; WORDS]) -> Fast {
         }
         _ => FastPlan::None,
     };
-    Fast { version: version(head), limit, plan }
+    FastLimit { version: version(head), capacity, plan }
 }

@@ -1,0 +1,89 @@
+//! Results that are to come, under any executor.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Becomes what an `_async` method decides, within the store's deadline. In memory that is
+/// known at once.
+///
+/// A single check is on its way from the call on, so that many can be sent before the first
+/// is awaited; dropped before its result, it may count as spent. Several checks, and those
+/// that reserve, are sent when they are first polled, and what was charged goes back if the
+/// future is dropped before its result.
+#[must_use = "the result is what it becomes when it is awaited"]
+pub struct Pending<T>(State<T>);
+
+enum State<T> {
+    /// None once it was taken.
+    Ready(Option<T>),
+    Waiting(Pin<Box<dyn Future<Output = T> + Send>>),
+}
+
+// Nothing of `T` is ever pinned: it is moved out when it is ready.
+impl<T> Unpin for Pending<T> {}
+
+impl<T> Pending<T> {
+    /// Ready from the start.
+    pub fn ready(value: T) -> Self {
+        Self(State::Ready(Some(value)))
+    }
+
+    /// What this future becomes.
+    pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self(State::Waiting(Box::pin(future)))
+    }
+
+    /// Waits on this thread, for code without an executor. In async code, await instead.
+    pub fn blocking(self) -> T {
+        match self.0 {
+            State::Ready(Some(value)) => value,
+            state => block_on(Self(state)),
+        }
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match &mut self.0 {
+            State::Ready(value) => match value.take() {
+                Some(value) => Poll::Ready(value),
+                None => panic!("`Pending` was polled after it was ready"),
+            },
+            State::Waiting(future) => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.0 {
+            State::Ready(_) => "Ready",
+            State::Waiting(_) => "Waiting",
+        };
+        write!(f, "Pending({state})")
+    }
+}
+
+/// Waits for a future on this thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = std::pin::pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::park();
+    }
+}

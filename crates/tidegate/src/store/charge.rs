@@ -1,0 +1,85 @@
+//! What a store has charged for the checks that it decided together.
+
+use super::memory::MemoryCharge;
+use super::remote::StoreCharge;
+use smallvec::{SmallVec, smallvec};
+
+/// What one group of checks was charged. Dropped, it releases the slots that it holds and
+/// leaves everything else charged.
+pub(crate) enum Charge {
+    /// Inline: a reservation in memory allocates nothing.
+    Memory(MemoryCharge),
+    Remote(Box<dyn StoreCharge>),
+}
+
+impl Charge {
+    /// Charges what each check of the group truly cost.
+    pub(crate) fn settle(&mut self, costs: &[u64]) {
+        match self {
+            Self::Memory(charge) => charge.settle(costs),
+            Self::Remote(charge) => charge.settle(costs),
+        }
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Remote(charge) => charge.is_lost(),
+        }
+    }
+}
+
+/// The checks of a group that are about one key, and what each is still charged. The key was
+/// charged their sum in one step, and is corrected in one.
+pub(crate) struct Shares(SmallVec<[Share; 1]>);
+
+struct Share {
+    /// Its number in the group.
+    check: usize,
+    units: u64,
+}
+
+/// How a key's charge is corrected.
+pub(crate) enum Correction {
+    Nothing,
+    /// So many of those that are charged go back.
+    Refund {
+        charged: u64,
+        units: u64,
+    },
+    /// It cost so many more than it was charged.
+    Debt {
+        units: u64,
+    },
+}
+
+impl Shares {
+    pub(crate) fn new(check: usize, units: u64) -> Self {
+        Self(smallvec![Share { check, units }])
+    }
+
+    pub(crate) fn add(&mut self, check: usize, units: u64) {
+        self.0.push(Share { check, units });
+    }
+
+    /// The units that are charged in all.
+    pub(crate) fn charged(&self) -> u64 {
+        self.0.iter().fold(0, |sum, share| sum.saturating_add(share.units))
+    }
+
+    /// What each check truly cost, by its number. Slots are held one by one: what one check
+    /// holds more than it asked for cannot be made up by another.
+    pub(crate) fn correct(&mut self, costs: &[u64], are_slots: bool) -> Correction {
+        let (charged, mut cost) = (self.charged(), 0u64);
+        for share in &mut self.0 {
+            let true_cost = costs.get(share.check).copied().unwrap_or(share.units);
+            share.units = share.units.min(true_cost);
+            cost = cost.saturating_add(if are_slots { share.units } else { true_cost });
+        }
+        match cost.cmp(&charged) {
+            std::cmp::Ordering::Less => Correction::Refund { charged, units: charged - cost },
+            std::cmp::Ordering::Equal => Correction::Nothing,
+            std::cmp::Ordering::Greater => Correction::Debt { units: cost - charged },
+        }
+    }
+}

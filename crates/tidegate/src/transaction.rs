@@ -1,0 +1,172 @@
+//! Several checks that are decided together: all are charged, or none.
+//!
+//! What one store can decide together (memory, one server, one hash slot of a Cluster) is a
+//! group, decided at one instant. Where a request spans several groups, they are asked one
+//! after the other, in the order of the checks and memory first, and what the earlier ones
+//! charged goes back if a later one refuses.
+
+use crate::algorithm::Mode;
+use crate::check::OwnedCheck;
+use crate::clock::Timestamp;
+use crate::decision::Decision;
+use crate::pending::Pending;
+use crate::permit::{GroupCharge, Uncommitted};
+use crate::store::memory::{self, HashedCheck};
+use crate::store::{Charge, GroupId, KeySharing};
+use crate::verdict::Verdict;
+use smallvec::SmallVec;
+
+type Decisions = SmallVec<[Decision; 2]>;
+
+/// Decides all checks, and waits on this thread for a store that is not in memory.
+pub(crate) fn decide_blocking(checks: &[OwnedCheck], mode: Mode) -> Verdict {
+    match decide_in_memory(checks, mode) {
+        Some(verdict) => verdict,
+        None => crate::pending::block_on(decide_groups(checks, mode)),
+    }
+}
+
+/// Decides all checks once it is awaited: what is decided before could not always be taken back.
+pub(crate) fn decide(checks: Vec<OwnedCheck>, mode: Mode) -> Pending<Verdict> {
+    Pending::new(async move {
+        match decide_in_memory(&checks, mode) {
+            Some(verdict) => verdict,
+            None => decide_groups(&checks, mode).await,
+        }
+    })
+}
+
+/// Decides at once, if all gates are in memory.
+pub(crate) fn decide_in_memory(checks: &[OwnedCheck], mode: Mode) -> Option<Verdict> {
+    let mut hashed: SmallVec<[HashedCheck<'_>; 2]> = SmallVec::new();
+    for check in checks {
+        hashed.push(hashed_check(check)?);
+    }
+    let decided = memory::decide(&hashed, mode);
+    let group =
+        decided.charge.map(|charge| group_charge((0..checks.len()).collect(), Charge::Memory(charge)));
+    Some(Verdict::new(checks, decided.decisions, group.into_iter().collect(), decided.now))
+}
+
+fn hashed_check(check: &OwnedCheck) -> Option<HashedCheck<'_>> {
+    let hash = check.gate.backend().memory()?.hash(check.key());
+    Some(HashedCheck { gate: &check.gate, hash, cost: check.cost() })
+}
+
+fn group_charge(checks: SmallVec<[usize; 2]>, charge: Charge) -> GroupCharge {
+    GroupCharge { checks, charge }
+}
+
+/// Decides all checks, one group after the other.
+pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict {
+    let not_asked = |check: &OwnedCheck| Decision::not_asked(&check.gate.limit());
+    let mut decisions: Decisions = checks.iter().map(not_asked).collect();
+    let mut is_refused = find_known_denials(checks, mode, &mut decisions);
+    let mut charged = Uncommitted::default();
+    for group in groups(checks) {
+        if is_refused {
+            break;
+        }
+        let (decided, charge) = group.decide(checks, mode).await;
+        for (at, decision) in group.checks.iter().zip(decided) {
+            is_refused |= !decision.is_allowed();
+            decisions[*at] = decision;
+        }
+        charged.0.extend(charge.map(|charge| group_charge(group.checks, charge)));
+    }
+    if is_refused {
+        // Before looking, which takes its time.
+        drop(charged);
+        look(checks, mode, &mut decisions).await;
+        charged = Uncommitted::default();
+    }
+    let now = checks.first().map_or(Timestamp::default(), |check| check.gate.clock().now());
+    Verdict::new(checks, decisions, charged.commit(), now)
+}
+
+/// Fills in the denials that are known without asking; true if there is one.
+fn find_known_denials(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) -> bool {
+    let mut is_refused = false;
+    for (at, check) in checks.iter().enumerate() {
+        let Some(remote) = check.gate.backend().remote() else { continue };
+        if let Some(denied) = remote.known_denial(check.key(), whole_cost(checks, check), mode) {
+            (decisions[at], is_refused) = (denied, true);
+        }
+    }
+    is_refused
+}
+
+/// What a request asks of the key of one of its checks.
+fn whole_cost(checks: &[OwnedCheck], of: &OwnedCheck) -> u64 {
+    let same = checks.iter().filter(|check| key_sharing(check, of) == KeySharing::CountedAlike);
+    same.fold(0, |sum, check| sum.saturating_add(check.cost()))
+}
+
+/// How the keys of two checks relate.
+pub(crate) fn key_sharing(one: &OwnedCheck, other: &OwnedCheck) -> KeySharing {
+    if one.key() != other.key() {
+        return KeySharing::Apart;
+    }
+    match (one.gate.backend().remote(), other.gate.backend().remote()) {
+        (Some(one), Some(other)) => one.shares_keys(&**other),
+        (None, None) if one.gate.is_same(&other.gate) => KeySharing::CountedAlike,
+        _ => KeySharing::Apart,
+    }
+}
+
+/// Looks at the checks that were not asked, because another one refuses: when the request
+/// would fit depends on them as well. Nothing is charged, and what is not known in time stays
+/// unasked.
+async fn look(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) {
+    let unasked = (0..checks.len()).filter(|at| !decisions[*at].is_asked());
+    // All are sent before the first is awaited: however many, they take as long as one.
+    let looks: SmallVec<[(usize, Pending<Option<Decision>>); 2]> = unasked
+        .map(|at| {
+            let (check, cost) = (&checks[at], whole_cost(checks, &checks[at]));
+            (at, check.gate.backend().look(check.key(), cost, mode))
+        })
+        .collect();
+    for (at, look) in looks {
+        if let Some(decision) = look.await {
+            decisions[at] = decision;
+        }
+    }
+}
+
+/// Checks that are decided at one instant.
+struct Group {
+    checks: SmallVec<[usize; 2]>,
+    /// None for memory.
+    id: Option<GroupId>,
+}
+
+fn groups(checks: &[OwnedCheck]) -> SmallVec<[Group; 2]> {
+    let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
+    for (at, check) in checks.iter().enumerate() {
+        let id = check.gate.backend().remote().map(|remote| remote.group(check.key()));
+        // Two limits on one key are decided one after the other: together, each would be
+        // decided on what was there before the other.
+        let differs = |other: &usize| key_sharing(&checks[*other], check) == KeySharing::CountedDifferently;
+        match groups.iter_mut().find(|group| group.id == id && !group.checks.iter().any(differs)) {
+            Some(group) => group.checks.push(at),
+            // Memory is asked first: it costs nothing.
+            None if id.is_none() => groups.insert(0, Group { checks: SmallVec::from_elem(at, 1), id }),
+            None => groups.push(Group { checks: SmallVec::from_elem(at, 1), id }),
+        }
+    }
+    groups
+}
+
+impl Group {
+    async fn decide(&self, checks: &[OwnedCheck], mode: Mode) -> (Decisions, Option<Charge>) {
+        let own = || self.checks.iter().map(|at| &checks[*at]);
+        let Some(remote) = checks[self.checks[0]].gate.backend().remote() else {
+            let hashed: SmallVec<[HashedCheck<'_>; 2]> = own().filter_map(hashed_check).collect();
+            let decided = memory::decide(&hashed, mode);
+            return (decided.decisions, decided.charge.map(Charge::Memory));
+        };
+        let own: SmallVec<[OwnedCheck; 2]> = own().cloned().collect();
+        let decided = remote.clone().decide(&own, mode).await;
+        (decided.decisions.into_iter().collect(), decided.charge.map(Charge::Remote))
+    }
+}
