@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate::guard::Peer;
+use tidegate::http::Peer;
 use tidegate::{Gate, User};
 use tower::Service;
 

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName};
 use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use std::fmt;
 use std::net::IpAddr;
-use tidegate::guard::{ClientIp, ClientIpError};
+use tidegate::http::{ClientIp, ClientIpError};
 
 /// Says who a buyer is.
 ///

@@ -36,7 +36,7 @@
 //! - With the feature `macros`, `#[limited("1000/s", key = goods_id)]` above a function
 //!   limits its calls.
 //!
-//! - With the feature `tower`, `guard` puts rules before a service or a router; `axum` adds
+//! - With the feature `tower`, `http` puts `rules` before a service or a router; `axum` adds
 //!   extractors, `listen` a listener that limits connections and reads the PROXY protocol.
 //!
 //! Without those features no async runtime, network or database crate is pulled in.
@@ -73,7 +73,11 @@ pub mod store;
 mod sync;
 
 #[cfg(feature = "tower")]
-pub mod guard;
+pub mod http;
+#[cfg(feature = "listen")]
+pub mod listener;
+#[cfg(feature = "tower")]
+pub mod rules;
 
 pub use acquire::Acquire;
 pub use caller::{Caller, CallerScope, Client, User};

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use tidegate::Client;
-use tidegate::guard::ClientIp;
+use tidegate::http::ClientIp;
 
 const TRUSTED: [&str; 4] = ["10.0.0.0/8", "fd00::/8", "192.0.2.7", "::ffff:198.51.100.0/120"];
 
@@ -325,7 +325,7 @@ fn a_named_header_counts_once_and_from_a_trusted_peer_only() {
 
 #[test]
 fn wrong_settings_say_what_to_write() {
-    let said = |error: Result<ClientIp, tidegate::guard::ClientIpError>| error.unwrap_err().to_string();
+    let said = |error: Result<ClientIp, tidegate::http::ClientIpError>| error.unwrap_err().to_string();
     assert_eq!(
         said(ClientIp::peer().header("client ip")),
         "`client ip` is not the name of a header: write for example `cf-connecting-ip`"

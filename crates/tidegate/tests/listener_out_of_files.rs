@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 use tidegate::ManualClock;
-use tidegate::guard::Listener;
+use tidegate::listener::Listener;
 use tokio::net::TcpStream;
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use axum::routing::{get, post};
 use std::error::Error;
 use std::time::Duration;
 use tidegate::Limiter;
-use tidegate::guard::{ClientIp, Decided, Guard, Missing, Rule};
+use tidegate::http::{ClientIp, Decided, Guard};
+use tidegate::rules::{Missing, Rule};
 
 /// What the handlers share.
 #[derive(Clone)]

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tidegate::guard::ListenerStats;
+use tidegate::listener::ListenerStats;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -12,7 +12,8 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use tidegate::Limiter;
-use tidegate::guard::{Listener, Peer};
+use tidegate::http::Peer;
+use tidegate::listener::Listener;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tidegate::guard::GrpcStatus;
+use tidegate::http::GrpcStatus;
 use tidegate::{Refusal, limited};
 use tonic::server::Grpc;
 use tonic::service::Routes;

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tidegate::guard::Peer;
+use tidegate::http::Peer;
 
 /// A query that is longer is not read.
 const QUERY_MAX: usize = 2048;

@@ -31,7 +31,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tidegate::guard::ClientIp;
+use tidegate::http::ClientIp;
 use watchers::Watchers;
 
 /// Orders that are watched at the same time, unless said.
@@ -40,7 +40,8 @@ const STREAMS: usize = 10_000;
 /// The sale as a router, for [`serve`] or any other server of axum's.
 ///
 /// ```no_run
-/// use tidegate::guard::{ClientIp, Listener};
+/// use tidegate::http::ClientIp;
+/// use tidegate::listener::Listener;
 /// use tidegate_sale::{AdminToken, Http, SaleService, SignedTokens, serve};
 ///
 /// # async fn run(admin: &str) -> Result<(), Box<dyn std::error::Error>> {

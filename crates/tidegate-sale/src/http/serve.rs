@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use std::future::Future;
 use std::time::Duration;
-use tidegate::guard::{Connection, Listener};
+use tidegate::listener::{Connection, Listener};
 use tower_service::Service as _;
 
 /// How long the head of a request may take, and a connection may be kept without one.

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::place::{Place, goods, phones, user};
 use std::time::Duration;
 use testkit::windows::{Edge, busiest};
-use tidegate::guard::ClientIp;
+use tidegate::http::ClientIp;
 use tidegate::{Clock as _, Limit, MonotonicClock};
 use tidegate_sale::{Change, Refusal, Sale};
 

@@ -4,7 +4,7 @@ use crate::client::{Answer, Client};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tempfile::TempDir;
-use tidegate::guard::Listener;
+use tidegate::listener::Listener;
 use tidegate_sale::{
     AdminToken, Change, GoodsId, Http, Sale, SaleBuilder, SaleService, Secret, SignedTokens, UserId, serve,
 };

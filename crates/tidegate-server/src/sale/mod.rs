@@ -16,7 +16,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
-use tidegate::guard::{ClientIp, Listener};
+use tidegate::http::ClientIp;
+use tidegate::listener::Listener;
 use tidegate::{Limit, Limiter};
 use tidegate_sale::{
     GoodsId, Http, Refusal, SaleService, Secret, ServersConfig, SignedTokens, StartError, Starting, serve,

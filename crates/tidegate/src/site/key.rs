@@ -198,7 +198,7 @@ impl AsClient for SocketAddr {
 
 /// What the library's own listener says of a connection.
 #[cfg(feature = "tower")]
-impl AsClient for crate::guard::Peer {
+impl AsClient for crate::http::Peer {
     fn as_client(&self) -> Option<Client> {
         Some(Client::new(self.ip()))
     }

@@ -25,7 +25,7 @@ mod wire;
 use grammar::Aim;
 use service::{LIMIT, Service, Setup};
 use target::Target;
-use tidegate::guard::ClientIp;
+use tidegate::http::ClientIp;
 
 /// Connections of each campaign over HTTP/1, and over HTTP/2 where there are a few requests each.
 const CONNECTIONS: u64 = 400;

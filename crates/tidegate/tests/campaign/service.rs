@@ -14,7 +14,8 @@ use http::{HeaderMap, Method};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
-use tidegate::guard::{ClientIp, Guard, Missing, Peer, Rule};
+use tidegate::http::{ClientIp, Guard, Peer};
+use tidegate::rules::{Missing, Rule};
 use tidegate::{Limiter, ManualClock};
 
 /// Requests that a key has. The clock stands still, so no more are ever let through.

@@ -8,7 +8,8 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use testkit::servers::wait_until;
-use tidegate::guard::{Listener, ListenerStats, Peer};
+use tidegate::http::Peer;
+use tidegate::listener::{Listener, ListenerStats};
 use tokio::sync::oneshot;
 
 /// Far more than anything takes here.

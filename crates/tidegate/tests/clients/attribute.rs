@@ -4,7 +4,7 @@ use crate::support::Server;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use tidegate::guard::{ClientIp, Guard};
+use tidegate::http::{ClientIp, Guard};
 use tidegate::{Limiter, ManualClock, Refusal, limited};
 
 /// Three calls away from anything of the web.

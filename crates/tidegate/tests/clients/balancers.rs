@@ -12,7 +12,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 use testkit::servers::{Front, Haproxy, Nginx, wait_until};
-use tidegate::guard::{ClientIp, Guard, Peer, Rule};
+use tidegate::http::{ClientIp, Guard, Peer};
+use tidegate::rules::Rule;
 use tidegate::{Limiter, ManualClock};
 
 /// How long anything may take that happens at once on a machine that is not busy.

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 use testkit::servers::Browser;
 use tidegate::Limiter;
-use tidegate::guard::{Guard, GuardBuilder, Missing, Outcome, Rule};
+use tidegate::http::{Guard, GuardBuilder};
+use tidegate::rules::{Missing, Outcome, Rule};
 use tower_http::cors::{Any, CorsLayer};
 
 /// How long a browser may take to start, and to call a few services of this machine.

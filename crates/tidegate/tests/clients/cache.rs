@@ -8,7 +8,8 @@ use axum::http::{HeaderMap, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use testkit::servers::Nginx;
-use tidegate::guard::{Guard, Refused, Rule};
+use tidegate::http::{Guard, Refused};
+use tidegate::rules::Rule;
 use tidegate::{Limiter, ManualClock, Refusal, limited};
 
 /// Keeps whatever it may keep, for a minute.
@@ -35,7 +36,7 @@ fn limiter() -> Limiter {
 }
 
 /// One request for each key; pages say nothing of caches.
-fn pages(with: impl FnOnce(tidegate::guard::GuardBuilder) -> tidegate::guard::GuardBuilder) -> Server {
+fn pages(with: impl FnOnce(tidegate::http::GuardBuilder) -> tidegate::http::GuardBuilder) -> Server {
     let rule = Rule::new("pages", "1/h").by("header:x-api-key");
     let guard = with(Guard::new(&limiter()).rule(rule)).build().unwrap();
     let page = || async { "the page" };

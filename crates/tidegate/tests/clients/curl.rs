@@ -6,7 +6,8 @@ use axum::routing::get;
 use std::process::Command;
 use std::time::Duration;
 use tidegate::Limiter;
-use tidegate::guard::{Guard, Outcome, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::{Outcome, Rule};
 
 /// What curl prints: the answers, one after the other.
 pub(crate) fn curl(arguments: &[&str]) -> String {

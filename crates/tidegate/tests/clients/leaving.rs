@@ -9,7 +9,8 @@ use http_body_util::StreamBody;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidegate::guard::{Guard, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::Rule;
 use tidegate::{Limiter, ManualClock};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 

@@ -14,7 +14,8 @@ use hyper_util::rt::TokioExecutor;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidegate::Limiter;
-use tidegate::guard::{Guard, Outcome, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::{Outcome, Rule};
 use tower::retry::{Policy, RetryLayer};
 use tower::{ServiceBuilder, ServiceExt};
 

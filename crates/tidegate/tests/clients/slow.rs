@@ -8,7 +8,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 use testkit::servers::pause;
-use tidegate::guard::{Guard, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::Rule;
 use tidegate::{Clock, Limiter, MonotonicClock};
 
 const TIMEOUT: Duration = Duration::from_millis(300);

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use testkit::servers::wait_until;
-use tidegate::guard::{Listener, ListenerStats, Observer, Outcome, Peer, Record};
+use tidegate::http::Peer;
+use tidegate::listener::{Listener, ListenerStats};
+use tidegate::rules::{Observer, Outcome, Record};
 use tidegate::{Clock, MonotonicClock, Timestamp};
 use tokio::sync::oneshot;
 

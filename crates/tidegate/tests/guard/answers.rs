@@ -6,7 +6,8 @@ use http::{Request, Response};
 use http_body_util::Full;
 use sfv::{BareItem, List, ListEntry, Parser};
 use std::convert::Infallible;
-use tidegate::guard::{Headers, Refused, Rule};
+use tidegate::http::{Headers, Refused};
+use tidegate::rules::Rule;
 use tidegate::{Options, Overflow};
 use tower::{Layer, Service, service_fn};
 

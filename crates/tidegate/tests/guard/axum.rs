@@ -9,7 +9,8 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use std::net::SocketAddr;
 use tidegate::Caller;
-use tidegate::guard::{Admitted, Decided, Guard, Rule};
+use tidegate::http::{Admitted, Decided, Guard};
+use tidegate::rules::Rule;
 use tower::{Service, ServiceBuilder};
 
 fn call(app: &Router, request: Request<()>) -> Response<Body> {

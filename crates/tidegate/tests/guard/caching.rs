@@ -7,7 +7,8 @@ use axum::response::IntoResponse;
 use axum::routing::get as on_get;
 use bytes::Bytes;
 use http::Response;
-use tidegate::guard::{Admitted, Guard, Missing, Refused, Rule};
+use tidegate::http::{Admitted, Guard, Refused};
+use tidegate::rules::{Missing, Rule};
 use tidegate::{Options, Overflow, Refusal};
 use tower::Service;
 

@@ -3,7 +3,7 @@
 use crate::logged::logged;
 use crate::support::*;
 use http::Request;
-use tidegate::guard::{Missing, Rule};
+use tidegate::rules::{Missing, Rule};
 use tracing::Level;
 
 /// A preflight as Chromium 156 sends it, but for `User-Agent`: no cookies, no credentials, no

@@ -3,7 +3,8 @@
 use crate::support::*;
 use prost::Message;
 use tidegate::Refusal;
-use tidegate::guard::{GrpcStatus, Headers, Missing, Rule};
+use tidegate::http::{GrpcStatus, Headers};
+use tidegate::rules::{Missing, Rule};
 
 #[derive(Clone, PartialEq, Message)]
 struct Status {

@@ -5,11 +5,11 @@
 
 use crate::support::*;
 use http::{HeaderValue, Request};
-use tidegate::guard::{Missing, Rule};
+use tidegate::rules::{Missing, Rule};
 
 const MEGABYTE: usize = 1 << 20;
 
-fn remaining(guard: &tidegate::guard::Guard, key: &str) -> u64 {
+fn remaining(guard: &tidegate::http::Guard, key: &str) -> u64 {
     guard.limiter().get("x").unwrap().peek(key).remaining()
 }
 

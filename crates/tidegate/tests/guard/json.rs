@@ -12,7 +12,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use tidegate::guard::{Guard, Replay, Rule};
+use tidegate::http::{Guard, Replay};
+use tidegate::rules::Rule;
 use tower::{Layer, Service, ServiceBuilder, service_fn};
 
 /// A body in given chunks, sometimes not there yet, that counts how often it was asked.

@@ -4,7 +4,8 @@ use crate::support::*;
 use http::Request;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
-use tidegate::guard::{Guard, KeyExpr, Missing, Observer, Record, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::{KeyExpr, Missing, Observer, Record, Rule};
 
 #[derive(Clone, Default)]
 struct Keys(Arc<Mutex<Vec<Option<Vec<u8>>>>>);
@@ -137,7 +138,7 @@ fn a_million_addresses_of_one_network_share_one_allowance() {
         let host = host.wrapping_mul(0x9e37_79b9_7f4a_7c15) & u128::from(u64::MAX);
         let ip = std::net::Ipv6Addr::from_bits((0x2001_0db8_0001_0002 << 64) | host);
         let mut request = Request::new(());
-        request.extensions_mut().insert(tidegate::guard::Peer::new((ip, 1).into()));
+        request.extensions_mut().insert(tidegate::http::Peer::new((ip, 1).into()));
         allowed += u32::from(now(tower::Service::call(&mut shop, request)).unwrap().status() == 200);
     }
     assert_eq!(allowed, 3);

@@ -2,7 +2,8 @@
 
 use crate::logged::logged;
 use crate::support::*;
-use tidegate::guard::{Guard, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::Rule;
 use tracing::Level;
 
 #[test]

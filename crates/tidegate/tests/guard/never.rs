@@ -2,7 +2,8 @@
 
 use crate::support::*;
 use std::time::Duration;
-use tidegate::guard::{Guard, GuardBuilder, Missing, Rule};
+use tidegate::http::{Guard, GuardBuilder};
+use tidegate::rules::{Missing, Rule};
 use tracing::Level;
 
 use crate::logged::logged;

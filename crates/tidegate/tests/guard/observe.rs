@@ -3,7 +3,8 @@
 use crate::support::*;
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
-use tidegate::guard::{Guard, GuardBuilder, Missing, Observer, Record, Rule};
+use tidegate::http::{Guard, GuardBuilder};
+use tidegate::rules::{Missing, Observer, Record, Rule};
 use tidegate::{Limiter, ManualClock};
 use tracing::Level;
 

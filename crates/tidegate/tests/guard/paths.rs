@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use proptest::prelude::*;
-use tidegate::guard::{KeyExpr, Missing, Rule};
+use tidegate::rules::{KeyExpr, Missing, Rule};
 
 /// `/goods/7/order`, written by somebody who does not want to be counted.
 const EVASIONS: [&str; 14] = [

@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use tidegate::guard::{Guard, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::Rule;
 use tower::{Layer, Service, service_fn};
 
 /// Frames that come when they are asked for.
@@ -37,7 +38,7 @@ impl Body for Frames {
     }
 }
 
-type Answered = Response<tidegate::guard::Body<Frames>>;
+type Answered = Response<tidegate::http::Body<Frames>>;
 
 fn call(guard: &Guard, frames: Vec<Result<Frame<Bytes>, &'static str>>) -> Answered {
     let frames = std::rc::Rc::new(std::cell::Cell::new(Some(Frames(frames.into()))));

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use std::pin::pin;
-use tidegate::guard::Rule;
+use tidegate::rules::Rule;
 use tower::Service;
 
 #[test]
@@ -119,7 +119,7 @@ fn a_gate_of_somebody_else_is_shared_and_left_alone() {
     let (limiter, _) = limiter();
     let gate = limiter.gate("shared", "5/h").unwrap();
     let guard =
-        tidegate::guard::Guard::new(&limiter).rule(Rule::new("shared", "5/h").by("'x'")).build().unwrap();
+        tidegate::http::Guard::new(&limiter).rule(Rule::new("shared", "5/h").by("'x'")).build().unwrap();
     ask(&guard, get("/"));
     assert_eq!(gate.peek("'x'").remaining(), 4);
     guard.replace([]).unwrap();

@@ -1,7 +1,8 @@
 //! Which requests meet which rules.
 
 use crate::support::*;
-use tidegate::guard::{Guard, Missing, Rule};
+use tidegate::http::Guard;
+use tidegate::rules::{Missing, Rule};
 
 #[test]
 fn a_rule_applies_where_it_says() {
@@ -131,7 +132,7 @@ fn a_cost_comes_from_the_request_within_its_bounds() {
     ask(&guard, get("/"));
     assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 93);
 
-    let by_length = |facets: &tidegate::guard::Facets<'_>| facets.uri().path().len() as u64;
+    let by_length = |facets: &tidegate::http::Facets<'_>| facets.uri().path().len() as u64;
     let (guard, _) = guard_of(Rule::new("x", "100/h").by("'all'").cost_with(by_length));
     ask(&guard, get("/12345"));
     assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 94);
@@ -200,7 +201,7 @@ fn a_guard_for_one_route_shares_its_state() {
 fn a_wrong_rule_is_told_with_what_to_write() {
     let build = |rules: Vec<Rule>| {
         let (limiter, _) = limiter();
-        let built = rules.into_iter().fold(Guard::new(&limiter), tidegate::guard::GuardBuilder::rule).build();
+        let built = rules.into_iter().fold(Guard::new(&limiter), tidegate::http::GuardBuilder::rule).build();
         assert!(limiter.gates().is_empty(), "a guard that was not built defines nothing");
         built.unwrap_err().to_string()
     };

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::Response;
 use std::sync::{Arc, Mutex};
 use tidegate::Refusal;
-use tidegate::guard::{GrpcStatus, Headers, Refused, Rule, stored_key};
+use tidegate::http::{GrpcStatus, Headers, Refused};
+use tidegate::rules::{Rule, stored_key};
 use tracing::Level;
 
 /// 160 bits of the SHA-256 of `k-secret`, as `sha256sum` shows them.

@@ -4,7 +4,8 @@ use crate::support::*;
 use axum::response::IntoResponse;
 use std::time::{Duration, Instant};
 use testkit::servers::{FaultProxy, RedisServer, Reply, wait_until};
-use tidegate::guard::{Guard, GuardBuilder, Rule};
+use tidegate::http::{Guard, GuardBuilder};
+use tidegate::rules::Rule;
 use tidegate::{Fallback, Limiter, Options, Redis, Refusal};
 
 /// A port of this machine that nobody listens on.

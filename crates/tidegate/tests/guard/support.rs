@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate::guard::{Body, Guard, GuardBuilder, GuardService, Peer, Rule};
+use tidegate::http::{Body, Guard, GuardBuilder, GuardService, Peer};
+use tidegate::rules::Rule;
 use tidegate::{Limiter, ManualClock, User};
 use tower::{Layer, Service};
 

@@ -5,7 +5,8 @@ use crate::support::*;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use tidegate::guard::{Guard, Missing, Rule, stored_key};
+use tidegate::http::Guard;
+use tidegate::rules::{Missing, Rule, stored_key};
 use tower::{Layer, Service};
 
 /// A part of a key, and requests that say it so.

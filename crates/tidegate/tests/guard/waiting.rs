@@ -4,7 +4,8 @@ use crate::support::*;
 use http::Request;
 use std::pin::pin;
 use std::task::Poll;
-use tidegate::guard::{Decided, Rule};
+use tidegate::http::Decided;
+use tidegate::rules::Rule;
 use tower::limit::ConcurrencyLimit;
 use tower::{Layer, Service, ServiceExt};
 

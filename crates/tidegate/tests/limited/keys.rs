@@ -279,7 +279,7 @@ fn a_limit_that_is_known_when_the_program_runs_replaces_the_text() {
 
 #[cfg(feature = "tower")]
 #[limited("1/day", by = ip(peer), limiter = limiter)]
-fn by_peer(limiter: &Limiter, peer: tidegate::guard::Peer) -> Refused {
+fn by_peer(limiter: &Limiter, peer: tidegate::http::Peer) -> Refused {
     Ok(())
 }
 
@@ -287,7 +287,7 @@ fn by_peer(limiter: &Limiter, peer: tidegate::guard::Peer) -> Refused {
 #[test]
 fn a_peer_of_the_listener_is_a_client() {
     let (_, limiter) = on_manual_clock();
-    let peer = |text: &str| tidegate::guard::Peer::new(text.parse().unwrap());
+    let peer = |text: &str| tidegate::http::Peer::new(text.parse().unwrap());
     assert!(by_peer(&limiter, peer("[::ffff:192.0.2.1]:1")).is_ok());
     assert_eq!(by_peer(&limiter, peer("192.0.2.1:2")).unwrap_err().key(), "ip:192.0.2.1");
 }

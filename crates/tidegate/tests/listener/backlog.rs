@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::time::Duration;
-use tidegate::guard::Listener;
+use tidegate::listener::Listener;
 use tokio::net::{TcpListener, TcpStream};
 
 /// More than the 128 for which tokio's own `bind` asks.

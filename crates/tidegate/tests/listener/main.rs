@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use tidegate::guard::{Connection, Listener, ListenerStats};
+use tidegate::listener::{Connection, Listener, ListenerStats};
 use tidegate::{Denial, Limiter, ManualClock, Options, Overflow, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -382,7 +382,7 @@ fn what_is_handed_around_can_be() {
 #[tokio::test]
 async fn axum_serves_it_and_knows_the_peer() {
     use axum::{Router, extract::ConnectInfo, routing::get};
-    use tidegate::guard::Peer;
+    use tidegate::http::Peer;
 
     let listener = listener().await.proxy_protocol(["loopback"]).unwrap();
     let (addr, stats) = (listener.local_addr().unwrap(), listener.stats());

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use tidegate::guard::Connection;
+use tidegate::listener::Connection;
 use tidegate::{Limiter, ManualClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

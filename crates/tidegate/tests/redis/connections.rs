@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 use testkit::servers::RedisServer;
-use tidegate::guard::Listener;
+use tidegate::listener::Listener;
 use tidegate::{Limiter, Redis};
 use tokio::net::TcpStream;
 

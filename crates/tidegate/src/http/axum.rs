@@ -1,0 +1,166 @@
+//! axum's side: extractors.
+//!
+//! [`Decided`] says what the layer decided. [`Admitted`] decides itself, with a guard from
+//! the app's state, for handlers that are guarded one by one. A [`Refusal`] that a handler
+//! returns is answered as the guard answers.
+
+use crate::http::extension::Decided;
+use crate::http::facts::Facets;
+use crate::http::guard::Guard;
+use crate::http::response::headers::retry_after_seconds;
+use crate::http::response::{forbid_caching, problem_of};
+use crate::refusal::Refusal;
+use crate::rules::decide::{Begun, Passage};
+use crate::rules::record::Outcome;
+use axum_core::body::Body;
+use axum_core::extract::{FromRef, FromRequestParts, OptionalFromRequestParts};
+use axum_core::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
+use http::HeaderValue;
+use http::header::RETRY_AFTER;
+use http::request::Parts;
+use std::convert::Infallible;
+
+/// Says that a handler asked for [`Decided`] where no guard has put it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotGuarded;
+
+impl std::fmt::Display for NotGuarded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("no guard has told this handler: add `.layer(guard.layer())` to the route, and `.tell_handlers()` to the guard")
+    }
+}
+
+impl std::error::Error for NotGuarded {}
+
+impl IntoResponse for NotGuarded {
+    fn into_response(self) -> Response {
+        // A fault of the program, told to its log and not to strangers.
+        tracing::error!(target: "tidegate::guard", "{self}");
+        http::StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Decided {
+    type Rejection = NotGuarded;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotGuarded> {
+        parts.extensions.get().cloned().ok_or(NotGuarded)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Decided {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(parts.extensions.get().cloned())
+    }
+}
+
+/// A request that a guard from the app's state has let through. Whoever is refused gets
+/// the guard's answer, and the handler does not run.
+///
+/// ```
+/// use axum::{Router, extract::FromRef, routing::get};
+/// use tidegate::http::{Admitted, Guard};
+/// use tidegate::rules::Rule;
+///
+/// #[derive(Clone)]
+/// struct App {
+///     guard: Guard,
+/// }
+///
+/// impl FromRef<App> for Guard {
+///     fn from_ref(app: &App) -> Guard {
+///         app.guard.clone()
+///     }
+/// }
+///
+/// async fn search(admitted: Admitted) -> (Admitted, &'static str) {
+///     (admitted, "found") // with the RateLimit fields
+/// }
+///
+/// let limiter = tidegate::Limiter::new();
+/// let guard = Guard::new(&limiter).rule(Rule::new("search", "5/s").by("ip")).build()?;
+/// let app: Router = Router::new().route("/search", get(search)).with_state(App { guard });
+/// # Ok::<(), tidegate::rules::GuardError>(())
+/// ```
+///
+/// It holds the places of concurrency limits, until it is dropped or returned: where they
+/// have to be held until the body has ended, use the layer. Rules with `json:` parts and
+/// the caller's scope need the layers, too.
+#[derive(Debug)]
+#[must_use = "places of a concurrency limit are given back as soon as it is dropped"]
+pub struct Admitted {
+    passage: Passage,
+}
+
+impl Admitted {
+    /// What was decided; none without `tell_handlers`.
+    pub fn decided(&self) -> Option<&Decided> {
+        self.passage.more.as_deref()?.decided.as_ref()
+    }
+}
+
+impl<S> FromRequestParts<S> for Admitted
+where
+    S: Send + Sync,
+    Guard: FromRef<S>,
+{
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let guard = Guard::from_ref(state);
+        // What is known about the request must not be held while somebody waits.
+        let rules = guard.shared.rules.load_full();
+        let begun = guard.begin(&rules, &Facets::of_parts(parts, &guard.shared.finder));
+        let judged = match begun {
+            Begun::Judged(judged) => judged,
+            Begun::Asking(asking) => asking.await,
+        };
+        match judged {
+            Ok(passage) => Ok(Self { passage }),
+            Err(answer) => Err(answer.map(Body::from)),
+        }
+    }
+}
+
+/// Adds the `RateLimit` fields to the answer.
+impl IntoResponseParts for Admitted {
+    type Error = Infallible;
+
+    fn into_response_parts(mut self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
+        self.passage.add_fields(parts.headers_mut());
+        Ok(parts)
+    }
+}
+
+/// For handlers, and functions below them, that are limited one by one (`#[limited]`): 429
+/// as `application/problem+json` with `Retry-After`, 503 if the store is away or full, 400 if who
+/// calls is not known but has to be. No cache keeps it, and its sentence is
+/// [`Refusal::for_client`].
+///
+/// ```
+/// # #[cfg(feature = "macros")] {
+/// use axum::{Router, routing::get};
+/// use tidegate::{Refusal, limited};
+///
+/// #[limited("5/min", by = ip)]
+/// async fn export() -> Result<String, Refusal> {
+///     Ok("id;name".into())
+/// }
+///
+/// let app: Router = Router::new().route("/export", get(export));
+/// # }
+/// ```
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let outcome = Outcome::of_denied(self.decision());
+        let mut answer = problem_of(outcome, &self.for_client().to_string(), std::iter::once(self.gate()));
+        if let Some(after) = self.retry_after() {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(after)));
+        }
+        forbid_caching(answer.headers_mut());
+        answer.map(Body::from)
+    }
+}

@@ -1,0 +1,73 @@
+//! Who is at the other end of a connection.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Who is at the other end of a connection: the socket's peer, or whom a trusted load
+/// balancer named in its PROXY header.
+///
+/// An IPv4 address written as IPv6, as sockets for both have it, is an IPv4 address.
+///
+/// ```
+/// use tidegate::http::Peer;
+/// let peer = Peer::new("[::ffff:203.0.113.9]:50000".parse()?);
+/// assert_eq!(peer.to_string(), "203.0.113.9:50000");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer {
+    addr: SocketAddr,
+    via: Option<SocketAddr>,
+}
+
+/// Whether any peer was ever made: where not, no request needs to be searched for one.
+static IS_ANY: AtomicBool = AtomicBool::new(false);
+
+impl Peer {
+    /// The peer of a socket.
+    pub fn new(addr: SocketAddr) -> Self {
+        // Most processes make many; a flag that is only read stays with every core.
+        if !Self::is_any() {
+            IS_ANY.store(true, Ordering::Relaxed);
+        }
+        Self { addr: canonical(addr), via: None }
+    }
+
+    /// Whom the load balancer at `via` named.
+    #[cfg(feature = "listen")]
+    pub(crate) fn named(addr: SocketAddr, via: SocketAddr) -> Self {
+        Self { via: Some(canonical(via)), ..Self::new(addr) }
+    }
+
+    /// False if none was ever made.
+    #[inline]
+    pub(crate) fn is_any() -> bool {
+        IS_ANY.load(Ordering::Relaxed)
+    }
+
+    /// Its address and port.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its address.
+    pub fn ip(&self) -> IpAddr {
+        self.addr.ip()
+    }
+
+    /// The load balancer that named it, if one did.
+    pub fn via(&self) -> Option<SocketAddr> {
+        self.via
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.addr.fmt(f)
+    }
+}
+
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}

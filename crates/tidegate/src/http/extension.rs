@@ -1,0 +1,66 @@
+//! What a handler may want to know of the verdict that let it run.
+
+use crate::decision::Decision;
+use http::Extensions;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the guard decided about the request at hand, in its extensions, if the guard has
+/// [`tell_handlers`](crate::http::GuardBuilder::tell_handlers); with the feature `axum` also an
+/// extractor. Without policies, if no rule applied or the guard is switched off.
+///
+/// ```
+/// use tidegate::http::Decided;
+///
+/// fn handle(request: http::Request<()>) -> String {
+///     match request.extensions().get::<Decided>() {
+///         Some(decided) => format!("{:?} left", decided.remaining()),
+///         None => "nobody guards this".into(),
+///     }
+/// }
+/// # handle(http::Request::new(()));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Decided {
+    policies: SmallVec<[(Arc<str>, Decision); 1]>,
+    wait: Duration,
+}
+
+impl Decided {
+    pub(crate) fn new(policies: impl Iterator<Item = (Arc<str>, Decision)>, wait: Duration) -> Self {
+        Self { policies: policies.collect(), wait }
+    }
+
+    /// Says it to the handler, after what layers further out have said.
+    pub(crate) fn add_to(self, extensions: &mut Extensions) {
+        match extensions.get_mut::<Self>() {
+            Some(before) => {
+                before.policies.extend(self.policies);
+                before.wait += self.wait;
+            }
+            None => drop(extensions.insert(self)),
+        }
+    }
+
+    /// The policies that applied, in the order of the rules, with what they decided; those
+    /// of an outer layer first.
+    pub fn policies(&self) -> impl Iterator<Item = (&str, &Decision)> {
+        self.policies.iter().map(|(name, decision)| (&**name, decision))
+    }
+
+    /// What the policy of this name decided, if it applied.
+    pub fn policy(&self, name: &str) -> Option<&Decision> {
+        self.policies().find(|(own, _)| *own == name).map(|(_, decision)| decision)
+    }
+
+    /// Units that could still start now by every policy; none if no rule applied.
+    pub fn remaining(&self) -> Option<u64> {
+        self.policies().map(|(_, decision)| decision.remaining()).min()
+    }
+
+    /// How long the request waited for its start.
+    pub fn wait(&self) -> Duration {
+        self.wait
+    }
+}

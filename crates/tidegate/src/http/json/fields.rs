@@ -1,0 +1,246 @@
+//! Fields of a JSON body, found without building the document.
+//!
+//! The parser walks to each pointer and skips everything else, so what a stranger sends
+//! is neither copied nor nested into. A member that stands twice on the way makes the
+//! field unclear: programs differ in which one they take. As a key, what is unclear is shared
+//! or refused; as a cost, it is the most, or whoever writes such bodies would pay the least.
+
+use http::Extensions;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// What the [`JsonLayer`](crate::http::JsonLayer)s around a guard have found, in the request's
+/// extensions: pointers and what is there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JsonFields(Arc<[(Box<str>, Field)]>);
+
+/// What a body says at a pointer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// Nothing, or `null`; also where there is no body.
+    Missing,
+    /// A string as it is, a number (beyond 64 bits as the nearest double), a boolean.
+    Text(Box<str>),
+    /// An object or a list, a member that stands twice, or a body that is not JSON or was
+    /// not read.
+    Unclear,
+}
+
+impl JsonFields {
+    /// The fields of `body` at these pointers.
+    pub(crate) fn find(pointers: Vec<Box<str>>, body: &[u8]) -> Self {
+        let find = |pointer: Box<str>| {
+            let field = field(body, &pointer).unwrap_or(Field::Unclear);
+            (pointer, field)
+        };
+        Self(pointers.into_iter().map(find).collect())
+    }
+
+    /// The same, where there is no body.
+    pub(crate) fn of_no_body(pointers: Vec<Box<str>>) -> Self {
+        Self(pointers.into_iter().map(|pointer| (pointer, Field::Missing)).collect())
+    }
+
+    /// The same, where the body was not read: too long, too slow, or of another type.
+    pub(crate) fn of_unread_body(pointers: Vec<Box<str>>) -> Self {
+        Self(pointers.into_iter().map(|pointer| (pointer, Field::Unclear)).collect())
+    }
+
+    /// Adds these fields of a body to those that layers further out have found. Where both have
+    /// looked, the inner layer counts: it is nearer to the service.
+    pub(crate) fn add_to(self, extensions: &mut Extensions) {
+        match extensions.remove::<Self>() {
+            Some(outer) => extensions.insert(self.or(&outer)),
+            None => extensions.insert(self),
+        };
+    }
+
+    /// Adds fields of which nothing is known here. What a layer further out has read stays: its
+    /// bound may be higher.
+    pub(crate) fn add_unread_to(self, extensions: &mut Extensions) {
+        match extensions.remove::<Self>() {
+            Some(outer) => extensions.insert(outer.or(&self)),
+            None => extensions.insert(self),
+        };
+    }
+
+    /// These, and those of the others whose pointers are not among them.
+    fn or(&self, others: &Self) -> Self {
+        let more = others.0.iter().filter(|(pointer, _)| self.get(pointer).is_none());
+        Self(self.0.iter().chain(more).cloned().collect())
+    }
+
+    /// What is there; none if no layer has looked.
+    pub(crate) fn get(&self, pointer: &str) -> Option<&Field> {
+        self.0.iter().find(|(own, _)| **own == *pointer).map(|(_, field)| field)
+    }
+}
+
+fn field(body: &[u8], pointer: &str) -> serde_json::Result<Field> {
+    let steps: Vec<Cow<'_, str>> = pointer.split('/').skip(1).map(unescaped).collect();
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let found = Step { rest: &steps }.deserialize(&mut json)?;
+    json.end()?;
+    Ok(found)
+}
+
+/// `~1` is `/`, `~0` is `~` (RFC 6901).
+fn unescaped(step: &str) -> Cow<'_, str> {
+    if step.contains('~') { step.replace("~1", "/").replace("~0", "~").into() } else { step.into() }
+}
+
+/// The steps that are left.
+struct Step<'a> {
+    rest: &'a [Cow<'a, str>],
+}
+
+impl<'de> DeserializeSeed<'de> for Step<'_> {
+    type Value = Field;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl Step<'_> {
+    fn end(&self, text: impl FnOnce() -> Box<str>) -> Field {
+        if self.rest.is_empty() { Field::Text(text()) } else { Field::Missing }
+    }
+
+    /// What an object or a list says that has nothing at the next step, or ends the way.
+    fn nothing(&self) -> Field {
+        if self.rest.is_empty() { Field::Unclear } else { Field::Missing }
+    }
+}
+
+impl<'de> Visitor<'de> for Step<'_> {
+    type Value = Field;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(self.end(|| text.into()))
+    }
+
+    fn visit_bool<E>(self, is: bool) -> Result<Self::Value, E> {
+        Ok(self.end(|| is.to_string().into()))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(self.end(|| number.to_string().into()))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(self.end(|| number.to_string().into()))
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(self.end(|| number.to_string().into()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Field::Missing)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let step = self.rest.split_first();
+        let (mut found, mut times) = (self.nothing(), 0);
+        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
+            match step {
+                Some((own, rest)) if *own == name => {
+                    found = map.next_value_seed(Step { rest })?;
+                    times += 1;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(if times > 1 { Field::Unclear } else { found })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let step = self.rest.split_first().and_then(|(own, rest)| Some((index(own)?, rest)));
+        let (mut found, mut at) = (self.nothing(), 0usize);
+        loop {
+            let more = match step {
+                Some((own, rest)) if own == at => {
+                    items.next_element_seed(Step { rest })?.map(|item| found = item).is_some()
+                }
+                _ => items.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                return Ok(found);
+            }
+            at += 1;
+        }
+    }
+}
+
+/// A place in an array: digits without a leading zero.
+fn index(step: &str) -> Option<usize> {
+    let is_plain = step == "0" || !step.starts_with(['0', '+']);
+    step.parse().ok().filter(|_| is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pointer: &str, json: &str) -> Option<String> {
+        match look(pointer, json) {
+            Field::Text(text) => Some(text.into()),
+            Field::Missing | Field::Unclear => None,
+        }
+    }
+
+    fn look(pointer: &str, json: &str) -> Field {
+        JsonFields::find(vec![pointer.into()], json.as_bytes()).get(pointer).unwrap().clone()
+    }
+
+    #[test]
+    fn a_pointer_finds_its_field() {
+        let json = r#" {"a": [1, {"b/c": "x\ny", "~": true}], "order": {"goodsId": 7}, "n": -1.5} "#;
+        assert_eq!(at("/order/goodsId", json).as_deref(), Some("7"));
+        assert_eq!(at("/a/0", json).as_deref(), Some("1"));
+        assert_eq!(at("/a/1/b~1c", json).as_deref(), Some("x\ny"));
+        assert_eq!(at("/a/1/~0", json).as_deref(), Some("true"));
+        assert_eq!(at("/n", json).as_deref(), Some("-1.5"));
+        for missing in ["/a/2", "/a/01", "/a/-", "/x", "/n/0", "/order/goodsId/0"] {
+            assert_eq!(look(missing, json), Field::Missing, "{missing}");
+        }
+        for unclear in ["/a", "/order", "/a/1"] {
+            assert_eq!(look(unclear, json), Field::Unclear, "{unclear}");
+        }
+        assert_eq!(look("/a", r#"{"a": null}"#), Field::Missing);
+    }
+
+    #[test]
+    fn what_programs_read_differently_is_unclear() {
+        for (pointer, json) in [
+            ("/a", r#"{"a": 1, "a": 2}"#),
+            ("/a/b", r#"{"a": {"b": 1}, "a": {"c": 2}}"#),
+            ("/a", r#"{"a": 1} {"a": 2}"#),
+            ("/a", r#"{"a": 1,}"#),
+            ("/a", r#"{"a": 1"#),
+            ("/a", r#"{"\u0061": 1, "a": 2}"#),
+            ("/a", ""),
+        ] {
+            assert_eq!(look(pointer, json), Field::Unclear, "{json}");
+        }
+        assert_eq!(look("/a", "\"a\""), Field::Missing);
+    }
+
+    #[test]
+    fn depth_takes_no_stack() {
+        let deep = "[".repeat(60_000);
+        assert_eq!(at("/a", &format!("{{\"x\": {deep}")), None);
+        let closed = format!("{{\"x\": {deep}{}, \"a\": 1}}", "]".repeat(60_000));
+        // Skipped without recursion.
+        assert_eq!(at("/a", &closed).as_deref(), Some("1"));
+    }
+}

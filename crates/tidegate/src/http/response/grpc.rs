@@ -1,0 +1,188 @@
+//! Which requests are gRPC, and a refusal as gRPC sees it: trailers only, with a status and
+//! the time to come back.
+//!
+//! The three messages that it takes (`google.rpc.Status`, `google.rpc.RetryInfo` and what
+//! they are made of) are written by hand: no protobuf library for a few bytes.
+
+use crate::http::facts::Facets;
+use crate::http::response::Refused;
+use crate::http::response::base64;
+use crate::http::text::{self, Said};
+use crate::refusal::Refusal;
+use crate::rules::record::Outcome;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Response, Version};
+use std::time::Duration;
+
+const INVALID_ARGUMENT: u8 = 3;
+const PERMISSION_DENIED: u8 = 7;
+const RESOURCE_EXHAUSTED: u8 = 8;
+const UNAVAILABLE: u8 = 14;
+
+const GRPC: &str = "application/grpc";
+
+/// What an answer can be: of gRPC-Web the type that was asked for, as its clients read the
+/// body by the type of the answer.
+const TYPES: [&str; 7] = [
+    GRPC,
+    "application/grpc-web",
+    "application/grpc-web+proto",
+    "application/grpc-web+json",
+    "application/grpc-web-text",
+    "application/grpc-web-text+proto",
+    "application/grpc-web-text+json",
+];
+
+/// The content type of the answer to a gRPC request; none if the request is not one.
+///
+/// gRPC is POST over HTTP/2, gRPC-Web is POST over any version. A type that only begins like
+/// one of theirs (`application/grpcfoo`) is another type, and two types are none.
+pub(crate) fn answer_type(facets: &Facets<'_>) -> Option<&'static str> {
+    let Said::Once(kind) = text::header(facets.headers(), &CONTENT_TYPE) else { return None };
+    if *facets.method() != Method::POST {
+        return None;
+    }
+    let known = |kind: &[u8]| TYPES.into_iter().find(|known| kind.eq_ignore_ascii_case(known.as_bytes()));
+    let kind = kind.split(|byte| *byte == b';').next()?.trim_ascii();
+    let without_format = kind.split(|byte| *byte == b'+').next()?;
+    match known(without_format)? {
+        GRPC => (facets.version() == Version::HTTP_2).then_some(GRPC),
+        web => Some(known(kind).unwrap_or(web)),
+    }
+}
+
+/// A refusal as gRPC says it: a code, a sentence, and as details a `google.rpc.Status` with a
+/// `RetryInfo`. For handlers whose refusals are not the guard's own, such as those under
+/// `#[limited]`; it fits `tonic::Status::with_details` without a dependency on tonic.
+///
+/// ```
+/// # mod tonic {
+/// #     pub struct Status(i32);
+/// #     impl Status {
+/// #         pub fn with_details(code: i32, _: impl Into<String>, _: bytes::Bytes) -> Self { Self(code) }
+/// #     }
+/// # }
+/// use tidegate::Refusal;
+/// use tidegate::http::GrpcStatus;
+///
+/// fn refused(refusal: &Refusal) -> tonic::Status {
+///     let status = GrpcStatus::new(refusal);
+///     tonic::Status::with_details(status.code().into(), status.message(), status.details())
+/// }
+/// # let limiter = tidegate::Limiter::new();
+/// # let gate = limiter.gate("export", "1/day")?;
+/// # gate.reserve("ann").into_permit()?;
+/// # let _ = refused(&gate.reserve("ann").into_permit().unwrap_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcStatus {
+    code: u8,
+    message: String,
+    details: Bytes,
+}
+
+impl GrpcStatus {
+    /// What gRPC says of this refusal. Its message is [`Refusal::for_client`]: without the key.
+    pub fn new(refusal: &Refusal) -> Self {
+        let message = refusal.for_client().to_string();
+        Self::of(Outcome::of_denied(refusal.decision()), message, refusal.retry_after())
+    }
+
+    fn of(outcome: Outcome, message: String, retry_after: Option<Duration>) -> Self {
+        let code = match outcome {
+            Outcome::Unavailable => UNAVAILABLE,
+            Outcome::Listed => PERMISSION_DENIED,
+            Outcome::Incomplete | Outcome::Unclear => INVALID_ARGUMENT,
+            _ => RESOURCE_EXHAUSTED,
+        };
+        let details = status(code, &message, retry_after).into();
+        Self { code, message, details }
+    }
+
+    /// 8 (`RESOURCE_EXHAUSTED`) for a limit, 14 (`UNAVAILABLE`) if the store is away or full, 3
+    /// (`INVALID_ARGUMENT`) if who calls is not known but has to be.
+    pub fn code(&self) -> i32 {
+        i32::from(self.code)
+    }
+
+    /// The sentence that explains it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The bytes of `grpc-status-details-bin`, as they are before base64.
+    pub fn details(&self) -> Bytes {
+        self.details.clone()
+    }
+}
+
+/// 200 without a body, as gRPC wants it; the status is in the header fields.
+pub(crate) fn render(refused: &Refused<'_>, kind: &'static str) -> Response<Bytes> {
+    let status = GrpcStatus::of(refused.outcome(), refused.to_string(), refused.told_after);
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert("grpc-status", HeaderValue::from(u16::from(status.code)));
+    if let Ok(message) = HeaderValue::try_from(percent_encoded(&status.message)) {
+        headers.insert("grpc-message", message);
+    }
+    if let Ok(details) = HeaderValue::try_from(base64::encode(&status.details, false)) {
+        headers.insert("grpc-status-details-bin", details);
+    }
+    response
+}
+
+/// As `grpc-message` wants it: printable ASCII but for `%`.
+fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// `google.rpc.Status` with one detail, `google.rpc.RetryInfo`, where there is one.
+fn status(code: u8, message: &str, retry_after: Option<Duration>) -> Vec<u8> {
+    let mut status = Vec::new();
+    number(&mut status, 1, u64::from(code));
+    bytes(&mut status, 2, message.as_bytes());
+    if let Some(after) = retry_after {
+        let mut duration = Vec::new();
+        number(&mut duration, 1, after.as_secs());
+        number(&mut duration, 2, u64::from(after.subsec_nanos()));
+        let mut retry_info = Vec::new();
+        bytes(&mut retry_info, 1, &duration);
+        let mut any = Vec::new();
+        bytes(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
+        bytes(&mut any, 2, &retry_info);
+        bytes(&mut status, 3, &any);
+    }
+    status
+}
+
+fn number(out: &mut Vec<u8>, field: u8, number: u64) {
+    // A zero is what is not there.
+    if number != 0 {
+        out.push(field << 3);
+        varint(out, number);
+    }
+}
+
+fn bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    out.push(field << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, mut rest: u64) {
+    while rest > 0x7f {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}

@@ -1,0 +1,100 @@
+//! Which header fields answers carry, and the time that refusals tell.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// Which header fields answers carry.
+///
+/// ```
+/// use tidegate::http::Headers;
+///
+/// let headers = Headers::standard().legacy().retry_jitter(0.2);
+/// # let _ = headers;
+/// ```
+///
+/// What the service itself has said stays: our policies are appended to its `RateLimit`
+/// and `RateLimit-Policy` lists, and an `X-RateLimit-*` or `Retry-After` that is there
+/// already is not replaced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use = "give it to `GuardBuilder::headers`"]
+pub struct Headers {
+    pub(crate) standard: bool,
+    pub(crate) legacy: bool,
+    /// The share of a `Retry-After` that may be added, in thousandths.
+    jitter_permille: u32,
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self::standard()
+    }
+}
+
+impl Headers {
+    /// `RateLimit-Policy` and `RateLimit` on every answer, `Retry-After` on refusals. The
+    /// default.
+    pub fn standard() -> Self {
+        Self { standard: true, legacy: false, jitter_permille: 0 }
+    }
+
+    /// Only `Retry-After` on refusals.
+    pub fn none() -> Self {
+        Self { standard: false, ..Self::standard() }
+    }
+
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now) too, of the
+    /// policy that has the least left.
+    pub fn legacy(mut self) -> Self {
+        self.legacy = true;
+        self
+    }
+
+    /// Adds to each `Retry-After`, and to gRPC's `RetryInfo`, a random time of up to this share
+    /// of it (0.2 is a fifth), so that those who were refused together do not come back together. It is
+    /// only ever made later.
+    pub fn retry_jitter(mut self, share: f64) -> Self {
+        self.jitter_permille = (share.clamp(0.0, 10.0) * 1000.0) as u32;
+        self
+    }
+
+    /// The standard ones at most, in their shortest form.
+    pub(crate) fn are_plain(&self) -> bool {
+        !self.legacy
+    }
+
+    /// When to come back, as a client is told it, whatever protocol says it: jitter included.
+    pub(crate) fn told_after(&self, after: Duration) -> Duration {
+        if self.jitter_permille == 0 {
+            return after;
+        }
+        let most = after.as_micros().saturating_mul(u128::from(self.jitter_permille)) / 1000;
+        // Each hasher of the standard library has another secret.
+        let random = u128::from(RandomState::new().hash_one(()));
+        let jitter_us = (most * (random >> 32)) >> 32;
+        after.saturating_add(Duration::from_micros(u64::try_from(jitter_us).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Whole seconds for `Retry-After`: rounded up, never 0.
+pub(crate) fn retry_after_seconds(told_after: Duration) -> u64 {
+    let us = told_after.as_micros().div_ceil(1_000_000);
+    u64::try_from(us).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_is_rounded_up_and_jitter_only_delays() {
+        let plain = Headers::standard();
+        let told = |headers: &Headers, after| retry_after_seconds(headers.told_after(after));
+        assert_eq!(told(&plain, Duration::ZERO), 1);
+        assert_eq!(told(&plain, Duration::from_micros(1_000_001)), 2);
+        let jittered = plain.retry_jitter(0.5);
+        let seen: std::collections::BTreeSet<u64> =
+            (0..200).map(|_| told(&jittered, Duration::from_secs(100))).collect();
+        assert!(seen.iter().all(|seconds| (100..=150).contains(seconds)), "{seen:?}");
+        assert!(seen.len() > 10, "{seen:?}");
+    }
+}

@@ -1,0 +1,242 @@
+//! What somebody who is refused is told, and that no cache may keep it.
+
+pub(crate) mod base64;
+pub(crate) mod fields;
+pub(crate) mod grpc;
+pub(crate) mod headers;
+
+use crate::decision::Decision;
+use crate::http::facts::Facets;
+use crate::http::guard::Shared;
+use crate::http::response::fields::Shown;
+use crate::http::response::headers::{Headers, retry_after_seconds};
+use crate::key::Key;
+use crate::rules::record::{Outcome, Record};
+use crate::rules::rule_set::RuleSet;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use std::fmt;
+use std::time::Duration;
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+
+/// A refused request, for a renderer. Its text is the sentence for the client: without the
+/// key, and without saying that there is a deny list, unless the rule
+/// [shows its keys](crate::rules::Rule::show_keys).
+#[derive(Debug)]
+pub struct Refused<'a> {
+    pub(crate) records: &'a [Record<'a>],
+    pub(crate) binding: usize,
+    pub(crate) retry_after: Option<Duration>,
+    /// The time that a client is told, jitter included.
+    pub(crate) told_after: Option<Duration>,
+}
+
+impl<'a> Refused<'a> {
+    /// The verdict that binds: of several refusals the one that takes longest to come
+    /// right, as far as that is known.
+    pub fn record(&self) -> &Record<'a> {
+        &self.records[self.binding]
+    }
+
+    /// The verdicts of all rules that apply, in their order.
+    pub fn records(&self) -> &[Record<'a>] {
+        self.records
+    }
+
+    /// The rule that refused; empty if it was the guard's own deny list.
+    pub fn rule(&self) -> &'a str {
+        self.record().rule
+    }
+
+    /// Whose request it is, where the rule found that out, as [`Record::key`] has it. It is
+    /// in no answer unless you put it there.
+    pub fn key(&self) -> Option<Key<'a>> {
+        self.record().key
+    }
+
+    /// Why.
+    pub fn outcome(&self) -> Outcome {
+        self.record().outcome
+    }
+
+    /// The time after which the request would fit, where that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// What `Retry-After` says: whole seconds, rounded up, jitter included.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.told_after.map(retry_after_seconds)
+    }
+
+    /// True if the store did not answer, or has no room for another key: a fault of the
+    /// service, not of the client.
+    pub fn is_unavailable(&self) -> bool {
+        self.outcome() == Outcome::Unavailable
+    }
+
+    /// The names of the policies that refused.
+    pub fn violated(&self) -> impl Iterator<Item = &'a str> {
+        let refuses = |record: &&Record<'a>| record.outcome.is_refusal() && !record.policy.is_empty();
+        self.records.iter().filter(refuses).map(|record| record.policy)
+    }
+
+    /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny
+    /// list, 400 if the request does not say what the rule needs, 408 if its body is too slow.
+    pub fn status(&self) -> StatusCode {
+        status(self.outcome())
+    }
+}
+
+impl fmt::Display for Refused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.record().for_client().fmt(f)
+    }
+}
+
+/// Makes the answer to a refused request. Also any function from `&Refused` to a
+/// response is one.
+///
+/// `Retry-After` and the `RateLimit` fields are added afterwards, unless it has set them, and
+/// `Cache-Control: no-store` in place of any other `Cache-Control`: a cache that kept a
+/// refusal would refuse everybody. Where [gRPC is served](crate::http::GuardBuilder::grpc), its
+/// requests never get here: they have answers of their own.
+///
+/// ```
+/// use tidegate::http::{Guard, Refused};
+/// use tidegate::rules::Rule;
+///
+/// fn in_house(refused: &Refused<'_>) -> http::Response<bytes::Bytes> {
+///     let status = refused.status();
+///     let message = refused.to_string();
+///     let body = serde_json::json!({"code": status.as_u16(), "message": message, "data": null});
+///     let mut response = http::Response::new(body.to_string().into());
+///     *response.status_mut() = status;
+///     response
+/// }
+///
+/// let limiter = tidegate::Limiter::new();
+/// let guard = Guard::new(&limiter).rule(Rule::new("all", "1000/s").by("ip")).render(in_house).build()?;
+/// # Ok::<(), tidegate::rules::GuardError>(())
+/// ```
+pub trait Render: Send + Sync + 'static {
+    /// The answer.
+    fn render(&self, refused: &Refused<'_>) -> Response<Bytes>;
+}
+
+impl<F: Fn(&Refused<'_>) -> Response<Bytes> + Send + Sync + 'static> Render for F {
+    fn render(&self, refused: &Refused<'_>) -> Response<Bytes> {
+        self(refused)
+    }
+}
+
+fn status(outcome: Outcome) -> StatusCode {
+    match outcome {
+        Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Outcome::Listed => StatusCode::FORBIDDEN,
+        Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
+        Outcome::SlowBody => StatusCode::REQUEST_TIMEOUT,
+        _ => StatusCode::TOO_MANY_REQUESTS,
+    }
+}
+
+/// RFC 9457 `application/problem+json`: the default.
+pub(crate) fn problem(refused: &Refused<'_>) -> Response<Bytes> {
+    problem_of(refused.outcome(), &refused.to_string(), refused.violated())
+}
+
+/// The same of what is known: why, the sentence, and the policies that refused.
+pub(crate) fn problem_of<'a>(
+    outcome: Outcome,
+    detail: &str,
+    violated: impl Iterator<Item = &'a str>,
+) -> Response<Bytes> {
+    let status = status(outcome);
+    let (kind, title) = match outcome {
+        Outcome::Unavailable => {
+            (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
+        }
+        Outcome::Listed => ("about:blank", "Forbidden"),
+        Outcome::Incomplete | Outcome::Unclear => ("about:blank", "Bad Request"),
+        Outcome::SlowBody => ("about:blank", "Request Timeout"),
+        _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
+    };
+    let mut problem = serde_json::json!({
+        "type": kind,
+        "title": title,
+        "status": status.as_u16(),
+        "detail": detail,
+    });
+    if kind == QUOTA_EXCEEDED {
+        problem["violated-policies"] = violated.collect();
+    }
+    let mut response = Response::new(Bytes::from(problem.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    response
+}
+
+/// Forbids caches to keep an answer, whatever it said of that.
+pub(crate) fn forbid_caching(headers: &mut HeaderMap) {
+    let is_no_store = |directive: &[u8]| directive.trim_ascii().eq_ignore_ascii_case(b"no-store");
+    let forbids = |line: &HeaderValue| line.as_bytes().split(|byte| *byte == b',').any(is_no_store);
+    if !headers.get_all(CACHE_CONTROL).iter().any(forbids) {
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+}
+
+/// In which form a refusal is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    /// With this content type.
+    Grpc(&'static str),
+}
+
+impl Protocol {
+    /// A client chooses gRPC only where the guard was told that it is served: its answers go
+    /// past the renderer, and say 200.
+    pub(crate) fn of(shared: &Shared, facets: &Facets<'_>) -> Self {
+        let kind = if shared.serves_grpc { grpc::answer_type(facets) } else { None };
+        kind.map_or(Self::Http, Self::Grpc)
+    }
+}
+
+/// The whole answer: rendered, with its header fields.
+pub(crate) fn whole(
+    render: &dyn Render,
+    headers: &Headers,
+    refused: &Refused<'_>,
+    rules: &RuleSet,
+    protocol: Protocol,
+) -> Response<Bytes> {
+    let mut response = match protocol {
+        Protocol::Http => render.render(refused),
+        Protocol::Grpc(kind) => grpc::render(refused, kind),
+    };
+    // Those that would have let it through were not charged: what they have left is not
+    // what they said.
+    let refusing: Vec<(&Record<'_>, &Decision)> = refused
+        .records
+        .iter()
+        .filter(|record| record.outcome.is_refusal())
+        .filter_map(|record| record.decision.as_ref().map(|decision| (record, decision)))
+        .collect();
+    let shown: Vec<Shown<'_>> = refusing
+        .iter()
+        .filter_map(|(record, decision)| {
+            let text = rules.policy(record.policy)?;
+            let key = record.key.filter(|_| record.shows_keys);
+            Some(Shown { text, decision, key: key.map(|key| key.as_bytes()) })
+        })
+        .collect();
+    fields::add(headers, &shown, response.headers_mut());
+    if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds(), protocol) {
+        response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
+    }
+    forbid_caching(response.headers_mut());
+    response
+}

@@ -1,0 +1,328 @@
+//! A TCP listener that limits connections, in all and by client, and reads the PROXY
+//! protocol. It does not speak HTTP or TLS: what it accepts goes to a server.
+
+mod accept;
+mod arrival;
+#[cfg(feature = "axum")]
+mod axum;
+mod connection;
+mod proxy_protocol;
+mod silence;
+mod stats;
+
+pub use connection::Connection;
+pub use stats::ListenerStats;
+
+use crate::clock::StoreClock;
+use crate::rules::network::{NetworkError, Networks};
+use crate::sleep::Sleep;
+use crate::{Algorithm, Client, Clock, Gate, Limit, MonotonicClock};
+use accept::InHand;
+use arrival::Turned;
+use futures_util::stream::FuturesUnordered;
+use silence::Timeouts;
+use socket2::SockRef;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, ToSocketAddrs};
+
+/// A `TcpListener` that limits connections, in all and by client, and reads the PROXY
+/// protocol.
+///
+/// ```
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// use tidegate::Limiter;
+/// use tidegate::listener::Listener;
+///
+/// let limiter = Limiter::new();
+/// let mut listener = Listener::bind("0.0.0.0:8080")
+///     .await?
+///     .connections(limiter.gate("connections", "10000 concurrent")?)?
+///     .connections_by_client(limiter.gate("connections.client", "20 concurrent")?)?;
+/// let stats = listener.stats();
+/// loop {
+///     let connection = listener.accept().await;
+///     println!("{} is here, {} are open", connection.peer(), stats.open());
+///     // Serve it in a task; its places are free again when it is dropped.
+/// }
+/// # }
+/// ```
+///
+/// - *In all*: when all places are taken, nothing more is accepted until one is free. One
+///   connection at most is already accepted then and waits, unread; all others wait in the
+///   system's queue. Nobody is turned away.
+/// - *By client*: a connection of a client that has as many as it may is closed at once.
+///   It would otherwise wait for its own client, at the cost of everyone else.
+///
+/// The places are those of gates, with their names, and can be changed while it runs
+/// ([`Gate::change`]). A gate in Redis limits across processes, and is asked for each
+/// connection. A gate's `queue` and `wait` do not count here.
+///
+/// A connection that says nothing does not keep its place:
+/// [`first_byte_timeout`](Self::first_byte_timeout), [`idle_timeout`](Self::idle_timeout).
+#[cfg_attr(
+    feature = "axum",
+    doc = r##"
+It goes into `axum::serve` as it is. A handler gets the [`Peer`](crate::http::Peer) as `ConnectInfo`:
+
+```
+# async fn run() -> Result<(), Box<dyn std::error::Error>> {
+use axum::{Router, extract::ConnectInfo, routing::get};
+use tidegate::http::Peer;
+use tidegate::listener::Listener;
+
+let app = Router::new().route("/", get(|ConnectInfo(peer): ConnectInfo<Peer>| async move { peer.to_string() }));
+let listener = Listener::bind("0.0.0.0:8080").await?;
+axum::serve(listener, app.into_make_service_with_connect_info::<Peer>()).await?;
+# Ok(())
+# }
+```
+"##
+)]
+///
+/// As a `Stream` of connections it never ends and never fails.
+pub struct Listener {
+    tcp: TcpListener,
+    in_all: Option<Gate>,
+    headers_max: usize,
+    settings: Arc<Settings>,
+    stats: ListenerStats,
+    /// Accepted, and waiting for its place in all.
+    in_hand: Option<InHand>,
+    /// With a place in all, on their way to become connections.
+    arrivals: FuturesUnordered<Arrival>,
+    pause: Option<Sleep>,
+}
+
+/// Connections that may wait in the system's queue. A shop that opens has thousands within a
+/// second; who finds the queue full is not refused but tries again after a second, then three.
+const BACKLOG: u32 = 4_096;
+
+type Arrival = Pin<Box<dyn Future<Output = Result<Connection, Turned>> + Send>>;
+
+/// What every arrival has to know.
+#[derive(Clone)]
+struct Settings {
+    by_client: Option<Gate>,
+    /// Who is trusted to send a PROXY header, and has to.
+    proxies: Option<Networks>,
+    header_timeout: Duration,
+    timeouts: Timeouts,
+    ipv4_bits: u8,
+    ipv6_bits: u8,
+    clock: StoreClock,
+}
+
+impl Listener {
+    /// Listens on an address, without any limit yet, and with a [`backlog`](Self::backlog) of
+    /// 4,096.
+    ///
+    /// # Errors
+    /// If the address cannot be listened on.
+    pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::new(TcpListener::bind(addr).await?).backlog(BACKLOG)
+    }
+
+    /// Accepts from this listener, without any limit yet. Its backlog stays what it is: 128, if
+    /// it is tokio's or the standard library's.
+    pub fn new(tcp: TcpListener) -> Self {
+        Self {
+            tcp,
+            in_all: None,
+            headers_max: 1_024,
+            settings: Arc::new(Settings {
+                by_client: None,
+                proxies: None,
+                header_timeout: Duration::from_secs(5),
+                timeouts: Timeouts::default(),
+                ipv4_bits: 32,
+                ipv6_bits: Client::IPV6_BITS,
+                clock: StoreClock::Monotonic(MonotonicClock::new()),
+            }),
+            stats: ListenerStats::default(),
+            in_hand: None,
+            arrivals: FuturesUnordered::new(),
+            pause: None,
+        }
+    }
+
+    /// How many connections may wait in the system's queue until they are accepted. The system
+    /// cuts it to its own maximum (on Linux `net.core.somaxconn`). Default: 4,096 after
+    /// [`bind`](Self::bind).
+    ///
+    /// When the queue is full, nobody is told: the client's system tries again after a second,
+    /// then after three more, and so on, until somebody has been accepted.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn backlog(self, connections: u32) -> io::Result<Self> {
+        // Listening again changes nothing but the length of the queue.
+        SockRef::from(&self.tcp).listen(i32::try_from(connections).unwrap_or(i32::MAX))?;
+        Ok(self)
+    }
+
+    /// Limits connections in all.
+    ///
+    /// # Errors
+    /// If the gate's limit is not one of places.
+    pub fn connections(mut self, gate: Gate) -> Result<Self, ListenerError> {
+        self.in_all = Some(of_places(gate)?);
+        Ok(self)
+    }
+
+    /// Limits connections by client. The key is the client's address, as
+    /// [`ClientIp`](crate::http::ClientIp) writes it.
+    ///
+    /// # Errors
+    /// If the gate's limit is not one of places.
+    pub fn connections_by_client(mut self, gate: Gate) -> Result<Self, ListenerError> {
+        self.settings().by_client = Some(of_places(gate)?);
+        Ok(self)
+    }
+
+    /// Expects the PROXY protocol, version 1 or 2, on every connection. It is believed from
+    /// these networks only (written as for [`ClientIp::behind`](crate::http::ClientIp::behind));
+    /// connections from elsewhere, and those that begin with something else, are closed.
+    ///
+    /// Headers are read beside the accept loop: one that is slow holds up nobody else.
+    ///
+    /// # Errors
+    /// If a text is not a network, or there is none.
+    pub fn proxy_protocol<N: AsRef<str>>(
+        mut self,
+        trusted: impl IntoIterator<Item = N>,
+    ) -> Result<Self, ListenerError> {
+        let trusted = Networks::parse(trusted)?;
+        if trusted.is_empty() {
+            return Err(ListenerError::NobodyTrusted);
+        }
+        self.settings().proxies = Some(trusted);
+        Ok(self)
+    }
+
+    /// How long a PROXY header may take; 5 s unless said.
+    #[must_use]
+    pub fn header_timeout(mut self, timeout: Duration) -> Self {
+        self.settings().header_timeout = timeout;
+        self
+    }
+
+    /// How long a connection may be open before the first byte comes or goes, behind its
+    /// PROXY header if it has one; 10 s unless said. Then reading and writing fail, and the
+    /// server drops it. `Duration::MAX` is for ever: then whoever says nothing keeps a
+    /// place, and as many of them as there are places close the listener.
+    #[must_use]
+    pub fn first_byte_timeout(mut self, timeout: Duration) -> Self {
+        self.settings().timeouts.first_byte = timeout;
+        self
+    }
+
+    /// How long a connection may be silent later on, in both directions; 5 minutes unless
+    /// said. Longer than the slowest answer takes to begin, and than a proxy keeps its
+    /// connections open.
+    ///
+    /// A client that sends a byte now and then is not silent: how long a request may take
+    /// to come is for the server to say.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.settings().timeouts.idle = timeout;
+        self
+    }
+
+    /// PROXY headers that are waited for at once, at least one; 1,024 unless said. With as
+    /// many, nothing more is accepted until one has come or is late.
+    #[must_use]
+    pub fn headers_at_once(mut self, headers: usize) -> Self {
+        self.headers_max = headers.max(1);
+        self
+    }
+
+    /// IPv4 addresses with the same leading bits are one client; 32 unless said.
+    #[must_use]
+    pub fn ipv4_bits(mut self, bits: u8) -> Self {
+        self.settings().ipv4_bits = bits;
+        self
+    }
+
+    /// IPv6 addresses with the same leading bits are one client; 64 unless said.
+    #[must_use]
+    pub fn ipv6_bits(mut self, bits: u8) -> Self {
+        self.settings().ipv6_bits = bits;
+        self
+    }
+
+    /// Another clock for timeouts and pauses than the process's monotonic one.
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.settings().clock = StoreClock::Other(Arc::new(clock));
+        self
+    }
+
+    fn settings(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+
+    /// What it counts.
+    pub fn stats(&self) -> ListenerStats {
+        self.stats.clone()
+    }
+
+    /// The address that it listens on.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener")
+            .field("tcp", &self.tcp)
+            .field("in_all", &self.in_all)
+            .field("by_client", &self.settings.by_client)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+fn of_places(gate: Gate) -> Result<Gate, ListenerError> {
+    let limit = gate.limit();
+    if matches!(limit.algorithm(), Algorithm::Concurrency { .. }) {
+        Ok(gate)
+    } else {
+        Err(ListenerError::NotPlaces { gate: gate.name().into(), limit })
+    }
+}
+
+/// Why a listener cannot be set up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenerError {
+    /// The gate's limit is a rate.
+    #[error(
+        "gate `{gate}` is in force as `{limit}`, but a connection holds a place: write a limit such as \
+         `20 concurrent`"
+    )]
+    NotPlaces {
+        /// The gate's name.
+        gate: String,
+        /// Its limit.
+        limit: Limit,
+    },
+    /// PROXY headers are expected, and nobody may send one.
+    #[error(
+        "`proxy_protocol` names no network, so every connection would be closed: write the load \
+         balancer's, such as `10.0.3.0/24`, or leave it out"
+    )]
+    NobodyTrusted,
+    /// A trusted load balancer is not a network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+}

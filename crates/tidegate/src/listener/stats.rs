@@ -1,0 +1,131 @@
+//! What a listener counts, and how it hears that a connection is gone.
+
+use super::arrival::Turned;
+use super::proxy_protocol::HeaderError;
+use futures_util::task::AtomicWaker;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a [`Listener`](super::Listener) has counted so far. A live view: it stays current
+/// after the listener was given to a server. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct ListenerStats(Arc<Counts>);
+
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) accepted: AtomicU64,
+    pub(super) closed: AtomicU64,
+    pub(super) waited: AtomicU64,
+    pub(super) untrusted: AtomicU64,
+    pub(super) accept_errors: AtomicU64,
+    pub(super) idle: AtomicU64,
+    refused: AtomicU64,
+    undecided: AtomicU64,
+    bad_headers: AtomicU64,
+    late_headers: AtomicU64,
+    last_bad: Mutex<Option<(SocketAddr, HeaderError)>>,
+    /// The listener, while it waits for a place.
+    pub(super) listener: AtomicWaker,
+}
+
+impl ListenerStats {
+    /// Connections that are open, those whose PROXY header is being read among them.
+    pub fn open(&self) -> u64 {
+        // In this order, so that it is never negative.
+        let closed = self.0.closed.load(Ordering::Acquire);
+        self.accepted() - closed
+    }
+
+    /// Connections that got a place in all.
+    pub fn accepted(&self) -> u64 {
+        self.0.accepted.load(Ordering::Acquire)
+    }
+
+    /// Connections that had to wait for a place in all, and everyone behind them.
+    pub fn waited(&self) -> u64 {
+        self.0.waited.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were closed because their client had as many as it may.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were closed because nobody could say how many their client had: the
+    /// store did not answer, or has no room for another client.
+    pub fn undecided(&self) -> u64 {
+        self.0.undecided.load(Ordering::Relaxed)
+    }
+
+    /// Connections that timed out because no byte came, or none came or went for too long.
+    pub fn idle(&self) -> u64 {
+        self.0.idle.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were closed because a PROXY header is expected, and their peer is
+    /// not trusted to send one.
+    pub fn untrusted(&self) -> u64 {
+        self.0.untrusted.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were closed because they did not begin with a PROXY header, or
+    /// ended within it.
+    pub fn bad_headers(&self) -> u64 {
+        self.0.bad_headers.load(Ordering::Relaxed)
+    }
+
+    /// Whose PROXY header was the last malformed one, and what was wrong with it.
+    pub fn last_bad_header(&self) -> Option<String> {
+        let last = self.0.last_bad.lock().unwrap_or_else(PoisonError::into_inner);
+        last.map(|(peer, error)| format!("{peer}: {error}"))
+    }
+
+    /// Connections that were closed because their PROXY header did not come in time.
+    pub fn late_headers(&self) -> u64 {
+        self.0.late_headers.load(Ordering::Relaxed)
+    }
+
+    /// Errors of the system's `accept`, such as too many open files.
+    pub fn accept_errors(&self) -> u64 {
+        self.0.accept_errors.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn counts(&self) -> &Arc<Counts> {
+        &self.0
+    }
+}
+
+impl Counts {
+    pub(super) fn turned_away(&self, turned: &Turned) {
+        let count = match turned {
+            Turned::Client => &self.refused,
+            Turned::Undecided => &self.undecided,
+            Turned::Late => &self.late_headers,
+            Turned::Ended => &self.bad_headers,
+            Turned::Header(peer, error) => {
+                *self.last_bad.lock().unwrap_or_else(PoisonError::into_inner) = Some((*peer, *error));
+                &self.bad_headers
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for ListenerStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerStats")
+            .field("open", &self.open())
+            .field("accepted", &self.accepted())
+            .field("waited", &self.waited())
+            .field("refused", &self.refused())
+            .field("undecided", &self.undecided())
+            .field("idle", &self.idle())
+            .field("untrusted", &self.untrusted())
+            .field("bad_headers", &self.bad_headers())
+            .field("late_headers", &self.late_headers())
+            .field("accept_errors", &self.accept_errors())
+            .finish()
+    }
+}

@@ -1,0 +1,37 @@
+//! Why a guard cannot be built.
+
+use std::fmt;
+
+/// Why a guard cannot be built or changed: which rule, what is wrong with it, and what
+/// to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardError {
+    rule: Option<String>,
+    what: String,
+}
+
+impl GuardError {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { rule: None, what: what.into() }
+    }
+
+    pub(crate) fn of(rule: &str, what: impl fmt::Display) -> Self {
+        Self { rule: Some(crate::Key::new(rule).to_string()), what: what.to_string() }
+    }
+
+    /// The rule that is wrong, if it is one.
+    pub fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
+    }
+}
+
+impl fmt::Display for GuardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.rule {
+            Some(rule) => write!(f, "rule `{rule}`: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl std::error::Error for GuardError {}

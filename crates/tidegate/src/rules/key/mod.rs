@@ -1,0 +1,243 @@
+//! Whose allowance a request takes from, as an expression: `user else ip`.
+//!
+//! Parsed once, from the same text in code and in a config file. What it finds in a
+//! request is written by [`key_write`](crate::rules::key::write).
+
+pub(crate) mod bytes;
+pub(crate) mod secret;
+pub(crate) mod text;
+pub(crate) mod value;
+pub(crate) mod write;
+
+use crate::http::facts::Facets;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Whose allowance a request takes from: parts of the request, joined by `+`, with
+/// alternatives after `else`.
+///
+/// ```
+/// use tidegate::rules::KeyExpr;
+///
+/// let key: KeyExpr = "user + path:2 else ip + path:2".parse()?;
+/// assert_eq!(key.to_string(), "user + path:2 else ip + path:2");
+///
+/// let error = "usr".parse::<KeyExpr>().unwrap_err();
+/// assert!(error.to_string().starts_with("`usr` is not a part of a key"));
+/// # Ok::<(), tidegate::rules::KeyError>(())
+/// ```
+///
+/// | part | finds | shown as |
+/// |---|---|---|
+/// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
+/// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
+/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
+/// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
+/// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
+/// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82eee18733288c7d4ac636db3a6deb01` |
+/// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
+/// | `route` | the method (`GET` for `HEAD`) and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
+/// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](crate::http::JsonLayer) | `json:/order/goodsId=7` |
+/// | `number(path:2)` | the same as a whole number, for any `header:`, `path:`, `query:`, `cookie:` or `json:` | `path:2=7` |
+/// | `secret(query:token)` | the same, shown by its digest; for any `path:`, `query:` or `json:` | `secret(query:token)=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
+/// | `'everyone'` | itself | `'everyone'` |
+///
+/// A key is a text: `/goods/7`, `/goods/07` and `/goods/+7` have an allowance each, though a
+/// handler that reads a number sees the same goods. `number(path:2)` is 7 for all of them, and
+/// what is no whole number of at most 39 digits is unclear.
+///
+/// Several parts are joined as `user:42+path:2=7`. In what a request says, `+` and `%`
+/// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
+/// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
+/// bits of it). An empty one counts as missing: then the next alternative is taken, or the
+/// rule's [`Missing`](crate::rules::Missing) says what happens. One above 4096 bytes, one that
+/// stands there twice, and a segment of a path that programs read differently (`/a//../b`), is
+/// unclear, which is no way to another alternative.
+///
+/// Values of headers, of cookies and of `secret(…)` are written as 160 bits of their SHA-256,
+/// in the log as in the store: [`stored_key`](crate::rules::stored_key) computes it, and so does
+/// `printf %s "$KEY" | sha256sum | cut -c -40`. [`Rule::show_keys`](crate::rules::Rule::show_keys)
+/// writes them as they are, those of more than 128 bytes still by this digest.
+#[derive(Clone, Debug)]
+pub struct KeyExpr {
+    pub(crate) alternatives: Vec<Vec<Part>>,
+}
+
+/// One part of a key.
+#[derive(Clone)]
+pub(crate) enum Part {
+    Ip,
+    User,
+    Header(http::HeaderName),
+    /// From 1.
+    Path(usize),
+    Query(Box<str>),
+    Cookie(Box<str>),
+    Method,
+    Route,
+    Json(Box<str>),
+    /// One of the client's words, as the number that it is.
+    Number(Box<Part>),
+    /// One of the client's words that nobody else may see.
+    Secret(Box<Part>),
+    Constant(Box<str>),
+    Custom {
+        name: Box<str>,
+        find: Find,
+    },
+}
+
+/// A function that finds a part.
+pub(crate) type Find = Arc<dyn Fn(&Facets<'_>) -> Option<String> + Send + Sync>;
+
+impl KeyExpr {
+    /// A part that a function finds, shown as `name:…`. None is missing.
+    ///
+    /// ```
+    /// use tidegate::rules::KeyExpr;
+    ///
+    /// // the tenant is the first label of the host's name
+    /// let tenant = KeyExpr::from_fn("tenant", |facets| {
+    ///     // HTTP/2 says it in the URI, HTTP/1 in a header
+    ///     let header = || facets.headers().get("host")?.to_str().ok();
+    ///     let host = facets.uri().host().or_else(header)?;
+    ///     host.split('.').next().map(str::to_ascii_lowercase)
+    /// })?;
+    /// let key = tenant.and("user".parse()?);
+    /// assert_eq!(key.to_string(), "fn:tenant + user");
+    /// # Ok::<(), tidegate::rules::KeyError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the name is not 1 to 64 letters, digits or any of `._-[]$@`, or is one of the
+    /// parts that are known already.
+    pub fn from_fn(
+        name: &str,
+        find: impl Fn(&Facets<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Result<Self, KeyError> {
+        text::check_name("fn", name)?;
+        if text::KINDS.contains(&name) {
+            // Its keys could not be told from those of that part.
+            let what = format!("`{name}` is a part of its own");
+            return Err(KeyError { what, example: "KeyExpr::from_fn(\"tenant\", …)" });
+        }
+        Ok(Self::of(Part::Custom { name: name.into(), find: Arc::new(find) }))
+    }
+
+    pub(crate) fn of(part: Part) -> Self {
+        Self { alternatives: vec![vec![part]] }
+    }
+
+    /// This and `other` together: `self + other`. Alternatives are combined, each with
+    /// each.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let Self { alternatives: others } = other;
+        let join = |own: &Vec<Part>| -> Vec<Vec<Part>> {
+            others.iter().map(|more| own.iter().chain(more).cloned().collect()).collect()
+        };
+        Self { alternatives: self.alternatives.iter().flat_map(join).collect() }
+    }
+
+    /// `other` where a part of this is missing: `self else other`.
+    #[must_use]
+    pub fn or_else(mut self, other: Self) -> Self {
+        self.alternatives.extend(other.alternatives);
+        self
+    }
+
+    /// The JSON pointers that it asks for.
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
+        self.alternatives.iter().flatten().filter_map(|part| match part.said() {
+            Part::Json(pointer) => Some(&**pointer),
+            _ => None,
+        })
+    }
+}
+
+impl Part {
+    /// What the client is to say, whatever it is read as.
+    pub(crate) fn said(&self) -> &Self {
+        match self {
+            Self::Number(part) | Self::Secret(part) => part,
+            part => part,
+        }
+    }
+}
+
+impl FromStr for KeyExpr {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        text::parse(text)
+    }
+}
+
+impl TryFrom<&str> for KeyExpr {
+    type Error = KeyError;
+
+    fn try_from(text: &str) -> Result<Self, KeyError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for KeyExpr {
+    type Error = KeyError;
+
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for KeyExpr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, parts) in self.alternatives.iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { " else " })?;
+            for (at, part) in parts.iter().enumerate() {
+                write!(f, "{}{part}", if at == 0 { "" } else { " + " })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip => f.write_str("ip"),
+            Self::User => f.write_str("user"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Path(number) => write!(f, "path:{number}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Method => f.write_str("method"),
+            Self::Route => f.write_str("route"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::Number(part) => write!(f, "number({part})"),
+            Self::Secret(part) => write!(f, "secret({part})"),
+            Self::Constant(text) => write!(f, "'{text}'"),
+            Self::Custom { name, .. } => write!(f, "fn:{name}"),
+        }
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Why a text is not a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}; write for example `{example}`")]
+pub struct KeyError {
+    pub(crate) what: String,
+    pub(crate) example: &'static str,
+}
+
+impl From<std::convert::Infallible> for KeyError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

@@ -1,0 +1,309 @@
+//! The grammar of keys: `part + part else part`.
+//!
+//! One grammar for code and config files. Names are kept free of what separates parts of
+//! a written key (`+`, `=`, `'`, spaces), which is what makes written keys unambiguous.
+
+use crate::Key;
+use crate::rules::key::{KeyError, KeyExpr, Part};
+
+const TEXT_MAX: usize = 1024;
+const PARTS_MAX: usize = 16;
+const NAME_MAX: usize = 64;
+const SEGMENT_MAX: usize = 64;
+const POINTER_DEPTH_MAX: usize = 16;
+const EXAMPLE: &str = "user else ip";
+
+/// The kinds of parts, which are also how keys begin.
+pub(crate) const KINDS: [&str; 9] =
+    ["ip", "user", "header", "path", "query", "cookie", "method", "route", "json"];
+
+/// What the text consists of.
+enum Token<'a> {
+    Word(&'a str),
+    Constant(&'a str),
+    Plus,
+}
+
+pub(crate) fn parse(text: &str) -> Result<KeyExpr, KeyError> {
+    if text.len() > TEXT_MAX {
+        return error(format!("a key is at most {TEXT_MAX} bytes, this one has {}", text.len()), EXAMPLE);
+    }
+    let mut alternatives = vec![Vec::new()];
+    // True after a part: what comes next is `+` or `else`.
+    let mut is_whole = false;
+    for token in tokens(text)? {
+        let current: &mut Vec<Part> = match alternatives.last_mut() {
+            Some(current) => current,
+            None => return error("a key needs a part", EXAMPLE),
+        };
+        match token {
+            Token::Plus | Token::Word("else") if !is_whole => {
+                return error(format!("a part is missing in `{}`", Key::new(text)), EXAMPLE);
+            }
+            Token::Plus => is_whole = false,
+            Token::Word("else") => {
+                alternatives.push(Vec::new());
+                is_whole = false;
+            }
+            Token::Word(word) if is_whole => {
+                let what = format!("`+` or `else` is missing before `{}`", Key::new(word));
+                return error(what, "user + path:2 else ip");
+            }
+            Token::Constant(text) if is_whole => {
+                let what = format!("`+` or `else` is missing before `'{}'`", Key::new(text));
+                return error(what, "'goods' + path:2");
+            }
+            Token::Word(word) => {
+                current.push(part(word)?);
+                is_whole = true;
+            }
+            Token::Constant(text) => {
+                current.push(constant(text)?);
+                is_whole = true;
+            }
+        }
+    }
+    if !is_whole {
+        return error(format!("a part is missing in `{}`", Key::new(text)), EXAMPLE);
+    }
+    if alternatives.iter().map(Vec::len).sum::<usize>() > PARTS_MAX {
+        return error(format!("a key has at most {PARTS_MAX} parts"), EXAMPLE);
+    }
+    Ok(KeyExpr { alternatives })
+}
+
+fn tokens(text: &str) -> Result<Vec<Token<'_>>, KeyError> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        rest = match first {
+            '+' => {
+                tokens.push(Token::Plus);
+                &rest[1..]
+            }
+            '\'' => {
+                let Some((constant, after)) = rest[1..].split_once('\'') else {
+                    return error("the second `'` of a constant is missing", "'everyone'");
+                };
+                tokens.push(Token::Constant(constant));
+                after
+            }
+            _ => {
+                let end = rest.find(|c: char| c.is_whitespace() || c == '+' || c == '\'');
+                let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
+                tokens.push(Token::Word(word));
+                after
+            }
+        }
+        .trim_start();
+    }
+    Ok(tokens)
+}
+
+fn part(word: &str) -> Result<Part, KeyError> {
+    if let Some(rest) = word.strip_prefix("number(") {
+        return number(word, rest);
+    }
+    if let Some(rest) = word.strip_prefix("secret(") {
+        return secret(word, rest);
+    }
+    let (kind, name) = word.split_once(':').map_or((word, None), |(kind, name)| (kind, Some(name)));
+    Ok(match (kind, name) {
+        ("ip", None) => Part::Ip,
+        ("user", None) => Part::User,
+        ("method", None) => Part::Method,
+        ("route", None) => Part::Route,
+        ("header", Some(name)) => Part::Header(header(name)?),
+        ("path", Some(number)) => Part::Path(segment(number)?),
+        ("query", Some(name)) => {
+            check_name("query", name)?;
+            Part::Query(name.into())
+        }
+        ("cookie", Some(name)) => {
+            check_name("cookie", name)?;
+            Part::Cookie(name.into())
+        }
+        ("json", Some(pointer)) => Part::Json(self::pointer(pointer)?),
+        ("header" | "query" | "cookie", None) => {
+            return error(format!("`{kind}` needs a name"), "header:x-api-key");
+        }
+        ("path", None) => return error("`path` needs the number of a segment", "path:2"),
+        ("json", None) => return error("`json` needs a pointer", "json:/order/goodsId"),
+        _ => {
+            let what = format!(
+                "`{}` is not a part of a key (ip, user, header:…, path:…, query:…, cookie:…, method, route, \
+                 json:…, number(…), secret(…), 'constant')",
+                Key::new(word)
+            );
+            return error(what, EXAMPLE);
+        }
+    })
+}
+
+/// `path:2)` of `number(path:2)`.
+fn number(word: &str, rest: &str) -> Result<Part, KeyError> {
+    match inner(rest)? {
+        Some(part @ (Part::Header(_) | Part::Path(_) | Part::Query(_) | Part::Cookie(_) | Part::Json(_))) => {
+            Ok(Part::Number(Box::new(part)))
+        }
+        _ => error(
+            format!(
+                "`number(…)` needs one `header:…`, `path:…`, `query:…`, `cookie:…` or `json:…` without spaces \
+                 around it, not `{}`",
+                Key::new(word)
+            ),
+            "number(path:2)",
+        ),
+    }
+}
+
+/// `query:token)` of `secret(query:token)`.
+fn secret(word: &str, rest: &str) -> Result<Part, KeyError> {
+    match inner(rest)? {
+        Some(part @ (Part::Path(_) | Part::Query(_) | Part::Json(_))) => Ok(Part::Secret(Box::new(part))),
+        _ => error(
+            format!(
+                "`secret(…)` needs one `path:…`, `query:…` or `json:…` without spaces around it, not `{}`; \
+                 `header:…` and `cookie:…` are secret without it",
+                Key::new(word)
+            ),
+            "secret(query:token)",
+        ),
+    }
+}
+
+/// The part before a `)`, if it is a plain one. One inside another could go as deep as the text
+/// is long.
+fn inner(rest: &str) -> Result<Option<Part>, KeyError> {
+    match rest.strip_suffix(')') {
+        Some(inner) if !inner.starts_with("number(") && !inner.starts_with("secret(") => {
+            part(inner).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn constant(text: &str) -> Result<Part, KeyError> {
+    let is_plain = |c: char| !c.is_control() && c != '+' && c != '%';
+    if text.is_empty() || text.len() > NAME_MAX || !text.chars().all(is_plain) {
+        let what =
+            format!("a constant is 1 to {NAME_MAX} bytes without `+` and `%`, not `{}`", Key::new(text));
+        return error(what, "'everyone'");
+    }
+    Ok(Part::Constant(text.into()))
+}
+
+fn header(name: &str) -> Result<http::HeaderName, KeyError> {
+    let parsed = http::HeaderName::from_bytes(name.as_bytes());
+    match parsed {
+        Ok(name) if name.as_str().len() <= NAME_MAX && !name.as_str().contains(['+', '%', '\'']) => Ok(name),
+        _ => error(format!("`{}` is not the name of a header", Key::new(name)), "header:x-api-key"),
+    }
+}
+
+fn segment(number: &str) -> Result<usize, KeyError> {
+    match number.parse() {
+        Ok(number) if (1..=SEGMENT_MAX).contains(&number) => Ok(number),
+        _ => error(
+            format!("`path:` needs a number from 1 to {SEGMENT_MAX}, not `{}`", Key::new(number)),
+            "path:2",
+        ),
+    }
+}
+
+fn pointer(text: &str) -> Result<Box<str>, KeyError> {
+    let is_plain = |c: char| !c.is_control() && !matches!(c, '=' | '%');
+    let tildes_are_escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+    if !text.starts_with('/')
+        || text.len() > 4 * NAME_MAX
+        || !text.chars().all(is_plain)
+        || text.matches('/').count() > POINTER_DEPTH_MAX
+        || !tildes_are_escapes
+    {
+        let what = format!(
+            "`json:` needs a JSON pointer (RFC 6901) of at most {POINTER_DEPTH_MAX} steps without `=`, `%`, `+` \
+             and spaces, not `{}`",
+            Key::new(text)
+        );
+        return error(what, "json:/order/goodsId");
+    }
+    Ok(text.into())
+}
+
+/// Names of query parameters, cookies and functions.
+pub(crate) fn check_name(kind: &str, name: &str) -> Result<(), KeyError> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "._-[]$@".contains(c);
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
+        let what = format!(
+            "`{kind}:` needs a name of 1 to {NAME_MAX} letters, digits or any of `._-[]$@`, not `{}`",
+            Key::new(name)
+        );
+        return error(what, "query:goodsId");
+    }
+    Ok(())
+}
+
+fn error<T>(what: impl Into<String>, example: &'static str) -> Result<T, KeyError> {
+    Err(KeyError { what: what.into(), example })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_was_read() {
+        for text in [
+            "ip",
+            "user else ip",
+            "'goods' + path:2",
+            "header:x-api-key + method else cookie:session else route",
+            "query:goodsId + json:/order/0/goods~1Id",
+            "number(path:2) + number(json:/a(b)) else number(header:x-id)",
+            "secret(query:token) + secret(json:/pin) else secret(path:2)",
+        ] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(parse("  user+ip   else 'a b'").unwrap().to_string(), "user + ip else 'a b'");
+        assert_eq!(parse("header:X-Api-Key").unwrap().to_string(), "header:x-api-key");
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_told() {
+        for (text, says) in [
+            ("", "a part is missing"),
+            ("user else", "a part is missing"),
+            ("+ user", "a part is missing"),
+            ("user ip", "`+` or `else` is missing before `ip`"),
+            ("user 'x'", "missing before `'x'`"),
+            ("'x", "the second `'`"),
+            ("''", "a constant is"),
+            ("'a+b'", "a constant is"),
+            ("path:0", "a number from 1"),
+            ("path:99999", "a number from 1"),
+            ("path", "needs the number"),
+            ("header:a b", "missing before `b`"),
+            ("header:", "not the name of a header"),
+            ("query:a=b", "needs a name"),
+            ("json:order", "JSON pointer"),
+            ("json:/a~2", "JSON pointer"),
+            ("fn:x", "not a part of a key"),
+            ("number(ip)", "`number(…)` needs one"),
+            ("number(path:2", "`number(…)` needs one"),
+            ("number(number(path:2))", "`number(…)` needs one"),
+            ("number( path:2)", "`number(…)` needs one"),
+            ("number(path:x)", "a number from 1"),
+            ("number(usr)", "not a part of a key"),
+            ("secret(ip)", "`secret(…)` needs one"),
+            ("secret(header:x-api-key)", "are secret without it"),
+            ("secret(number(path:2))", "`secret(…)` needs one"),
+            ("number(secret(path:2))", "`number(…)` needs one"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains("write for example"), "{text}: {error}");
+        }
+        assert!(parse(&"ip + ".repeat(1000)).is_err());
+        assert!(parse(&["ip"; 17].join(" + ")).is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! How one part of a key is written: its tag (`path:2=`) and its value (`7`). And the way back:
+//! whether a key in a list has a value that is written like this.
+//!
+//! Both are here, because a list that takes what is never written refuses nobody.
+
+use crate::http::text::{PartText, decoded, shortest_number};
+use crate::rules::key::Part;
+use crate::rules::key::bytes::KeyBytes;
+use crate::rules::key::secret::{self, is_digest};
+use crate::rules::key::write::Found;
+use http::Method;
+use std::fmt::Write;
+
+/// Longer values are digested, whatever part they are of.
+const WHOLE_MAX: usize = 128;
+/// Longer values are unclear: a stranger does not make us digest megabytes.
+pub(crate) const VALUE_MAX: usize = 4096;
+/// Bytes of a long value that are shown, what stands behind them, and the digits of its digest.
+const SHOWN: usize = 16;
+const LONG_MARK: &[u8] = b"%#";
+const LONG_DIGITS: usize = 32;
+/// What the mark of a digest is written as where a shown secret begins with it.
+const ESCAPED_MARK: &[u8] = b"%23";
+
+/// How values of headers, cookies and `secret(…)` are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Secrets {
+    Digested,
+    Whole,
+}
+
+/// Writes what stands before a part's value.
+#[inline]
+pub(crate) fn write_tag(part: &Part, key: &mut KeyBytes) {
+    match part {
+        Part::Ip => key.extend_from_slice(b"ip:"),
+        Part::User => key.extend_from_slice(b"user:"),
+        Part::Method => key.extend_from_slice(b"method:"),
+        Part::Route => key.extend_from_slice(b"route:"),
+        Part::Custom { name, .. } => {
+            key.extend_from_slice(name.as_bytes());
+            key.push(b':');
+        }
+        Part::Header(name) => named(key, b"header:", name.as_str()),
+        Part::Query(name) => named(key, b"query:", name),
+        Part::Cookie(name) => named(key, b"cookie:", name),
+        Part::Json(pointer) => named(key, b"json:", pointer),
+        // A number is written under the name of what it is read from.
+        Part::Number(part) => write_tag(part, key),
+        // Writing to a key does not fail.
+        Part::Path(_) | Part::Secret(_) => drop(write!(key, "{part}=")),
+        // It is all tag.
+        Part::Constant(_) => drop(write!(key, "{part}")),
+    }
+}
+
+fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
+    key.extend_from_slice(kind);
+    key.extend_from_slice(name.as_bytes());
+    key.push(b'=');
+}
+
+/// Writes the value of a part that somebody says: a user, a client's word, a function.
+#[inline]
+pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut KeyBytes) -> Found {
+    if value.is_empty() {
+        return Found::Missing;
+    }
+    if value.len() > VALUE_MAX {
+        return Found::Unclear;
+    }
+    let is_secret = part.is_secret();
+    let is_digested = is_secret && secrets == Secrets::Digested;
+    if let Part::Number(_) = part {
+        // What is no number for us may be one for the handler.
+        let Some((sign, digits)) = shortest_number(value) else { return Found::Unclear };
+        if is_digested {
+            secret::write(key, &[sign, digits]);
+        } else {
+            key.extend_from_slice(sign);
+            key.extend_from_slice(digits);
+        }
+    } else if is_digested || (is_secret && value.len() > WHOLE_MAX) {
+        secret::write(key, &[value]);
+    } else if is_secret && value[0] == secret::MARK {
+        // It could otherwise be taken for the digest of another value.
+        key.extend_from_slice(ESCAPED_MARK);
+        escaped(key, &value[1..]);
+    } else {
+        plain(key, value);
+    }
+    Found::Whole
+}
+
+/// Writes the method and the pattern of a route.
+pub(crate) fn write_route(key: &mut KeyBytes, method: &Method, pattern: &str) {
+    key.extend_from_slice(route_method(method));
+    key.push(b' ');
+    plain(key, pattern.as_bytes());
+}
+
+/// As routers have it, HEAD is a GET: the two are no two allowances.
+pub(crate) fn route_method(own: &Method) -> &[u8] {
+    if *own == Method::HEAD { Method::GET.as_str().as_bytes() } else { method(own) }
+}
+
+/// Methods that anybody could make up would each have an allowance of their own.
+pub(crate) fn method(method: &Method) -> &[u8] {
+    match *method {
+        Method::GET
+        | Method::HEAD
+        | Method::POST
+        | Method::PUT
+        | Method::PATCH
+        | Method::DELETE
+        | Method::OPTIONS
+        | Method::CONNECT
+        | Method::TRACE => method.as_str().as_bytes(),
+        _ => b"OTHER",
+    }
+}
+
+/// A value with its `+` and `%` escaped; a long one by its beginning and its digest.
+#[inline]
+fn plain(key: &mut KeyBytes, value: &[u8]) {
+    if value.len() <= WHOLE_MAX {
+        return escaped(key, value);
+    }
+    escaped(key, &value[..SHOWN]);
+    // No escape looks like this, so no short value does.
+    key.extend_from_slice(LONG_MARK);
+    key.extend_from_slice(&secret::digest(&[value])[..LONG_DIGITS]);
+}
+
+#[inline]
+fn escaped(key: &mut KeyBytes, value: &[u8]) {
+    if !value.iter().any(|byte| matches!(byte, b'+' | b'%')) {
+        key.extend_from_slice(value);
+        return;
+    }
+    for byte in value {
+        match byte {
+            b'+' => key.extend_from_slice(b"%2B"),
+            b'%' => key.extend_from_slice(b"%25"),
+            byte => key.push(*byte),
+        }
+    }
+}
+
+/// What stands before a part's value, as text.
+pub(crate) fn tag(part: &Part) -> String {
+    let mut tag = KeyBytes::new();
+    write_tag(part, &mut tag);
+    String::from_utf8_lossy(&tag).into_owned()
+}
+
+/// True if a list may have a value of this part like this: as it is written, or, of a secret, whole
+/// or by its digest.
+pub(crate) fn is_value(part: &Part, text: &[u8]) -> bool {
+    let is_number = matches!(part, Part::Number(_));
+    if part.is_secret() && is_digest(text) {
+        return true;
+    }
+    if !part.is_secret() && !is_number && is_long(text) {
+        return true;
+    }
+    let value = decoded(text, PartText::Path);
+    let mut written = KeyBytes::new();
+    if write_value(part, &value, Secrets::Whole, &mut written) != Found::Whole {
+        return false;
+    }
+    if !part.is_secret() || is_number {
+        return *written == *text;
+    }
+    let text = text.strip_prefix(ESCAPED_MARK).map_or(text.to_vec(), |rest| [b"#", rest].concat());
+    is_escaped(&text)
+}
+
+/// True if a plain value is written like this.
+pub(crate) fn is_plain_of(value: &str, text: &[u8]) -> bool {
+    let mut written = KeyBytes::new();
+    plain(&mut written, value.as_bytes());
+    *written == *text
+}
+
+/// True if a list may have this as the pattern of a route that only the router knows.
+pub(crate) fn is_pattern(text: &[u8]) -> bool {
+    let is_whole = || is_escaped(text) && decoded(text, PartText::Path).len() <= WHOLE_MAX;
+    text.starts_with(b"/") && (is_long(text) || is_whole())
+}
+
+/// True if each `%` escapes a `+` or a `%`.
+fn is_escaped(text: &[u8]) -> bool {
+    let mut written = KeyBytes::new();
+    escaped(&mut written, &decoded(text, PartText::Path));
+    *written == *text
+}
+
+/// True for what [`plain`] writes of a long value.
+fn is_long(text: &[u8]) -> bool {
+    let Some(mark) = text.len().checked_sub(LONG_MARK.len() + LONG_DIGITS) else { return false };
+    let (shown, rest) = text.split_at(mark);
+    let Some(digits) = rest.strip_prefix(LONG_MARK) else { return false };
+    is_escaped(shown)
+        && decoded(shown, PartText::Path).len() == SHOWN
+        && digits.iter().all(|byte| secret::HEX.contains(byte))
+}

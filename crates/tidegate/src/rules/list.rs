@@ -1,0 +1,119 @@
+//! Allow and deny lists, by network and by key.
+
+use crate::caller::Client;
+use crate::http::facts::Facets;
+use crate::rules::key::secret::stored_key;
+use crate::rules::network::{NetworkError, Networks};
+use std::collections::HashSet;
+
+/// Who is on a list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct List {
+    networks: Networks,
+    keys: HashSet<Box<[u8]>>,
+}
+
+impl List {
+    pub(crate) fn add_networks<N: AsRef<str>>(
+        &mut self,
+        networks: impl IntoIterator<Item = N>,
+    ) -> Result<(), NetworkError> {
+        self.networks.add(networks)
+    }
+
+    /// Each key with its secrets digested, whether it was said so or not: one form, whatever the
+    /// rules show.
+    pub(crate) fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
+        for key in keys {
+            self.keys.insert(stored_key(key.as_ref()).into());
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.networks.is_empty() && self.keys.is_empty()
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(|key| &**key)
+    }
+
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// True if the client of a request is in one of its networks. Without networks nobody
+    /// has to find out who that is.
+    #[inline]
+    pub(crate) fn has_client_of(&self, facets: &Facets<'_>) -> bool {
+        !self.networks.is_empty() && self.has_client(facets.client())
+    }
+
+    /// The same for a list of those who are exempt. Nobody is by an address that no translator
+    /// gives.
+    pub(crate) fn exempts_client_of(&self, facets: &Facets<'_>) -> bool {
+        self.has_client_of(facets) && !facets.is_address_forged()
+    }
+
+    fn has_client(&self, client: Option<Client>) -> bool {
+        client.is_some_and(|client| self.networks.meet(client))
+    }
+
+    /// True if it has this key, of which the secrets are digested.
+    #[inline]
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        !self.keys.is_empty() && self.keys.contains(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(networks: &[&str]) -> List {
+        let mut list = List::default();
+        list.add_networks(networks).unwrap();
+        list
+    }
+
+    fn has(list: &List, ip: &str) -> bool {
+        list.has_client(Some(Client::new(ip.parse().unwrap())))
+    }
+
+    #[test]
+    fn a_network_has_its_addresses() {
+        let office = list(&["10.0.0.0/8", "203.0.113.7", "2001:db8::/32"]);
+        assert!(has(&office, "10.200.3.4"));
+        assert!(has(&office, "203.0.113.7"));
+        assert!(!has(&office, "203.0.113.8"));
+        assert!(has(&office, "::ffff:10.1.1.1"));
+        assert!(has(&office, "2001:db8:ffff::1"));
+        assert!(!has(&office, "2001:db9::1"));
+        assert!(!list(&["0.0.0.0/0"]).has_client(None));
+    }
+
+    #[test]
+    fn one_ipv6_address_means_the_client_that_it_is_counted_as() {
+        let one = list(&["2001:db8::5"]);
+        assert!(has(&one, "2001:db8::5"));
+        assert!(has(&one, "2001:db8::6"));
+        assert!(!has(&one, "2001:db8:0:1::5"));
+    }
+
+    #[test]
+    fn a_list_means_the_client_that_an_address_is_counted_as() {
+        let denied = list(&["203.0.113.7", "64:ff9b::198.51.100.7", "2002:c000:201:5::/64"]);
+        assert!(has(&denied, "64:ff9b::203.0.113.7"));
+        assert!(has(&denied, "198.51.100.7"));
+        assert!(!has(&denied, "64:ff9b::203.0.113.8"));
+        assert!(has(&denied, "2002:c000:201:6::1"));
+        assert!(!has(&denied, "2002:c000:202::1"));
+    }
+
+    #[test]
+    fn what_is_not_a_network_is_told() {
+        for text in ["10.0.0.0/33", "10.0.0/8", "::/129", "x", "10.0.0.0/-1", ""] {
+            let error = List::default().add_networks([text]).unwrap_err().to_string();
+            assert!(error.contains("is not a network: write one such as"), "{error}");
+        }
+    }
+}

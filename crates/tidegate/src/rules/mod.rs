@@ -1,0 +1,28 @@
+//! Rules: which requests meet which limits under which key.
+
+pub(crate) mod error;
+pub(crate) mod rule;
+pub(crate) mod rule_set;
+
+pub(crate) mod key;
+pub(crate) mod list;
+pub(crate) mod network;
+pub(crate) mod route;
+pub(crate) mod validate;
+
+pub(crate) mod decide;
+pub(crate) mod judge;
+pub(crate) mod pending;
+
+pub(crate) mod matched;
+pub(crate) mod observe;
+pub(crate) mod record;
+
+pub use error::GuardError;
+pub use key::secret::stored_key;
+pub use key::{KeyError, KeyExpr};
+pub use matched::{GuardStats, RuleStats};
+pub use network::NetworkError;
+pub use observe::Observer;
+pub use record::{Outcome, Record};
+pub use rule::{Missing, Rule};

@@ -1,0 +1,255 @@
+//! One rule's verdict on one request, and the sentence that explains it.
+
+use crate::Limit;
+use crate::decision::{Decision, Denial};
+use crate::explain::{Numbers, Span};
+use crate::key::Key;
+use std::fmt;
+use std::time::Duration;
+
+/// What became of a request by one policy of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// Let through and charged.
+    Allowed,
+    /// Let through and charged, after a wait.
+    Waited,
+    /// Only of a rule in [shadow](crate::rules::Rule::shadow): all places are taken, and it would be
+    /// put into the queue. Whether one would come free in time is not known, as nobody waits.
+    Queued,
+    /// Refused: the allowance is used up.
+    Denied,
+    /// Refused, and not by the client's fault: the store did not answer or has no room for
+    /// another key, and the rule denies then.
+    Unavailable,
+    /// This rule would have let it through, another one refused: nothing was charged.
+    NotCharged,
+    /// Refused: on a deny list.
+    Listed,
+    /// Not asked: on an allow list.
+    Exempt,
+    /// Not asked: a part of the key is missing, and the rule skips such requests.
+    Skipped,
+    /// Refused: a part of the key is missing, and the rule refuses such requests.
+    Incomplete,
+    /// Refused: a part of the key stands there twice, is too long or could not be read, and
+    /// the rule refuses such requests, or has a list of denied keys on which it could be.
+    Unclear,
+    /// Refused: the rule asks for a field of the body, and that did not come in time (see
+    /// [`JsonLayer::body_timeout`](crate::http::JsonLayer::body_timeout)).
+    SlowBody,
+    /// Not asked: the guard is switched off.
+    Off,
+}
+
+impl Outcome {
+    /// One word for metrics, always the same: `allowed`, `waited`, `queued`, `denied`,
+    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
+    /// `slow_body`, `off`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Waited => "waited",
+            Self::Queued => "queued",
+            Self::Denied => "denied",
+            Self::Unavailable => "unavailable",
+            Self::NotCharged => "not_charged",
+            Self::Listed => "listed",
+            Self::Exempt => "exempt",
+            Self::Skipped => "skipped",
+            Self::Incomplete => "incomplete",
+            Self::Unclear => "unclear",
+            Self::SlowBody => "slow_body",
+            Self::Off => "off",
+        }
+    }
+
+    /// True if a request that a rule in force sees like this is refused.
+    pub fn is_refusal(self) -> bool {
+        match self {
+            Self::Denied
+            | Self::Unavailable
+            | Self::Listed
+            | Self::Incomplete
+            | Self::Unclear
+            | Self::SlowBody => true,
+            Self::Allowed
+            | Self::Waited
+            | Self::Queued
+            | Self::NotCharged
+            | Self::Exempt
+            | Self::Skipped
+            | Self::Off => false,
+        }
+    }
+
+    pub(crate) fn of_denied(decision: &Decision) -> Self {
+        match decision.denial() {
+            Some(Denial::Unavailable(_) | Denial::Full) => Self::Unavailable,
+            Some(Denial::Unidentified) => Self::Incomplete,
+            // Another rule has refused before this one was asked.
+            Some(Denial::Unknown) if !decision.is_asked() => Self::NotCharged,
+            Some(_) => Self::Denied,
+            None => Self::NotCharged,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One rule's verdict on one request. Its text is the sentence that explains it to an
+/// operator: ``denied by `checkout` for user:42: 1000/s, 0 left, free again in 320 ms``.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    pub(crate) rule: &'a str,
+    pub(crate) policy: &'a str,
+    pub(crate) key: Option<Key<'a>>,
+    pub(crate) limit: Option<&'a Limit>,
+    pub(crate) decision: Option<Decision>,
+    pub(crate) outcome: Outcome,
+    pub(crate) is_shadow: bool,
+    /// True if clients may see the key.
+    pub(crate) shows_keys: bool,
+    pub(crate) wait: Duration,
+    pub(crate) took: Duration,
+    /// The key as an expression, where it could not be found.
+    pub(crate) expr: Option<&'a crate::rules::KeyExpr>,
+}
+
+impl<'a> Record<'a> {
+    /// The rule's name; empty for the guard's own lists.
+    pub fn rule(&self) -> &'a str {
+        self.rule
+    }
+
+    /// The name of the rule's limit that this is about: the rule's name, and for a second
+    /// limit `name/2`.
+    pub fn policy(&self) -> &'a str {
+        self.policy
+    }
+
+    /// The key, where it was found, as the store has it: values of headers and cookies by
+    /// their digest, unless the rule [shows its keys](crate::rules::Rule::show_keys).
+    pub fn key(&self) -> Option<Key<'a>> {
+        self.key
+    }
+
+    /// The limit, where it was asked.
+    pub fn limit(&self) -> Option<&'a Limit> {
+        self.limit
+    }
+
+    /// What the store decided, where it was asked.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
+    /// What became of the request, as far as this rule is concerned.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// True if the rule only watches: whatever the outcome, the request went on.
+    pub fn is_shadow(&self) -> bool {
+        self.is_shadow
+    }
+
+    /// How long the request waited for its start.
+    pub fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// How long deciding took, the wait included, on the limiter's clock. Zero unless the
+    /// guard has an [`Observer`](crate::rules::Observer).
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// True if the store did not answer, and the rule's fallback decided.
+    pub fn is_degraded(&self) -> bool {
+        self.decision.as_ref().is_some_and(Decision::is_degraded)
+    }
+}
+
+/// For whom a sentence is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    Operator,
+    /// Is not told whose key it is, nor of lists.
+    Client,
+}
+
+struct ForClient<'a>(&'a Record<'a>);
+
+impl fmt::Display for ForClient<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reader = if self.0.shows_keys { Reader::Operator } else { Reader::Client };
+        self.0.write(f, reader)
+    }
+}
+
+impl fmt::Display for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, Reader::Operator)
+    }
+}
+
+impl Record<'_> {
+    /// The sentence that a client may read.
+    pub(crate) fn for_client(&self) -> impl fmt::Display {
+        ForClient(self)
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, reader: Reader) -> fmt::Result {
+        let verb = match (self.outcome, self.is_shadow) {
+            (Outcome::Allowed | Outcome::Waited, false) => "allowed",
+            (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
+            (Outcome::Queued, _) => "would be queued",
+            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
+            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
+            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, false) => "refused",
+            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, true) => "would be refused",
+            (Outcome::NotCharged, _) => "not charged",
+            (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
+            (Outcome::Off, _) => "let through",
+        };
+        f.write_str(verb)?;
+        match self.policy {
+            "" => f.write_str(" by the guard")?,
+            policy => write!(f, " by `{policy}`")?,
+        }
+        if let Some(key) = self.key.filter(|_| reader == Reader::Operator) {
+            write!(f, " for {key}")?;
+        }
+        if self.outcome == Outcome::Waited {
+            write!(f, " after {}", Span(self.wait))?;
+        }
+        f.write_str(": ")?;
+        match self.outcome {
+            Outcome::Listed if reader == Reader::Client => f.write_str("the request is not allowed"),
+            Outcome::Listed => f.write_str("on a deny list"),
+            Outcome::Exempt => f.write_str("on an allow list"),
+            Outcome::NotCharged => f.write_str("another rule refused"),
+            Outcome::Off => f.write_str("the guard is switched off"),
+            Outcome::SlowBody => f.write_str("the request's body did not come in time"),
+            Outcome::Skipped | Outcome::Incomplete | Outcome::Unclear => {
+                let clearly = if self.outcome == Outcome::Unclear { "clearly " } else { "" };
+                write!(f, "the request does not {clearly}say ")?;
+                self.expr.map_or(Ok(()), |expr| write!(f, "{expr}"))
+            }
+            Outcome::Allowed | Outcome::Waited | Outcome::Queued | Outcome::Denied | Outcome::Unavailable => {
+                self.numbers(f)
+            }
+        }
+    }
+
+    fn numbers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(limit), Some(decision)) = (self.limit, &self.decision) else { return Ok(()) };
+        write!(f, "{}", Numbers { limit, decision })
+    }
+}

@@ -1,0 +1,177 @@
+//! Methods that a rule can name, and what to write instead of one that nobody sends.
+//!
+//! A method is any token, so a typo (`PSOT`) is a method too, only one that no request has. A
+//! rule may therefore name those that are registered; others are said on purpose
+//! (`extension:FETCH`).
+
+use http::Method;
+
+/// IANA's registry of HTTP methods, most common first, and `PURGE`, which caches understand.
+/// Without `PRI`, which begins a connection and is no request.
+const KNOWN: [&str; 40] = [
+    "GET",
+    "POST",
+    "PUT",
+    "PATCH",
+    "DELETE",
+    "HEAD",
+    "OPTIONS",
+    "CONNECT",
+    "TRACE",
+    "QUERY",
+    "PURGE",
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
+
+/// How many of them are in RFC 9110, or PATCH.
+const COMMON: usize = 9;
+
+/// What stands before a method that is not registered.
+const EXTENSION: &str = "extension:";
+
+/// Letters that a typo may have wrong.
+const TYPO_MAX: usize = 2;
+
+/// Reads `POST` or `extension:FETCH`.
+///
+/// # Errors
+/// If no request has this method, with what to write.
+pub(crate) fn parse(text: &str) -> Result<Method, String> {
+    if let Some(name) = text.strip_prefix(EXTENSION) {
+        return Method::from_bytes(name.as_bytes())
+            .map_err(|_| format!("`{name}` is not a method: write letters, as in `{EXTENSION}FETCH`"));
+    }
+    if KNOWN.contains(&text) {
+        return Method::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a method"));
+    }
+    let capitals = text.to_ascii_uppercase();
+    if matches!(&*capitals, "*" | "ANY" | "ALL") {
+        return Err(format!("`{text}` is not a method: leave it out to mean any, as in `/orders`"));
+    }
+    if KNOWN.contains(&&*capitals) {
+        return Err(format!("methods are written in capitals: write `{capitals}`"));
+    }
+    if text.contains([',', '|']) {
+        return Err(format!("`{text}` is not a method: say `on` once for each method"));
+    }
+    let own = match Method::from_bytes(text.as_bytes()) {
+        Ok(_) => format!("; for a method of your own write `{EXTENSION}{text}`"),
+        Err(_) => String::new(),
+    };
+    let instead = nearest(&capitals).map_or(String::new(), |near| format!(": write `{near}`"));
+    Err(format!("`{text}` is not a registered method{instead}{own}"))
+}
+
+/// True if a text without a path is meant as a method, however it is written.
+pub(crate) fn is_meant(text: &str) -> bool {
+    let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+    // Others are words of paths as well: `search`, `update`.
+    is_word || text.starts_with(EXTENSION) || KNOWN[..COMMON].contains(&&*text.to_ascii_uppercase())
+}
+
+/// The known method that differs least, if that is little.
+fn nearest(text: &str) -> Option<&'static str> {
+    let distances = KNOWN.iter().map(|known| (distance(text.as_bytes(), known.as_bytes()), *known));
+    // Of a short word, two letters are most of it.
+    let near = |(distance, known): &(usize, &str)| *distance <= TYPO_MAX && *distance * 2 <= known.len();
+    distances.filter(near).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
+}
+
+/// Letters to insert, leave out, replace, or swap with the next one.
+fn distance(one: &[u8], other: &[u8]) -> usize {
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for i in 1..=one.len() {
+        let mut row = vec![i];
+        for j in 1..=other.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
+            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
+                least = least.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_method_is_one() {
+        for known in KNOWN {
+            assert_eq!(parse(known).unwrap().as_str(), known);
+        }
+        assert_eq!(parse("extension:FETCH").unwrap().as_str(), "FETCH");
+        assert_eq!(parse("extension:fetch").unwrap().as_str(), "fetch");
+    }
+
+    #[test]
+    fn a_typo_is_told_with_the_nearest_method() {
+        for (typo, near) in [
+            ("PSOT", "POST"),
+            ("POTS", "POST"),
+            ("GTE", "GET"),
+            ("DELTE", "DELETE"),
+            ("PACTH", "PATCH"),
+            ("OPTION", "OPTIONS"),
+            ("PROPFIN", "PROPFIND"),
+        ] {
+            let error = parse(typo).unwrap_err();
+            let says =
+                format!("`{typo}` is not a registered method: write `{near}`; for a method of your own");
+            assert!(error.starts_with(&says), "{error}");
+            assert!(error.ends_with(&format!("write `extension:{typo}`")), "{error}");
+        }
+        let far = parse("FROBNICATE").unwrap_err();
+        assert!(far.starts_with("`FROBNICATE` is not a registered method; for a method"), "{far}");
+    }
+
+    #[test]
+    fn what_other_routers_write_is_told_with_ours() {
+        for (text, says) in [
+            ("post", "in capitals: write `POST`"),
+            ("Get", "in capitals: write `GET`"),
+            ("ANY", "leave it out"),
+            ("*", "leave it out"),
+            ("all", "leave it out"),
+            ("GET,POST", "once for each method"),
+            ("GET|POST", "once for each method"),
+            ("extension:", "is not a method"),
+            ("extension:A B", "is not a method"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

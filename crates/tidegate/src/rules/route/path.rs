@@ -1,0 +1,236 @@
+//! A path as the programs behind a guard may read it.
+//!
+//! `//goods/7`, `/goods/./7`, `/x/../goods/7` and `/goods/%37` are `/goods/7` for many routers
+//! and proxies, and another path for others. A rule that knew one of these readings only could
+//! be evaded by the others, so patterns are compared with the path as it came and with the
+//! normalised one: RFC 3986 §6.2.2 (percent-encoded unreserved characters decoded, dot
+//! segments removed), and doubled slashes as one.
+//!
+//! Not made uniform: case, `%2F` (which is no slash), and `;parameters`.
+
+use std::cell::OnceCell;
+
+/// A path as it came, and its other readings, which are found when somebody asks.
+#[derive(Debug)]
+pub(crate) struct Paths<'a> {
+    raw: &'a str,
+    /// None if there is no other reading, as of nearly every path.
+    others: OnceCell<Option<Box<Others>>>,
+}
+
+/// The readings of a path that is not normal.
+#[derive(Debug, PartialEq, Eq)]
+struct Others {
+    /// Doubled slashes merged, then dot segments removed.
+    normal: String,
+    /// The same in the other order, where that makes a difference: of `/a//../b` one program
+    /// makes `/b`, another `/a/b`.
+    swapped: Option<String>,
+}
+
+impl Others {
+    fn readings(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.normal).chain(self.swapped.as_deref())
+    }
+}
+
+impl<'a> Paths<'a> {
+    #[inline]
+    pub(crate) fn new(raw: &'a str) -> Self {
+        Self { raw, others: OnceCell::new() }
+    }
+
+    /// The normalised path; where that is ambiguous, doubled slashes are merged first.
+    #[inline]
+    pub(crate) fn normal(&self) -> &str {
+        self.others().map_or(self.raw, |others| &others.normal)
+    }
+
+    /// True if there is one reading only.
+    #[inline]
+    pub(crate) fn is_normal(&self) -> bool {
+        self.others().is_none()
+    }
+
+    /// All readings, as it came first: most routers take that one.
+    #[inline]
+    pub(crate) fn readings(&self) -> impl Iterator<Item = &str> {
+        let others = || self.others().into_iter().flat_map(Others::readings);
+        std::iter::once(self.raw).chain(std::iter::once_with(others).flatten())
+    }
+
+    #[inline]
+    fn others(&self) -> Option<&Others> {
+        self.others
+            .get_or_init(|| if is_normal(self.raw.as_bytes()) { None } else { others(self.raw) })
+            .as_deref()
+    }
+}
+
+#[inline]
+fn is_normal(path: &[u8]) -> bool {
+    path.iter().enumerate().all(|(at, byte)| match byte {
+        b'/' => !matches!(
+            &path[at + 1..],
+            [b'/', ..] | [b'.'] | [b'.', b'/', ..] | [b'.', b'.'] | [b'.', b'.', b'/', ..]
+        ),
+        b'%' => unreserved(&path[at..]).is_none(),
+        _ => true,
+    })
+}
+
+#[cold]
+fn others(raw: &str) -> Option<Box<Others>> {
+    // `*` and an empty path have no segments.
+    raw.strip_prefix('/')?;
+    let decoded = without_escapes(raw);
+    let normal = without_dots(&merged(&decoded));
+    let swapped = merged(&without_dots(&decoded));
+    let swapped = (swapped != normal).then_some(swapped);
+    Some(Box::new(Others { normal, swapped }))
+}
+
+/// The unreserved character that a percent sign and two digits stand for, if they do.
+fn unreserved(text: &[u8]) -> Option<char> {
+    let [b'%', high, low, ..] = text else { return None };
+    let digit = |digit: &u8| char::from(*digit).to_digit(16);
+    let byte = u8::try_from(digit(high)? * 16 + digit(low)?).ok()?;
+    let is_unreserved = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+    is_unreserved.then_some(char::from(byte))
+}
+
+/// Percent-encoded unreserved characters decoded, once.
+fn without_escapes(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before);
+        // All three are ASCII, or there is no character.
+        let length = match unreserved(after.as_bytes()) {
+            Some(character) => {
+                out.push(character);
+                3
+            }
+            None => {
+                out.push('%');
+                1
+            }
+        };
+        rest = &after[length..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Dot segments removed, as in RFC 3986 §5.2.4. Linear: each byte is written and removed once.
+fn without_dots(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    let mut is_open = false;
+    for segment in path.split('/').skip(1) {
+        is_open = matches!(segment, "." | "..");
+        match segment {
+            "." => {}
+            ".." => out.truncate(out.rfind('/').unwrap_or(0)),
+            segment => {
+                out.push('/');
+                out.push_str(segment);
+            }
+        }
+    }
+    if is_open || out.is_empty() {
+        out.push('/');
+    }
+    out
+}
+
+/// Doubled slashes as one.
+fn merged(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for character in path.chars() {
+        if character != '/' || !out.ends_with('/') {
+            out.push(character);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_normal_path_is_read_as_it_came() {
+        for path in [
+            "/",
+            "/goods/7/order",
+            "/goods/7/",
+            "/.well-known/security.txt",
+            "/..a/.../a..b/.a.",
+            "/caf%C3%A9/%2F/%25/%20",
+            "/caf\u{e9}",
+            "/%",
+            "/%4",
+            "/%zz",
+            "/%\u{e9}x",
+            "*",
+            "",
+        ] {
+            let paths = Paths::new(path);
+            assert!(is_normal(path.as_bytes()), "{path}");
+            assert!(paths.is_normal() && paths.normal() == path, "{path}");
+        }
+    }
+
+    #[test]
+    fn all_ways_to_write_a_path_are_one() {
+        for path in [
+            "//goods/7/order",
+            "/goods//7///order",
+            "/./goods/7/order",
+            "/goods/x/../7/order",
+            "/goods/x/y/../../7/./order",
+            "/../../goods/7/order",
+            "/goods/%2e/7/order",
+            "/goods/x/%2E%2e/7/order",
+            "/goods/x/.%2e/7/order",
+            "/%67oods/%37/%6frde%72",
+            "/x/..//goods/7/order",
+        ] {
+            let paths = Paths::new(path);
+            assert_eq!(paths.readings().collect::<Vec<_>>(), [path, "/goods/7/order"], "{path}");
+        }
+        for (path, normal) in [
+            ("//", "/"),
+            ("/.", "/"),
+            ("/..", "/"),
+            ("/a/.", "/a/"),
+            ("/a/b/..", "/a/"),
+            ("/a//", "/a/"),
+            ("/%252e", "/%252e"),
+            ("/a%2Fb/%7E", "/a%2Fb/~"),
+            ("/caf%C3%A9//x", "/caf%C3%A9/x"),
+        ] {
+            assert_eq!(Paths::new(path).normal(), normal, "{path}");
+        }
+    }
+
+    #[test]
+    fn where_programs_differ_both_readings_are_known() {
+        let paths = Paths::new("/a//../b");
+        assert_eq!(paths.readings().collect::<Vec<_>>(), ["/a//../b", "/b", "/a/b"]);
+        let mut seen = Vec::new();
+        let all = std::cell::RefCell::new(&mut seen);
+        assert!(!paths.readings().any(|path| {
+            all.borrow_mut().push(path.to_string());
+            false
+        }));
+        assert_eq!(seen, ["/a//../b", "/b", "/a/b"]);
+    }
+
+    #[test]
+    fn a_long_path_is_walked_a_few_times_only() {
+        let path = format!("{}/goods", "/a/..//./%2e".repeat(20_000));
+        assert_eq!(Paths::new(&path).normal(), "/goods");
+    }
+}

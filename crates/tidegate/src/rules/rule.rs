@@ -1,0 +1,226 @@
+//! Which requests meet which limits under which key.
+//!
+//! A rule is only what was said; it is checked, whole, when a guard is built.
+
+use crate::http::facts::Facets;
+use crate::limiter::Options;
+use crate::rules::key::{KeyError, KeyExpr};
+use crate::{Limit, LimitError};
+use std::fmt;
+use std::sync::Arc;
+
+/// Which requests meet which limits under which key.
+///
+/// ```
+/// use tidegate::rules::{Missing, Rule};
+///
+/// let checkout = Rule::new("checkout", "1000/s burst 1s wait 1s")
+///     .on("POST /goods/{id}/order")
+///     .by("number(path:2)");
+/// let by_key = Rule::new("api", "100/s")
+///     .limit("10000/h")                    // both, all or none
+///     .by("header:x-api-key")
+///     .missing(Missing::Refuse)
+///     .cost_from("query:count", 50);
+/// # let _ = (checkout, by_key);
+/// ```
+///
+/// A rule without [`on`](Self::on) applies to every request. [`by`](Self::by) must be
+/// said: `'everyone'` is one allowance for all.
+#[derive(Clone)]
+#[must_use = "give it to `GuardBuilder::rule`"]
+pub struct Rule {
+    pub(crate) name: String,
+    pub(crate) limits: Vec<Result<Limit, LimitError>>,
+    pub(crate) on: Vec<String>,
+    pub(crate) key: Option<Result<KeyExpr, KeyError>>,
+    pub(crate) cost: Cost,
+    pub(crate) missing: Missing,
+    pub(crate) is_shadow: bool,
+    pub(crate) shows_keys: bool,
+    pub(crate) allow: Listed,
+    pub(crate) deny: Listed,
+    pub(crate) options: Options,
+}
+
+/// A list as it was said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) networks: Vec<String>,
+    pub(crate) keys: Vec<Vec<u8>>,
+}
+
+/// What a request costs.
+#[derive(Clone)]
+pub(crate) enum Cost {
+    Units(u64),
+    Part { text: String, max: u64 },
+    Custom(CostOf),
+}
+
+/// A function that says what a request costs.
+pub(crate) type CostOf = Arc<dyn Fn(&Facets<'_>) -> u64 + Send + Sync>;
+
+/// What happens to a request that does not say what the rule's key needs.
+///
+/// What it says unclearly (twice, or longer than is read) takes no alternative of the key and
+/// skips no rule: it shares the allowance, or is refused by [`Refuse`](Self::Refuse) and where
+/// keys are on a deny list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// All such requests share one allowance, under a key of their own.
+    #[default]
+    Share,
+    /// The rule does not apply, unless the request is unclear.
+    Skip,
+    /// It is refused, as a bad request (400; gRPC `INVALID_ARGUMENT`).
+    Refuse,
+}
+
+impl Rule {
+    /// A rule by its name, which is also the name of its gate in the limiter: 1 to 60
+    /// letters, digits or any of `._-:/`.
+    pub fn new<L: TryInto<Limit, Error: Into<LimitError>>>(name: &str, limit: L) -> Self {
+        Self {
+            name: name.into(),
+            limits: vec![limit.try_into().map_err(Into::into)],
+            on: Vec::new(),
+            key: None,
+            cost: Cost::Units(1),
+            missing: Missing::default(),
+            is_shadow: false,
+            shows_keys: false,
+            allow: Listed::default(),
+            deny: Listed::default(),
+            options: Options::new(),
+        }
+    }
+
+    /// Another limit on the same key; all are charged or none. Its gate is `name/2`, then
+    /// `name/3`.
+    pub fn limit<L: TryInto<Limit, Error: Into<LimitError>>>(mut self, limit: L) -> Self {
+        self.limits.push(limit.try_into().map_err(Into::into));
+        self
+    }
+
+    /// Applies to requests of this method (any, if none is said) and pattern (any, if none is
+    /// said), as in `POST /goods/{id}/order`, `/files/{*rest}` or `POST`. `GET` means `HEAD` too, as routers
+    /// answer it with the handler of GET. Said several times, any of them.
+    ///
+    /// The pattern is compared with the path as it came and with the normalised one
+    /// ([`Facets::path`]), and a slash at its end does not count, so that no other way to
+    /// write a path evades the rule.
+    ///
+    /// What could never match is an error when the guard is built: a method that is not
+    /// registered (`PSOT`; one of your own is written `extension:FETCH`), a segment in another
+    /// router's grammar (`:id`, `<id>`), an empty one, `.` and `..`.
+    pub fn on(mut self, pattern: &str) -> Self {
+        self.on.push(pattern.into());
+        self
+    }
+
+    /// Whose allowance it is, as text or as a [`KeyExpr`].
+    pub fn by<K: TryInto<KeyExpr, Error: Into<KeyError>>>(mut self, key: K) -> Self {
+        self.key = Some(key.try_into().map_err(Into::into));
+        self
+    }
+
+    /// What happens if a part of the key is missing; [`Missing::Share`] unless said.
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// What a request costs; 1 unless said. 0, and more than a limit of the rule can ever
+    /// allow, is an error when the guard is built.
+    pub fn cost(mut self, units: u64) -> Self {
+        self.cost = Cost::Units(units);
+        self
+    }
+
+    /// A request costs what this part of it says (`header:…`, `query:…` or `json:…`), from
+    /// 1 to `max`. Without it, 1. If it is not a number, stands there twice, or could not be
+    /// read (a query or body that is too long, a body that is not JSON, no
+    /// [`JsonLayer`](crate::http::JsonLayer)), `max`.
+    pub fn cost_from(mut self, part: &str, max: u64) -> Self {
+        self.cost = Cost::Part { text: part.into(), max };
+        self
+    }
+
+    /// A request costs what this function says. A cost of 0 takes nothing.
+    pub fn cost_with(mut self, cost: impl Fn(&Facets<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost = Cost::Custom(Arc::new(cost));
+        self
+    }
+
+    /// Decides and records, but lets everything through. It is asked after the other
+    /// rules have let a request through, and each such rule on its own, so that no request is
+    /// refused or waits by it. With a store elsewhere all rules in shadow together take the
+    /// time of one more round trip before the service runs.
+    pub fn shadow(mut self) -> Self {
+        self.is_shadow = true;
+        self
+    }
+
+    /// Keys of this rule are no secret, neither to clients nor to operators. It is one switch
+    /// for all that shows keys:
+    ///
+    /// | | default | with `show_keys` |
+    /// |---|---|---|
+    /// | clients: `detail`, `grpc-message` | no key, and of a deny list nothing | the key, and that it is on a deny list |
+    /// | clients: `RateLimit` | no `pk` | the key as `pk` |
+    /// | log, [`Record`](crate::rules::Record), [`Refused::key`](crate::http::Refused::key), names of keys in Redis | values of `header:`, `cookie:` and `secret(…)` by their SHA-256 | all values as they are |
+    ///
+    /// Keys with such values start afresh when it is switched.
+    pub fn show_keys(mut self) -> Self {
+        self.shows_keys = true;
+        self
+    }
+
+    /// The rule does not apply to clients in these networks. A network that is narrower
+    /// than what a client is counted by (an IPv6 address, a /64) means that client. Nobody is
+    /// exempt, by network or by key, who comes from a private address written as a translated one
+    /// (`64:ff9b::10.0.0.1`): no translator gives it, so the client has chosen it.
+    pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
+        self.allow.networks.extend(networks.into_iter().map(Into::into));
+        self
+    }
+
+    /// The rule does not apply to these keys, written as the log has them (`user:42`). A
+    /// secret may stand there whole (`header:x-api-key=k1`) or by its digest, whether the rule
+    /// shows its keys or not. What can be no key of the rule is an error when the guard is built.
+    pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.allow.keys.extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// Requests of clients in these networks are refused (403), without asking the store, before
+    /// other rules are asked or a body is read. Who is on both lists is refused.
+    pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
+        self.deny.networks.extend(networks.into_iter().map(Into::into));
+        self
+    }
+
+    /// Requests of these keys are refused (403), without asking the store.
+    pub fn deny_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
+        self.deny.keys.extend(keys.into_iter().map(Into::into));
+        self
+    }
+
+    /// What its gates have besides their limits: their own tables, what happens to
+    /// strangers, what happens while Redis is away. They count when the rule is new.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Rule");
+        out.field("name", &self.name).field("limits", &self.limits).field("on", &self.on);
+        out.field("by", &self.key).field("missing", &self.missing).field("shadow", &self.is_shadow);
+        out.finish_non_exhaustive()
+    }
+}
