@@ -7,8 +7,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tidegate::{
-    Check, Decision, Denial, Gate, Handle, Limit, Limiter, ManualClock, Options, Permit, Redis, Timestamp,
-    Verdict,
+    Check, Decision, Denial, Gate, GateOptions, Handle, Limit, Limiter, ManualClock, Permit, Redis,
+    Timestamp, Verdict,
 };
 
 /// A limiter whose clock is told the time, and which makes gates with names of their own.
@@ -17,7 +17,7 @@ pub struct Clocked {
     pub limiter: Limiter,
     /// Its clock.
     pub clock: ManualClock,
-    options: Options,
+    options: GateOptions,
     made: Cell<usize>,
 }
 
@@ -26,7 +26,7 @@ impl Clocked {
     pub fn in_memory() -> Self {
         let clock = ManualClock::new();
         let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
-        Self { limiter, clock, options: Options::new(), made: Cell::new(0) }
+        Self { limiter, clock, options: GateOptions::new(), made: Cell::new(0) }
     }
 
     /// On a server that is reached over a wire, which is slow and lossy on command.
@@ -36,7 +36,7 @@ impl Clocked {
         let server = Limiter::builder().clock(clock.clone()).max_keys(100_000).build();
         let store = WireStore::new(server, wire.clone());
         let limiter = Limiter::builder().clock(clock.clone()).store(store).build();
-        (Self { limiter, clock, options: Options::new(), made: Cell::new(0) }, wire)
+        (Self { limiter, clock, options: GateOptions::new(), made: Cell::new(0) }, wire)
     }
 
     /// In Redis, with patience: a slow machine must not look like a wrong decision.
@@ -56,12 +56,12 @@ impl Clocked {
         let redis = redis.deadline(Duration::from_secs(30));
         let limiter = Limiter::builder().clock(clock.clone()).max_keys(1).redis(redis).build();
         // Nobody gives signs of life on a clock that jumps by years.
-        let options = Options::new().hold_for(Duration::from_secs(20 * 365 * 24 * 3600));
+        let options = GateOptions::new().hold_for(Duration::from_secs(20 * 365 * 24 * 3600));
         Self { limiter, clock, options, made: Cell::new(0) }
     }
 
     /// The same with other options for its gates.
-    pub fn with(self, change: impl FnOnce(Options) -> Options) -> Self {
+    pub fn with(self, change: impl FnOnce(GateOptions) -> GateOptions) -> Self {
         Self { options: change(self.options), ..self }
     }
 
@@ -357,7 +357,7 @@ pub fn shown(decision: &Decision) -> Seen {
         wait_us: micros(decision.wait()),
         denial: decision.denial().map(|denial| match denial {
             Denial::Later(after) => Denied::Later(micros(after)),
-            Denial::Unknown => Denied::Unknown,
+            Denial::Busy => Denied::Unknown,
             Denial::Never => Denied::Never,
             Denial::NeedsPermit => Denied::NeedsPermit,
             Denial::Full => Denied::Full,

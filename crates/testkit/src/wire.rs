@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tidegate::store::{Decided, GroupId, Mode, OwnedCheck, Store, StoreCharge, StoreGate};
-use tidegate::{Check, Decision, Gate, Limit, Limiter, Options, Pending, Permit};
+use tidegate::{Check, Decision, Gate, GateOptions, Limit, Limiter, Pending, Permit};
 
 /// When a store that did not answer is tried again.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -138,7 +138,7 @@ impl WireStore {
 }
 
 impl Store for WireStore {
-    fn open(self: Arc<Self>, name: &str, limit: Limit, _: &Options) -> Arc<dyn StoreGate> {
+    fn open(self: Arc<Self>, name: &str, limit: Limit, _: &GateOptions) -> Arc<dyn StoreGate> {
         let served = match self.server.gate(name, limit.clone()) {
             Ok(gate) => gate,
             // The server has it by another limit.
@@ -266,6 +266,6 @@ impl StoreCharge for WireCharge {
     }
 
     fn is_lost(&self) -> bool {
-        self.permit.lost()
+        self.permit.is_lost()
     }
 }

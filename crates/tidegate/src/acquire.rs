@@ -141,10 +141,10 @@ fn slots_to_queue_for(checks: &[OwnedCheck], denied: &Verdict) -> Option<Vec<Slo
     let mut slots: Vec<Slots> = Vec::new();
     for (at, (check, decision)) in checks.iter().zip(denied.decisions()).enumerate() {
         match decision.denial() {
-            None | Some(Denial::Unknown) if holds_slots(&check.gate.limit()) => {}
+            None | Some(Denial::Busy) if holds_slots(&check.gate.limit()) => {}
             None => continue,
             // Whether it fits will be seen once the slots are there.
-            Some(Denial::Unknown) if !decision.is_asked() => continue,
+            Some(Denial::Busy) if !decision.is_asked() => continue,
             Some(_) => return None,
         }
         let queue_key = check.gate.backend().queue_key(check.key(), check.cost())?;

@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Later { retry_us: u64 },
-    Unknown,
+    Busy,
     Never,
     NeedsPermit,
     Full,
@@ -42,7 +42,7 @@ pub enum Denial {
     /// It fits when others give back what they hold, or when others have warmed a cold
     /// key up; nobody knows when. Also of a check that was not asked
     /// ([`Decision::is_asked`]).
-    Unknown,
+    Busy,
     /// It costs more than the limit can ever allow: coming back does not help.
     Never,
     /// A concurrency limit was only checked. A place must be held: use `reserve`
@@ -64,7 +64,7 @@ pub enum Denial {
 impl Decision {
     /// Of a check that the store was not asked about: another one is known to refuse.
     pub(crate) fn not_asked(limit: &crate::Limit) -> Self {
-        Self { outcome: Outcome::Deny(Refused::Unknown), limit: limit.capacity(), gauge: Gauge::Unasked }
+        Self { outcome: Outcome::Deny(Refused::Busy), limit: limit.capacity(), gauge: Gauge::Unasked }
     }
 
     /// What a store says that does not answer, and denies then: [`Denial::Unavailable`]. It is
@@ -101,7 +101,7 @@ impl Decision {
             Outcome::Allow { .. } => None,
             Outcome::Deny(refused) => Some(match refused {
                 Refused::Later { retry_us } => Denial::Later(Duration::from_micros(retry_us)),
-                Refused::Unknown => Denial::Unknown,
+                Refused::Busy => Denial::Busy,
                 Refused::Never => Denial::Never,
                 Refused::NeedsPermit => Denial::NeedsPermit,
                 Refused::Full => Denial::Full,
@@ -139,14 +139,14 @@ impl Decision {
     }
 
     /// True if the store did not answer in time, and the gate's
-    /// [`Fallback`](crate::Options) decided. Never for limits in memory.
+    /// [`Fallback`](crate::GateOptions) decided. Never for limits in memory.
     pub fn is_degraded(&self) -> bool {
         matches!(self.gauge, Gauge::Degraded { .. })
     }
 
     /// False if the store was not asked about this check, because another one of the same
     /// request was known to refuse, and looking at this one was not possible or would have
-    /// cost too much (see `docs/redis.md`). Then it is not allowed ([`Denial::Unknown`]),
+    /// cost too much (see `docs/redis.md`). Then it is not allowed ([`Denial::Busy`]),
     /// nothing is left ([`remaining`](Self::remaining)), and nothing is known of it but its
     /// limit. Always true in memory.
     #[inline]
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn decisions_that_differ_in_what_a_caller_can_see_are_not_equal() {
-        let of = |gauge| Decision { outcome: Outcome::Deny(Refused::Unknown), limit: 5, gauge };
+        let of = |gauge| Decision { outcome: Outcome::Deny(Refused::Busy), limit: 5, gauge };
         let plain = of(Gauge::Plain { remaining: 0, reset_us: 0 });
         let degraded = of(Gauge::Degraded { remaining: 0, reset_us: 0 });
         let unasked = of(Gauge::Unasked);

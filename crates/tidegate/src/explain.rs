@@ -25,7 +25,7 @@ impl fmt::Display for Numbers<'_> {
             Some(Denial::NeedsPermit) => f.write_str(", a place must be held: use `reserve` or `acquire`")?,
             Some(Denial::Full) => f.write_str(", no room for another key")?,
             Some(Denial::Unidentified) => f.write_str(", who calls is not known")?,
-            Some(Denial::Unknown) => f.write_str(", free when others are done")?,
+            Some(Denial::Busy) => f.write_str(", free when others are done")?,
             Some(Denial::Unavailable(after)) => {
                 return write!(f, ", the store does not answer; it is tried again in {}", Span(after));
             }

@@ -137,7 +137,7 @@ impl Gate {
     /// On a leaky queue the call starts when all but one of its units have flowed out, so at
     /// most `queue + 1` fit. On a warm-up it pays for all but one of them before it starts:
     /// up to three times `(cost − 1) / rate` on a cold key, where it is
-    /// [`Denial::Unknown`](crate::Denial::Unknown) if only that makes it longer than the wait.
+    /// [`Denial::Busy`](crate::Denial::Busy) if only that makes it longer than the wait.
     pub fn reserve_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Verdict {
         decide_blocking(&[OwnedCheck::new(self, key.as_ref(), cost)], Mode::Reserve)
     }

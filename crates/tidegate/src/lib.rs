@@ -85,7 +85,7 @@ pub use clock::{Clock, ClockError, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
 pub use key::Key;
-pub use limiter::{Check, Limiter, LimiterBuilder, Options, Overflow};
+pub use limiter::{Check, GateOptions, Limiter, LimiterBuilder, Overflow};
 pub use pending::Pending;
 pub use permit::Permit;
 pub use refusal::Refusal;

@@ -55,7 +55,7 @@ type Gates = HashMap<Box<str>, Gate>;
 pub(crate) struct Definition<'a> {
     pub(crate) name: String,
     pub(crate) limit: Limit,
-    pub(crate) options: &'a Options,
+    pub(crate) options: &'a GateOptions,
 }
 
 /// What happens to a new key when the store holds as many live keys as it may.
@@ -73,15 +73,15 @@ pub enum Overflow {
 /// What a gate can have besides its limit.
 ///
 /// ```
-/// use tidegate::{Limiter, Options, Overflow};
+/// use tidegate::{Limiter, GateOptions, Overflow};
 ///
 /// let limiter = Limiter::new();
-/// let options = Options::new().max_keys(10_000).overflow(Overflow::Refuse);
+/// let options = GateOptions::new().max_keys(10_000).overflow(Overflow::Refuse);
 /// let gate = limiter.gate_with("public", "10/s", options)?;
 /// # Ok::<(), tidegate::GateError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct GateOptions {
     pub(crate) overflow: Overflow,
     pub(crate) max_keys: Option<usize>,
     #[cfg(feature = "redis")]
@@ -90,7 +90,7 @@ pub struct Options {
 
 /// What only a gate in Redis has.
 #[cfg(feature = "redis")]
-impl Options {
+impl GateOptions {
     /// What happens while Redis does not answer; [`Fallback::Local`] unless said.
     pub fn fallback(mut self, fallback: Fallback) -> Self {
         self.redis.fallback = fallback;
@@ -107,7 +107,7 @@ impl Options {
     /// Says that no call on this gate is ever refunded, settled, cancelled or reset, on
     /// any node, so that a denial is remembered for as long as it holds instead of 50 ms
     /// at most.
-    pub fn nothing_comes_back(mut self) -> Self {
+    pub fn no_refunds(mut self) -> Self {
         self.redis.comes_back = false;
         self
     }
@@ -136,7 +136,7 @@ impl Options {
     }
 }
 
-impl Options {
+impl GateOptions {
     /// Shares the limiter's tables; strangers beyond the cap share an allowance.
     pub fn new() -> Self {
         Self::default()
@@ -289,7 +289,7 @@ impl Limiter {
         name: &str,
         limit: L,
     ) -> Result<Gate, GateError> {
-        self.gate_with(name, limit, Options::new())
+        self.gate_with(name, limit, GateOptions::new())
     }
 
     /// [`gate`](Self::gate) with options, which count when the gate is defined.
@@ -301,7 +301,7 @@ impl Limiter {
         &self,
         name: &str,
         limit: L,
-        options: Options,
+        options: GateOptions,
     ) -> Result<Gate, GateError> {
         let limit = limit.try_into().map_err(Into::into)?;
         // Most calls find it: those need no lock that others wait for.

@@ -128,7 +128,7 @@ impl Permit {
     /// False as long as the slots that it holds are its own. A slot of a limit in
     /// Redis is held by lease: a holder that could not renew it in time must not rely on
     /// it any more, as somebody else may hold it now. Always false for other limits.
-    pub fn lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.groups.iter().any(|group| group.charge.is_lost())
     }
 }

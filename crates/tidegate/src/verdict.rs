@@ -145,9 +145,9 @@ pub(crate) fn weight(decision: &Decision) -> (u8, Duration, u64) {
     let (rank, time) = match decision.denial() {
         None => (0, decision.wait()),
         // Nobody has asked: it binds nobody.
-        Some(Denial::Unknown) if !decision.is_asked() => (0, Duration::ZERO),
+        Some(Denial::Busy) if !decision.is_asked() => (0, Duration::ZERO),
         // A time that is known beats one that nobody knows: before it, coming back is in vain.
-        Some(Denial::Unknown | Denial::Full) => (1, Duration::ZERO),
+        Some(Denial::Busy | Denial::Full) => (1, Duration::ZERO),
         Some(Denial::Later(after)) => (2, after),
         Some(Denial::Unavailable(after)) => (3, after),
         Some(Denial::NeedsPermit | Denial::Unidentified) => (4, Duration::ZERO),

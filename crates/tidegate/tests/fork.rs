@@ -9,7 +9,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 use testkit::servers::RedisServer;
-use tidegate::{Check, Denial, Fallback, Gate, Limiter, Options, Redis};
+use tidegate::{Check, Denial, Fallback, Gate, GateOptions, Limiter, Redis};
 
 /// Runs in a child process; a child that does not end within the time is a failure.
 fn in_child(what: &str, run: impl FnOnce() -> bool) {
@@ -52,7 +52,7 @@ fn a_limiter_that_was_inherited_by_fork_answers_by_its_fallback() {
     let server = RedisServer::start();
     let limiter =
         Limiter::builder().redis(Redis::at(&server.url()).unwrap().deadline(Duration::from_secs(2))).build();
-    let deny = || Options::new().fallback(Fallback::Deny);
+    let deny = || GateOptions::new().fallback(Fallback::Deny);
     let gate = limiter.gate_with("rate", "100/s", deny()).unwrap();
     let places = limiter.gate_with("places", "5 concurrent queue 5 wait 1s", deny()).unwrap();
     assert!(!gate.check("a").is_degraded() && gate.check("a").is_allowed());

@@ -7,7 +7,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-use tidegate::{Denial, Gate, Limiter, ManualClock, Options, Overflow};
+use tidegate::{Denial, Gate, GateOptions, Limiter, ManualClock, Overflow};
 
 /// What docs/limits.md says, for each key of `max_keys`: keys, and bytes.
 mod promised {
@@ -46,7 +46,7 @@ fn a_full_store_holds_as_many_keys_in_as_many_bytes_as_the_docs_say() {
     // The clock stands still, so that no key becomes idle.
     let limiter = Limiter::builder().clock(ManualClock::new()).max_keys(keys).build();
     let gate = |name, limit| {
-        let options = Options::new().overflow(Overflow::Refuse);
+        let options = GateOptions::new().overflow(Overflow::Refuse);
         limiter.gate_with(name, limit, options).unwrap()
     };
 

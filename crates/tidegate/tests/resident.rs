@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tidegate::{Limiter, Options};
+use tidegate::{GateOptions, Limiter};
 
 const MB: usize = 1 << 20;
 
@@ -53,7 +53,7 @@ fn gates_with_tables_of_their_own_that_are_built_again_do_not_touch_them() {
         let limiter = Limiter::builder().max_keys(1_000).build();
         for gate in 0..40 {
             // Below the size from which on huge pages are asked for.
-            let options = Options::new().max_keys(200_000);
+            let options = GateOptions::new().max_keys(200_000);
             let gate = limiter.gate_with(&format!("gate-{gate}"), "5/h", options).unwrap();
             assert!(gate.check("key").is_allowed());
         }

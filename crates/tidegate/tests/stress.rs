@@ -6,7 +6,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate::{Acquire, Denial, Limiter, ManualClock, Options, Overflow, Timestamp};
+use tidegate::{Acquire, Denial, GateOptions, Limiter, ManualClock, Overflow, Timestamp};
 
 fn cases() -> u64 {
     std::env::var("TIDEGATE_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
@@ -44,7 +44,7 @@ fn a_flood_of_strangers_neither_frees_a_limited_key_nor_grows_memory() {
 #[test]
 fn a_gate_can_refuse_strangers_beyond_its_cap_and_spares_the_others() {
     let limiter = Limiter::builder().max_keys(1_000).build();
-    let options = Options::new().max_keys(1_000).overflow(Overflow::Refuse);
+    let options = GateOptions::new().max_keys(1_000).overflow(Overflow::Refuse);
     let public = limiter.gate_with("public", "1/h", options).unwrap();
     let inner = limiter.gate("inner", "1/h").unwrap();
     let denied =
@@ -65,7 +65,7 @@ fn below_the_cap_nobody_meets_the_overflow_policy() {
     for keys in [1usize, 7, 100, 10_000, 300_000] {
         for limit in ["1/h", "1 per 1h sliding-log"] {
             let limiter = Limiter::builder().max_keys(keys).build();
-            let options = Options::new().overflow(Overflow::Refuse);
+            let options = GateOptions::new().overflow(Overflow::Refuse);
             let gate = limiter.gate_with("gate", limit, options).unwrap();
             let allowed = (0..keys as u64).filter(|i| gate.check(&i.to_le_bytes()).is_allowed()).count();
             assert_eq!(allowed, keys, "{limit}");

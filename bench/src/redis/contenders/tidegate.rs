@@ -4,7 +4,7 @@
 use super::{Answer, Contender, Layers, Place};
 use crate::Fallible;
 use std::time::Duration;
-use tidegate::{Gate, Limiter, Options, Redis};
+use tidegate::{Gate, Limiter, GateOptions, Redis};
 
 /// As long as redis-rs waits for the peers' answers.
 const DEADLINE: Duration = Duration::from_millis(500);
@@ -19,11 +19,11 @@ pub struct Remote {
 impl Remote {
     pub fn new(place: &Place, layers: Layers) -> Fallible<Self> {
         let options = match layers {
-            Layers::Exact => Options::new(),
-            Layers::NoDenialMemory => Options::new().remember_denials(false),
-            Layers::NoCoalescing => Options::new().coalesce(false),
-            Layers::Neither => Options::new().remember_denials(false).coalesce(false),
-            Layers::Leases => Options::new().lease(LEASE),
+            Layers::Exact => GateOptions::new(),
+            Layers::NoDenialMemory => GateOptions::new().remember_denials(false),
+            Layers::NoCoalescing => GateOptions::new().coalesce(false),
+            Layers::Neither => GateOptions::new().remember_denials(false).coalesce(false),
+            Layers::Leases => GateOptions::new().lease(LEASE),
         };
         let redis = Redis::at(&place.url())?.deadline(DEADLINE);
         let limiter = Limiter::builder().redis(redis).build();

@@ -138,7 +138,7 @@ impl Plan {
             (Self::Slices(slices), State::Slices(state)) => slices.answer(now_us, state, cost, mode),
             (Self::Slots(slots), State::Slots(state)) => slots.answer(state, cost, mode),
             // Another plan's state cannot stand here; if it does, nobody gets through.
-            _ => Answer::denied(Refused::Unknown, Gauge::Plain { remaining: 0, reset_us: 0 }),
+            _ => Answer::denied(Refused::Busy, Gauge::Plain { remaining: 0, reset_us: 0 }),
         }
     }
 

@@ -87,7 +87,7 @@ impl Slots {
         }
         let fits = cost == 0 || (state.waiting == 0 && state.held + cost <= self.amount);
         if !fits {
-            return Answer::denied(Refused::Unknown, self.gauge(state, 0));
+            return Answer::denied(Refused::Busy, self.gauge(state, 0));
         }
         let step = if cost == 0 { Step::Keep } else { Step::Hold { units: cost } };
         Answer { outcome: Outcome::Allow { wait_us: 0 }, gauge: self.gauge(state, cost), step }

@@ -98,7 +98,7 @@ impl WarmUp {
             let short = start - now - longest;
             // Rest helps only as far as it pays for one unit; beyond, it cools.
             let refused = if rested.is_paid || price - unit_price > longest {
-                Refused::Unknown
+                Refused::Busy
             } else {
                 Refused::Later { retry_us: self.us(short) }
             };

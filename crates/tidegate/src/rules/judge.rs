@@ -157,7 +157,7 @@ impl<'a> Judge<'a> {
                     if policy.is_place
                         && policy.waits
                         && decision.is_asked()
-                        && decision.denial() == Some(Denial::Unknown) =>
+                        && decision.denial() == Some(Denial::Busy) =>
                 {
                     Outcome::Queued
                 }

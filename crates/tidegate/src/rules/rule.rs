@@ -3,7 +3,7 @@
 //! A rule is only what was said; it is checked, whole, when a guard is built.
 
 use crate::http::facts::Facets;
-use crate::limiter::Options;
+use crate::limiter::GateOptions;
 use crate::rules::key::{KeyError, KeyExpr};
 use crate::{Limit, LimitError};
 use std::fmt;
@@ -40,7 +40,7 @@ pub struct Rule {
     pub(crate) shows_keys: bool,
     pub(crate) allow: Listed,
     pub(crate) deny: Listed,
-    pub(crate) options: Options,
+    pub(crate) options: GateOptions,
 }
 
 /// A list as it was said.
@@ -93,7 +93,7 @@ impl Rule {
             shows_keys: false,
             allow: Listed::default(),
             deny: Listed::default(),
-            options: Options::new(),
+            options: GateOptions::new(),
         }
     }
 
@@ -210,7 +210,7 @@ impl Rule {
 
     /// What its gates have besides their limits: their own tables, what happens to
     /// strangers, what happens while Redis is away. They count when the rule is new.
-    pub fn options(mut self, options: Options) -> Self {
+    pub fn options(mut self, options: GateOptions) -> Self {
         self.options = options;
         self
     }

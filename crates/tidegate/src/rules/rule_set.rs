@@ -9,7 +9,7 @@ use crate::gate::Gate;
 use crate::http::client_ip::ClientIp;
 use crate::http::facts::Facets;
 use crate::http::response::fields::PolicyText;
-use crate::limiter::{Definition, Limiter, Options};
+use crate::limiter::{Definition, GateOptions, Limiter};
 use crate::rules::error::GuardError;
 use crate::rules::key::bytes::KeyBytes;
 use crate::rules::key::secret::stored_key;
@@ -207,7 +207,7 @@ struct Draft {
     shows_keys: bool,
     allow: List,
     deny: List,
-    options: Options,
+    options: GateOptions,
 }
 
 /// Leaves room for `/2` after a name of a gate.

@@ -21,7 +21,7 @@ pub use crate::check::OwnedCheck;
 use crate::clock::StoreClock;
 use crate::decision::{Decision, Outcome};
 use crate::gate::{Gate, GateError};
-use crate::limiter::Options;
+use crate::limiter::GateOptions;
 use crate::pending::Pending;
 use crate::{Algorithm, Limit};
 use memory::{MemoryGate, Pages, Spot, Tables};
@@ -45,14 +45,14 @@ impl Backing {
     }
 
     /// Whether a gate can be opened like this.
-    pub(crate) fn accepts(&self, name: &str, limit: &Limit, options: &Options) -> Result<(), GateError> {
+    pub(crate) fn accepts(&self, name: &str, limit: &Limit, options: &GateOptions) -> Result<(), GateError> {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Remote(store) => store.accepts(name, limit, options),
         }
     }
 
-    pub(crate) fn open(&self, id: u32, name: &str, limit: Limit, options: &Options) -> Backend {
+    pub(crate) fn open(&self, id: u32, name: &str, limit: Limit, options: &GateOptions) -> Backend {
         match self {
             Self::Memory(tables) => {
                 let own = |keys| Arc::new(Tables::new(tables.clock.clone(), keys, Pages::Huge));

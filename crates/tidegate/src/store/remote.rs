@@ -5,7 +5,7 @@ use crate::Limit;
 use crate::check::OwnedCheck;
 use crate::decision::Decision;
 use crate::gate::GateError;
-use crate::limiter::Options;
+use crate::limiter::GateOptions;
 use crate::pending::Pending;
 use std::any::Any;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ pub trait Store: Any + Send + Sync {
     ///
     /// # Errors
     /// Says why not, and what to write instead.
-    fn accepts(&self, name: &str, limit: &Limit, options: &Options) -> Result<(), GateError> {
+    fn accepts(&self, name: &str, limit: &Limit, options: &GateOptions) -> Result<(), GateError> {
         let _ = (name, limit, options);
         Ok(())
     }
 
     /// Opens a gate that it [accepts](Self::accepts). Keys of one name are the same in every
     /// process, and after the gate was removed and opened again.
-    fn open(self: Arc<Self>, name: &str, limit: Limit, options: &Options) -> Arc<dyn StoreGate>;
+    fn open(self: Arc<Self>, name: &str, limit: Limit, options: &GateOptions) -> Arc<dyn StoreGate>;
 }
 
 /// One gate in a [`Store`]. Every method answers within the store's deadline, whatever the

@@ -8,7 +8,7 @@ use sfv::{BareItem, List, ListEntry, Parser};
 use std::convert::Infallible;
 use tidegate::http::{Headers, Refused};
 use tidegate::rules::Rule;
-use tidegate::{Options, Overflow};
+use tidegate::{GateOptions, Overflow};
 use tower::{Layer, Service, service_fn};
 
 #[test]
@@ -220,7 +220,7 @@ fn a_time_that_is_known_is_told_beside_one_that_nobody_knows() {
 
 #[test]
 fn a_store_that_is_full_is_not_the_clients_fault() {
-    let options = Options::new().max_keys(1).overflow(Overflow::Refuse);
+    let options = GateOptions::new().max_keys(1).overflow(Overflow::Refuse);
     let (guard, _) = guard_of(Rule::new("x", "5/h").by("user").options(options));
     let refused = (0..10_000).map(|user| ask(&guard, by(&user.to_string(), get("/"))));
     let refused = refused.into_iter().find(|answer| answer.status != 200).unwrap();

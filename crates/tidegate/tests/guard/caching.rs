@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Response;
 use tidegate::http::{Admitted, Guard, Refused};
 use tidegate::rules::{Missing, Rule};
-use tidegate::{Options, Overflow, Refusal};
+use tidegate::{GateOptions, Overflow, Refusal};
 use tower::Service;
 
 #[test]
@@ -30,7 +30,7 @@ fn every_refusal_forbids_caches_to_keep_it() {
             "the service's own"
         );
     }
-    let full = Options::new().max_keys(1).overflow(Overflow::Refuse);
+    let full = GateOptions::new().max_keys(1).overflow(Overflow::Refuse);
     let (full, _) = guard_of(Rule::new("full", "5/h").by("user").options(full));
     let unavailable = (0..10_000).map(|user| ask(&full, by(&user.to_string(), get("/"))));
     let unavailable = unavailable.into_iter().find(|answer| answer.status != 200).unwrap();

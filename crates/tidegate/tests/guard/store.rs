@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use testkit::servers::{FaultProxy, RedisServer, Reply, wait_until};
 use tidegate::http::{Guard, GuardBuilder};
 use tidegate::rules::Rule;
-use tidegate::{Fallback, Limiter, Options, Redis, Refusal};
+use tidegate::{Fallback, GateOptions, Limiter, Redis, Refusal};
 
 /// A port of this machine that nobody listens on.
 fn nobody() -> u16 {
@@ -21,7 +21,7 @@ fn limiter() -> Limiter {
 #[test]
 fn a_rule_that_denies_then_answers_503() {
     let limiter = limiter();
-    let deny = Options::new().fallback(Fallback::Deny);
+    let deny = GateOptions::new().fallback(Fallback::Deny);
     let rule = Rule::new("x", "9/h").by("user").options(deny);
     let guard = Guard::new(&limiter).rule(rule).grpc().build().unwrap();
     let refused = ask(&guard, by("ann", get("/")));
@@ -89,7 +89,7 @@ fn no_secret_stands_in_the_name_of_a_key_in_redis() {
 
 #[test]
 fn a_refusal_that_a_handler_returns_is_503_too() {
-    let deny = Options::new().fallback(Fallback::Deny);
+    let deny = GateOptions::new().fallback(Fallback::Deny);
     let gate = limiter().gate_with("x", "9/h", deny).unwrap();
     let answer = Refusal::new(&gate, "ann", gate.check("ann")).into_response();
     assert_eq!(answer.status(), 503);
@@ -100,7 +100,7 @@ fn a_refusal_that_a_handler_returns_is_503_too() {
 #[test]
 fn a_rule_that_allows_then_lets_through_up_to_its_cap() {
     let limiter = limiter();
-    let allow = Options::new().fallback(Fallback::allow("2/h").unwrap());
+    let allow = GateOptions::new().fallback(Fallback::allow("2/h").unwrap());
     let guard = Guard::new(&limiter).rule(Rule::new("x", "9/h").by("user").options(allow)).build().unwrap();
     assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
     assert_eq!(ask(&guard, by("bob", get("/"))).status, 200);

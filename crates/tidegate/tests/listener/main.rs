@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use tidegate::listener::{Connection, Listener, ListenerStats};
-use tidegate::{Denial, Limiter, ManualClock, Options, Overflow, Verdict};
+use tidegate::{Denial, GateOptions, Limiter, ManualClock, Overflow, Verdict};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -336,7 +336,7 @@ async fn a_listener_for_both_families_knows_ipv4_clients_by_ipv4() {
 #[tokio::test]
 async fn a_store_without_room_is_not_the_clients_fault() {
     let limiter = Limiter::new();
-    let options = Options::new().max_keys(1).overflow(Overflow::Refuse);
+    let options = GateOptions::new().max_keys(1).overflow(Overflow::Refuse);
     let gate = limiter.gate_with("by-client", "1 concurrent", options).unwrap();
     let is_full = |verdict: &Verdict| verdict.decision().denial() == Some(Denial::Full);
     let others = (0..).map(|other| gate.reserve(&format!("other:{other}")));

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use testkit::servers::{Cluster, FaultProxy, RedisServer, pause, wait_until};
-use tidegate::{Check, Decision, Denial, Gate, GateError, Limit, Limiter, Options, Redis};
+use tidegate::{Check, Decision, Denial, Gate, GateError, GateOptions, Limit, Limiter, Redis};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -62,10 +62,10 @@ fn server_time_is_before(server: &RedisServer, us: u64) -> bool {
 }
 
 #[test]
-fn where_nothing_comes_back_a_denial_is_remembered_for_as_long_as_it_holds() {
+fn where_no_refunds_a_denial_is_remembered_for_as_long_as_it_holds() {
     let server = RedisServer::start();
     let limiter = node(&server.url());
-    let gate = limiter.gate_with("slow", "1 per 1h", Options::new().nothing_comes_back()).unwrap();
+    let gate = limiter.gate_with("slow", "1 per 1h", GateOptions::new().no_refunds()).unwrap();
     assert_eq!(allowed([gate.check("a"), gate.check("a")]), [true, false]);
     let asked = limiter.redis_stats().unwrap().asked;
     pause(Duration::from_millis(120));
@@ -101,7 +101,7 @@ fn requests_that_share_a_call_are_decided_one_by_one_in_order() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(&server.addr());
     let limiter = node(&proxy.url());
-    let gate = limiter.gate_with("shared", "10 per 1h", Options::new().remember_denials(false)).unwrap();
+    let gate = limiter.gate_with("shared", "10 per 1h", GateOptions::new().remember_denials(false)).unwrap();
     assert!(gate.check_cost("a", 7).is_allowed());
     proxy.delay(Duration::from_millis(300));
     // While the first is on its way, the others gather: [5, 1, 2, 1] with 3 left.
@@ -167,7 +167,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 fn each_layer_can_be_switched_off() {
     let server = RedisServer::start();
     let limiter = node(&server.url());
-    let off = Options::new().remember_denials(false).coalesce(false);
+    let off = GateOptions::new().remember_denials(false).coalesce(false);
     let gate = limiter.gate_with("bare", "5 per 1h", off).unwrap();
     let before = limiter.redis_stats().unwrap();
     crowd(8, || {
@@ -189,7 +189,7 @@ fn a_lease_admits_no_more_than_its_bound_and_its_books_balance() {
     let limit: Limit = "2000/s burst 200".parse().unwrap();
     let gates = nodes
         .each_ref()
-        .map(|node| node.gate_with("lease", limit.clone(), Options::new().lease(LIFE)).unwrap());
+        .map(|node| node.gate_with("lease", limit.clone(), GateOptions::new().lease(LIFE)).unwrap());
     let (began, admitted) = (server.micros(), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for gate in &gates {
@@ -233,7 +233,7 @@ fn a_windows_lease_dies_with_its_window() {
 
 fn lease_dies_with_its_window(server: &RedisServer, limit: &str, offset_us: u64) {
     let limiter = node(&server.url());
-    let lease = Options::new().lease(Duration::from_millis(250));
+    let lease = GateOptions::new().lease(Duration::from_millis(250));
     let gate = limiter.gate_with(&format!("window-{offset_us}"), limit, lease).unwrap();
     let window = || (server.micros() - offset_us) / 300_000;
     // Over four windows, never more in one than it has: leases of the last must be gone.
@@ -256,7 +256,7 @@ fn lease_dies_with_its_window(server: &RedisServer, limit: &str, offset_us: u64)
 fn a_limit_that_promises_its_own_pace_cannot_be_leased() {
     let limiter = node("redis://127.0.0.1:1");
     for limit in ["leaky 5/s queue 3", "5/s warmup 1s", "5 concurrent"] {
-        let refused = limiter.gate_with("paced", limit, Options::new().lease(Duration::from_millis(50)));
+        let refused = limiter.gate_with("paced", limit, GateOptions::new().lease(Duration::from_millis(50)));
         assert!(matches!(refused, Err(GateError::Lease { .. })), "{limit}");
     }
 }
@@ -429,7 +429,7 @@ fn a_check_beside_a_remembered_denial_is_looked_at_and_not_charged() {
     let server = RedisServer::start();
     let limiter = node(&server.url());
     let user = limiter.gate("user", "5 per 1h").unwrap();
-    let goods = limiter.gate_with("goods", "1 per 1h", Options::new().nothing_comes_back()).unwrap();
+    let goods = limiter.gate_with("goods", "1 per 1h", GateOptions::new().no_refunds()).unwrap();
     assert!(goods.check("7").is_allowed() && !goods.check("7").is_allowed());
     let verdict = limiter.check(&[Check::new(&user, "ann"), Check::new(&goods, "7")]);
     assert_eq!((verdict.is_allowed(), verdict.bound_by()), (false, "goods"));

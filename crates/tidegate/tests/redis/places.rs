@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use testkit::servers::{RedisServer, wait_until};
-use tidegate::{Fallback, Gate, Limiter, Options, Redis, Verdict};
+use tidegate::{Fallback, Gate, GateOptions, Limiter, Redis, Verdict};
 
 /// For machines that are busy with other things.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -17,7 +17,7 @@ fn node(server: &RedisServer) -> Limiter {
 }
 
 fn gate(limiter: &Limiter, limit: &str) -> Gate {
-    limiter.gate_with("workers", limit, Options::new().hold_for(LEASE)).unwrap()
+    limiter.gate_with("workers", limit, GateOptions::new().hold_for(LEASE)).unwrap()
 }
 
 fn pause(time: Duration) {
@@ -48,7 +48,7 @@ fn a_place_is_renewed_for_as_long_as_it_is_held() {
     for _ in 0..10 {
         pause(LEASE / 4);
         assert!(!gate(&other, "1 concurrent").reserve("job").is_allowed());
-        assert!(!held.lost());
+        assert!(!held.is_lost());
     }
     drop(held);
     wait_until("the place comes back", PATIENCE, || gate(&other, "1 concurrent").reserve("job").is_allowed());
@@ -90,10 +90,10 @@ fn a_holder_that_outlives_its_lease_sees_that_it_is_lost() {
     let server = RedisServer::start();
     let limiter = node(&server);
     let held = gate(&limiter, "1 concurrent").reserve("job").into_permit().unwrap();
-    assert!(!held.lost());
+    assert!(!held.is_lost());
     server.freeze();
     pause(LEASE);
-    assert!(held.lost(), "nobody can say that the place is still its own");
+    assert!(held.is_lost(), "nobody can say that the place is still its own");
     server.thaw();
 }
 
@@ -103,7 +103,7 @@ fn a_holder_whose_place_was_forgotten_sees_that_it_is_lost() {
     let limiter = node(&server);
     let held = gate(&limiter, "1 concurrent").reserve("job").into_permit().unwrap();
     server.cmd(&["FLUSHALL"]);
-    wait_until("the next sign of life finds out", PATIENCE, || held.lost());
+    wait_until("the next sign of life finds out", PATIENCE, || held.is_lost());
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn a_lowered_limit_takes_no_place_from_a_holder_and_gives_none_before_enough_are
     gate.change("1 concurrent").unwrap();
     for left in [3, 2, 1] {
         assert!(!gate.reserve("job").is_allowed(), "{left} are held of 1");
-        assert!(held.iter().all(|permit| !permit.lost()));
+        assert!(held.iter().all(|permit| !permit.is_lost()));
         drop(held.pop());
     }
     wait_until("there is room", PATIENCE, || gate.reserve("job").is_allowed());
@@ -199,12 +199,12 @@ fn nodes_with_other_leases_share_the_places_and_each_keeps_its_own() {
     let server = RedisServer::start();
     let (one, other) = (node(&server), node(&server));
     let short = gate(&one, "2 concurrent");
-    let long = other.gate_with("workers", "2 concurrent", Options::new().hold_for(LEASE * 20)).unwrap();
+    let long = other.gate_with("workers", "2 concurrent", GateOptions::new().hold_for(LEASE * 20)).unwrap();
     let held = short.reserve("job").into_permit().unwrap();
     let kept = long.reserve("job").into_permit().unwrap();
     assert!(!short.reserve("job").is_allowed() && !long.reserve("job").is_allowed());
     pause(LEASE * 2);
-    assert!(!held.lost() && !kept.lost(), "both are renewed in time");
+    assert!(!held.is_lost() && !kept.is_lost(), "both are renewed in time");
     let free = || long.peek("job").remaining();
     assert_eq!(free(), 0);
     drop(held);
@@ -222,10 +222,10 @@ fn what_is_left_after_a_part_came_back_is_renewed_and_can_be_lost() {
     held.refund_units(1);
     wait_until("one is back", PATIENCE, || gate.peek("job").remaining() == 1);
     pause(LEASE * 2);
-    assert!(!held.lost(), "the two that are left are renewed");
+    assert!(!held.is_lost(), "the two that are left are renewed");
     assert_eq!(gate.peek("job").remaining(), 1);
     server.cmd(&["FLUSHALL"]);
-    wait_until("they are lost", PATIENCE, || held.lost());
+    wait_until("they are lost", PATIENCE, || held.is_lost());
 }
 
 #[test]
@@ -252,14 +252,14 @@ fn a_waiter_whose_node_is_gone_is_passed_over() {
 fn while_writes_are_refused_no_place_is_given_and_those_held_end_with_their_lease() {
     let server = RedisServer::start();
     let limiter = node(&server);
-    let deny = Options::new().hold_for(LEASE).fallback(Fallback::Deny);
+    let deny = GateOptions::new().hold_for(LEASE).fallback(Fallback::Deny);
     let gate = limiter.gate_with("workers", "2 concurrent", deny).unwrap();
     let held = gate.reserve("job").into_permit().unwrap();
     server.cmd(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).accepted();
     server.cmd(&["CONFIG", "SET", "maxmemory", "1"]).accepted();
     let refused = gate.reserve("job");
     assert!(!refused.is_allowed() && refused.is_degraded(), "{refused:?}");
-    wait_until("it cannot be renewed", PATIENCE, || held.lost());
+    wait_until("it cannot be renewed", PATIENCE, || held.is_lost());
     server.cmd(&["CONFIG", "SET", "maxmemory", "0"]).accepted();
     wait_until("places are given again", PATIENCE, || gate.reserve("job").is_allowed());
     drop(held);

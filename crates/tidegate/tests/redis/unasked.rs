@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 use testkit::servers::{Cluster, FaultProxy, RedisServer};
-use tidegate::{Check, Decision, Denial, Gate, Limiter, ManualClock, Options, Redis};
+use tidegate::{Check, Decision, Denial, Gate, GateOptions, Limiter, ManualClock, Redis};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
@@ -78,7 +78,7 @@ fn in_a_cluster_the_slots_behind_a_refusal_are_looked_at() {
     let redis = Redis::cluster(cluster.urls()).unwrap().deadline(DEADLINE);
     let clock = ManualClock::new();
     let limiter = Limiter::builder().redis(redis).clock(clock).build();
-    let off = || Options::new().remember_denials(false);
+    let off = || GateOptions::new().remember_denials(false);
     let short = limiter.gate_with("short", "1 per 140ms", off()).unwrap();
     let long = limiter.gate_with("long", "1 per 185ms", off()).unwrap();
     use_up(&short, "ann");
@@ -105,7 +105,7 @@ fn a_check_that_could_not_be_asked_allows_nothing_and_says_so() {
     let [known, unknown] = verdict.decisions() else { panic!("{verdict:?}") };
     assert!(known.is_asked() && !known.is_allowed());
     assert!(!unknown.is_asked() && !unknown.is_allowed() && unknown.remaining() == 0, "{unknown:?}");
-    assert_eq!(unknown.denial(), Some(Denial::Unknown));
+    assert_eq!(unknown.denial(), Some(Denial::Busy));
     assert_eq!((verdict.bound_by(), verdict.retry_after()), ("short", known.retry_after()));
 }
 

@@ -5,7 +5,7 @@ use crate::{FIVE_A_SECOND, gate_at_zero, micros, seconds};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tidegate::{Clock, Gate, Limiter, ManualClock, Options, Timer, Timestamp};
+use tidegate::{Clock, Gate, GateOptions, Limiter, ManualClock, Timer, Timestamp};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -115,7 +115,7 @@ fn a_reading_of_the_clock_made_too_early_makes_no_key_unused_too_early() {
             let clock = ManualClock::new();
             let limiter = Limiter::builder().clock(clock.clone()).build();
             // One group of seven slots, and as few entries beside it.
-            let gate = limiter.gate_with("small", limit, Options::new().max_keys(1)).unwrap();
+            let gate = limiter.gate_with("small", limit, GateOptions::new().max_keys(1)).unwrap();
             let start = Timestamp::from_micros(1_000_000);
             clock.set(start);
             assert!(gate.check("ada").is_allowed());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::{
-    Check, Clock, Decision, Denial, Gate, Limiter, ManualClock, Options, Overflow, Timer, Timestamp,
+    Check, Clock, Decision, Denial, Gate, GateOptions, Limiter, ManualClock, Overflow, Timer, Timestamp,
 };
 
 /// A clock that moves on by a microsecond with every reading: whatever is decided in two
@@ -41,7 +41,7 @@ fn a_full_table_whose_entry_is_freed_meanwhile_lets_nobody_in_uncharged() {
         for offset in 0..40 {
             let clock = Stepping::default();
             let limiter = Limiter::builder().clock(clock.clone()).build();
-            let options = Options::new().max_keys(1).overflow(Overflow::Refuse);
+            let options = GateOptions::new().max_keys(1).overflow(Overflow::Refuse);
             let small = limiter.gate_with("small", limit, options).unwrap();
             let wide = limiter.gate("wide", "1000/day").unwrap();
             fill(&small, 400);
@@ -65,7 +65,7 @@ fn a_full_table_whose_entry_is_freed_meanwhile_lets_nobody_in_uncharged() {
 fn a_key_without_room_is_told_that_nothing_is_left_and_nobody_else_pays() {
     for limit in crate::FIVE_A_SECOND {
         let limiter = Limiter::builder().clock(ManualClock::new()).build();
-        let options = Options::new().max_keys(1).overflow(Overflow::Refuse);
+        let options = GateOptions::new().max_keys(1).overflow(Overflow::Refuse);
         let small = limiter.gate_with("small", limit, options).unwrap();
         let wide = limiter.gate("wide", "10/s").unwrap();
         fill(&small, 400);
@@ -84,7 +84,7 @@ fn a_call_that_costs_nothing_is_allowed_even_if_there_is_no_room() {
     for overflow in [Overflow::Share, Overflow::Refuse] {
         for limit in crate::FIVE_A_SECOND {
             let limiter = Limiter::builder().clock(ManualClock::new()).build();
-            let options = Options::new().max_keys(1).overflow(overflow);
+            let options = GateOptions::new().max_keys(1).overflow(overflow);
             let small = limiter.gate_with("small", limit, options).unwrap();
             let other = limiter.gate("other", "10/s").unwrap();
             fill(&small, 400);

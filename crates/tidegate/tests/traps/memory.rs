@@ -1,14 +1,14 @@
 //! Traps of memory: keys that are forgotten before their window, or never.
 
 use crate::{FIVE_A_SECOND, gate_at_zero, micros, seconds};
-use tidegate::{Limiter, ManualClock, Options, Overflow};
+use tidegate::{GateOptions, Limiter, ManualClock, Overflow};
 
 #[test]
 fn idle_keys_make_room_for_new_ones() {
     for limit in FIVE_A_SECOND {
         let clock = ManualClock::new();
         let limiter = Limiter::builder().clock(clock.clone()).build();
-        let options = Options::new().max_keys(1_000).overflow(Overflow::Refuse);
+        let options = GateOptions::new().max_keys(1_000).overflow(Overflow::Refuse);
         let gate = limiter.gate_with("small", limit, options).unwrap();
         for round in 0..20 {
             for key in 0..1_000 {
@@ -52,7 +52,7 @@ fn a_flood_of_strangers_frees_no_limited_key() {
         for limit in FIVE_A_SECOND {
             let clock = ManualClock::new();
             let limiter = Limiter::builder().clock(clock.clone()).build();
-            let options = Options::new().max_keys(500).overflow(overflow);
+            let options = GateOptions::new().max_keys(500).overflow(overflow);
             let gate = limiter.gate_with("small", limit, options).unwrap();
             assert!(gate.check_cost("ada", 5).is_allowed());
             let strangers = || (0..6_000).map(|n| gate.check_cost(&format!("stranger {n}"), 5));
@@ -79,7 +79,7 @@ fn a_denied_stranger_takes_no_memory() {
 #[test]
 fn a_flood_of_one_word_keys_leaves_room_for_longer_states() {
     let limiter = Limiter::builder().clock(ManualClock::new()).max_keys(10_000).build();
-    let refuse = || Options::new().overflow(Overflow::Refuse);
+    let refuse = || GateOptions::new().overflow(Overflow::Refuse);
     let words = limiter.gate_with("words", "1/h", refuse()).unwrap();
     let logs = limiter.gate_with("logs", "1 per 1h sliding-log", refuse()).unwrap();
     let full = (0..50_000u64).filter(|key| !words.check(&key.to_le_bytes()).is_allowed()).count();
@@ -92,7 +92,7 @@ fn a_flood_of_one_word_keys_leaves_room_for_longer_states() {
 fn absurd_numbers_of_keys_mean_the_most_there_can_be() {
     for keys in [0, 1, 1 << 31, 1 << 40, usize::MAX / 100, usize::MAX / 16, usize::MAX - 1, usize::MAX] {
         let limiter = Limiter::builder().clock(ManualClock::new()).max_keys(keys).build();
-        let own = Options::new().max_keys(keys);
+        let own = GateOptions::new().max_keys(keys);
         for gate in [limiter.gate("shared", "2/h"), limiter.gate_with("own", "2/h", own)] {
             let gate = gate.unwrap();
             assert!(gate.check("ada").is_allowed() && gate.check("ada").is_allowed());

@@ -66,12 +66,12 @@ impl Default for GateOptions {
 /// What a gate does while the store does not answer.
 ///
 /// ```
-/// use tidegate::{Fallback, Options};
+/// use tidegate::{Fallback, GateOptions};
 ///
 /// // at most 100 a second on each node, for all keys together
-/// let search = Options::new().fallback(Fallback::allow("100/s")?);
+/// let search = GateOptions::new().fallback(Fallback::allow("100/s")?);
 /// // nobody: better closed than over the limit
-/// let payments = Options::new().fallback(Fallback::Deny);
+/// let payments = GateOptions::new().fallback(Fallback::Deny);
 /// # let _ = (search, payments);
 /// # Ok::<(), tidegate::LimitError>(())
 /// ```

@@ -16,7 +16,7 @@ use super::stats::{Counters, RedisStats, ShardStats};
 use crate::Limit;
 use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
 use crate::gate::GateError;
-use crate::limiter::Options;
+use crate::limiter::GateOptions;
 use crate::sampler::Sampler;
 use crate::store::{Store, StoreGate};
 use redis::Value;
@@ -168,11 +168,11 @@ impl Drop for RedisStore {
 }
 
 impl Store for RedisStore {
-    fn accepts(&self, name: &str, limit: &Limit, options: &Options) -> Result<(), GateError> {
+    fn accepts(&self, name: &str, limit: &Limit, options: &GateOptions) -> Result<(), GateError> {
         accept(name, limit, options.redis.lease.is_some())
     }
 
-    fn open(self: Arc<Self>, name: &str, limit: Limit, options: &Options) -> Arc<dyn StoreGate> {
+    fn open(self: Arc<Self>, name: &str, limit: Limit, options: &GateOptions) -> Arc<dyn StoreGate> {
         let id = self.core.gates.fetch_add(1, Ordering::Relaxed);
         Arc::new(RedisGate::new(id, name, limit, self, &options.redis))
     }

@@ -267,7 +267,7 @@ impl Plan {
             (Self::Warm(warm), State::Warm(state)) => warm.answer(now_us, *state, cost, mode),
             (Self::Slices(slices), State::Slices { state, .. }) => slices.answer(now_us, state, cost, mode),
             (Self::Slots(slots), State::Slots(state)) => slots.answer(state, cost, mode),
-            _ => Answer::denied(Refused::Unknown, Gauge::Plain { remaining: 0, reset_us: 0 }),
+            _ => Answer::denied(Refused::Busy, Gauge::Plain { remaining: 0, reset_us: 0 }),
         }
     }
 

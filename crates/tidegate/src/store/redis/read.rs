@@ -199,7 +199,7 @@ impl Group {
                     reply.disagrees(&keys, *was_taken);
                     is_allowed = false;
                     for decision in &mut decisions {
-                        decision.outcome = Outcome::Deny(Refused::Unknown);
+                        decision.outcome = Outcome::Deny(Refused::Busy);
                     }
                 }
                 if is_allowed {

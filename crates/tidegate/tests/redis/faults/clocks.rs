@@ -6,7 +6,7 @@ use super::login::Said;
 use super::trio::gate;
 use std::time::Duration;
 use testkit::servers::{FaultProxy, RedisServer, wait_until};
-use tidegate::{Fallback, Gate, Limiter, ManualClock, Options, Redis, Timestamp};
+use tidegate::{Fallback, Gate, GateOptions, Limiter, ManualClock, Redis, Timestamp};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -22,7 +22,7 @@ fn node(url: &str, clock: &ManualClock) -> Limiter {
 }
 
 fn slots(limiter: &Limiter, lease: Duration) -> Gate {
-    let options = Options::new().hold_for(lease).fallback(Fallback::Deny);
+    let options = GateOptions::new().hold_for(lease).fallback(Fallback::Deny);
     limiter.gate_with("slots", "2 concurrent queue 5 wait 1h", options).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn a_clock_that_steps_back_does_not_lock_the_slots_of_crashed_holders() {
     assert_eq!(free(&long), 0, "nor over before its time");
     clock.advance(Duration::from_millis(2));
     assert_eq!(free(&long), 1, "it is over when its own lease is, not an hour later");
-    assert!(!kept.lost(), "a lease that is longer lives on");
+    assert!(!kept.is_lost(), "a lease that is longer lives on");
     drop((held, kept));
 }
 

@@ -13,7 +13,7 @@ use super::trio::gate;
 use std::time::Duration;
 use testkit::servers::{Cluster, Sentinels, pause, wait_until};
 use testkit::suite::cases;
-use tidegate::{Fallback, Limit, Limiter, Options, Redis};
+use tidegate::{Fallback, GateOptions, Limit, Limiter, Redis};
 
 const LIMIT: &str = "100/s burst 50";
 const SLOTS: usize = 3;
@@ -35,7 +35,7 @@ impl Client {
     fn start(redis: Redis) -> Self {
         let limiter = Limiter::builder().redis(redis.deadline(Duration::from_millis(100))).build();
         let starts = Driver::start(&gate(&limiter, "starts", LIMIT, Fallback::Deny), &["all"], 1);
-        let options = Options::new().hold_for(LEASE).fallback(Fallback::Deny);
+        let options = GateOptions::new().hold_for(LEASE).fallback(Fallback::Deny);
         let slots = limiter.gate_with("slots", &*format!("{SLOTS} concurrent"), options).unwrap();
         Self { limiter, starts, holds: Holds::start(&slots, SLOTS) }
     }

@@ -38,7 +38,7 @@ impl Holds {
                     if let Ok(permit) = verdict.into_permit() {
                         let from_us = now_us();
                         let mut till_us = from_us;
-                        while !permit.lost() && till_us - from_us < HELD.as_micros() as u64 {
+                        while !permit.is_lost() && till_us - from_us < HELD.as_micros() as u64 {
                             till_us = now_us();
                             pause(PACE);
                         }

@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use testkit::servers::{RedisServer, pause, wait_until};
-use tidegate::{Check, Fallback, Limiter, Options, Redis};
+use tidegate::{Check, Fallback, GateOptions, Limiter, Redis};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -82,7 +82,7 @@ const EVERY: [&str; 8] = [
 /// Does everything that can be done to a gate.
 fn use_every_part(limiter: &Limiter) {
     for (nth, text) in EVERY.iter().enumerate() {
-        let options = Options::new().fallback(Fallback::Deny).hold_for(Duration::from_millis(150));
+        let options = GateOptions::new().fallback(Fallback::Deny).hold_for(Duration::from_millis(150));
         let gate = limiter.gate_with(&format!("gate{nth}"), *text, options).unwrap();
         for _ in 0..3 {
             assert!(!gate.check("all").is_degraded(), "{text}");

@@ -4,7 +4,7 @@ use super::check::{DEADLINE, RECOVERY, burst, exceeded, late, let_through, odd};
 use super::drive::{Driver, Record, now_us};
 use std::time::Duration;
 use testkit::servers::{pause, wait_until};
-use tidegate::{Fallback, Gate, Limit, Limiter, Options, Redis, RedisStats};
+use tidegate::{Fallback, Gate, GateOptions, Limit, Limiter, Redis, RedisStats};
 
 pub(super) const LIMIT: &str = "100/s burst 20";
 pub(super) const CAP: &str = "50/s burst 10";
@@ -38,7 +38,7 @@ pub(super) struct Told {
 }
 
 pub(super) fn gate(limiter: &Limiter, name: &str, limit: &str, fallback: Fallback) -> Gate {
-    limiter.gate_with(name, limit, Options::new().fallback(fallback)).unwrap()
+    limiter.gate_with(name, limit, GateOptions::new().fallback(fallback)).unwrap()
 }
 
 impl Trio {
