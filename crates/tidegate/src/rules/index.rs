@@ -13,7 +13,7 @@
 
 use crate::http::text::{PartText, decoded};
 use crate::rules::route::{Route, Segment};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -34,13 +34,22 @@ pub(crate) struct RouteIndex {
 /// What may follow after some segments.
 #[derive(Debug, Default)]
 struct SegmentNode {
-    literals: HashMap<Box<[u8]>, usize>,
+    literals: Literals,
     /// After any segment that is not empty: `{id}`.
     one: Option<usize>,
     /// Rules whose pattern ends here.
     ends: RulesByMethod,
     /// Rules whose pattern ends here with `{*rest}`.
     rest: RulesByMethod,
+}
+
+/// The nodes after literal segments.
+#[derive(Debug)]
+enum Literals {
+    /// Compared in turn, which is half the time of hashing where there are so few, as after most
+    /// segments.
+    Few(Vec<(Box<[u8]>, usize)>),
+    Many(HashMap<Box<[u8]>, usize>),
 }
 
 /// Rules that differ by their method only.
@@ -53,6 +62,9 @@ struct RulesByMethod {
 
 /// Bytes of a path for one byte of a literal: `%41` is `A`.
 const ENCODED: usize = 3;
+
+/// Literals of a node that are compared in turn.
+const FEW: usize = 8;
 
 impl RouteIndex {
     /// The index of rules that have these routes. A rule without any is for every request.
@@ -92,7 +104,7 @@ impl RouteIndex {
                 Segment::Rest => return &mut self.nodes[node].rest,
                 Segment::One => *one.get_or_insert(new),
                 Segment::Literal(literal) => match literals.get(literal) {
-                    Some(child) => *child,
+                    Some(child) => child,
                     None => {
                         self.longest = self.longest.max(literal.len() * ENCODED);
                         literals.insert(literal.clone(), new);
@@ -126,29 +138,30 @@ impl RouteIndex {
     /// Adds the rules of the patterns that fit one reading of a path; how many nodes it took.
     fn walk(&self, method: &str, path: &str, found: &mut Candidates) -> usize {
         let mut visits = 0;
-        let Some(path) = path.strip_prefix('/') else { return visits };
-        // Nodes to visit, with what is left of the path behind the slash, if there is one.
-        let mut open: SmallVec<[(usize, Option<&str>); 8]> = smallvec![(0, Some(path))];
-        while let Some((node, rest)) = open.pop() {
+        let Some(path) = path.as_bytes().strip_prefix(b"/") else { return visits };
+        // The next node, with what is left of the path behind the slash, if there is one.
+        let mut next = Some((0, Some(path)));
+        // The same for branches that fit as well.
+        let mut others: SmallVec<[(usize, Option<&[u8]>); 8]> = SmallVec::new();
+        while let Some((node, rest)) = next.take().or_else(|| others.pop()) {
             visits += 1;
             let node = &self.nodes[node];
             // A slash at the end does not count.
-            if rest.is_none_or(str::is_empty) {
+            if rest.is_none_or(<[u8]>::is_empty) {
                 node.ends.collect(method, found);
             }
             let Some(rest) = rest else { continue };
             if !rest.is_empty() {
                 node.rest.collect(method, found);
             }
-            let (segment, after) = match rest.split_once('/') {
-                Some((segment, after)) => (segment, Some(after)),
-                None => (rest, None),
-            };
-            if let Some(one) = node.one.filter(|_| !segment.is_empty()) {
-                open.push((one, after));
-            }
-            for child in node.literals(segment.as_bytes(), self.longest).into_iter().flatten() {
-                open.push((child, after));
+            let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let (segment, after) = (&rest[..end], rest.get(end + 1..));
+            let one = node.one.filter(|_| !segment.is_empty());
+            let [plain, encoded] = node.after(segment, self.longest);
+            for child in [one, encoded, plain].into_iter().flatten() {
+                if let Some(other) = next.replace((child, after)) {
+                    others.push(other);
+                }
             }
         }
         visits
@@ -156,16 +169,48 @@ impl RouteIndex {
 }
 
 impl SegmentNode {
-    /// The nodes after a segment, as it came and decoded.
-    fn literals(&self, segment: &[u8], longest: usize) -> [Option<usize>; 2] {
-        if self.literals.is_empty() || segment.len() > longest {
+    /// The nodes after a literal that is this segment, as it came and decoded.
+    #[inline]
+    fn after(&self, segment: &[u8], longest: usize) -> [Option<usize>; 2] {
+        if segment.len() > longest {
             return [None; 2];
         }
-        let plain = self.literals.get(segment).copied();
-        let is_encoded = segment.contains(&b'%');
-        let child = || self.literals.get(decoded(segment, PartText::Path).as_ref()).copied();
-        // What has a percent sign left after decoding may be the same text.
-        [plain, is_encoded.then(child).flatten().filter(|child| plain != Some(*child))]
+        let plain = self.literals.get(segment);
+        if !segment.contains(&b'%') {
+            return [plain, None];
+        }
+        // The same node, if nothing in it is an escape.
+        let encoded = self.literals.get(&decoded(segment, PartText::Path));
+        [plain, encoded.filter(|child| plain != Some(*child))]
+    }
+}
+
+impl Default for Literals {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl Literals {
+    #[inline]
+    fn get(&self, segment: &[u8]) -> Option<usize> {
+        match self {
+            Self::Few(few) => few.iter().find(|(literal, _)| **literal == *segment).map(|(_, child)| *child),
+            Self::Many(many) => many.get(segment).copied(),
+        }
+    }
+
+    fn insert(&mut self, literal: Box<[u8]>, child: usize) {
+        match self {
+            Self::Few(few) if few.len() < FEW => few.push((literal, child)),
+            Self::Few(few) => {
+                let many = std::mem::take(few).into_iter().chain([(literal, child)]);
+                *self = Self::Many(many.collect());
+            }
+            Self::Many(many) => {
+                many.insert(literal, child);
+            }
+        }
     }
 }
 
@@ -191,14 +236,15 @@ impl RulesByMethod {
     /// Adds those for any method, those for this one, and for `HEAD` those for `GET`.
     #[inline]
     fn collect(&self, method: &str, found: &mut Candidates) {
-        found.extend_from_slice(&self.any);
+        // One by one: most are none or one, and a call to copy them takes longer than all else.
+        self.any.iter().for_each(|rule| found.push(*rule));
         if self.named.is_empty() {
             return;
         }
         let get = (method == "HEAD").then_some("GET");
         for method in std::iter::once(method).chain(get) {
             if let Ok(at) = self.position(method) {
-                found.extend_from_slice(&self.named[at].1);
+                self.named[at].1.iter().for_each(|rule| found.push(*rule));
             }
         }
     }

@@ -51,8 +51,12 @@ fn route() -> impl Strategy<Value = String> {
     })
 }
 
+/// Some with more literals after a segment than are compared in turn.
 fn rules() -> impl Strategy<Value = Rules> {
-    vec(vec(route(), 0..3).prop_map(|texts| routes(&texts)), 0..12)
+    let more = |before: &str| (0..FEW).map(|at| routes(&[format!("{before}/w{at}")])).collect::<Rules>();
+    let more = select(vec![vec![], vec![], more(""), more("/a"), more("/{id}")]);
+    let rules = vec(vec(route(), 0..3).prop_map(|texts| routes(&texts)), 0..12);
+    (more, rules).prop_map(|(more, rules)| more.into_iter().chain(rules).collect())
 }
 
 fn path() -> impl Strategy<Value = String> {
