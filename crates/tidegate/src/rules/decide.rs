@@ -11,9 +11,11 @@ use crate::pending::Pending;
 use crate::permit::Permit;
 use crate::rules::engine::{Engine, Rules};
 use crate::rules::facts::{Fact, Facts};
+use crate::rules::index::Candidates;
 use crate::rules::key::KeyBytes;
 use crate::rules::list::List;
 use crate::rules::record::Outcome;
+use crate::rules::route::path::RequestPath;
 use crate::rules::rule::Missing;
 use crate::rules::rule_set::{CompiledRule, RuleSet, Timing};
 use crate::rules::ruling::{AppliedRule, AppliedRules, RuleResult, Ruling};
@@ -138,8 +140,13 @@ impl Rules {
 
     /// The rules that apply to a request.
     pub(crate) fn matches<'s>(&self, set: &'s RuleSet, facts: &dyn Facts) -> Matches<'s> {
+        let mut candidates = Candidates::new();
+        let readings = facts.path().into_iter().flat_map(RequestPath::readings);
+        set.index.candidates(facts.method().unwrap_or_default(), readings, &mut candidates);
+        set.entry_index.candidates(&|name| facts.entry(name).found(), &mut candidates);
         let mut matches = Matches::new();
-        for (place, rule) in set.rules.iter().enumerate() {
+        for place in candidates {
+            let (place, rule) = (place as usize, &set.rules[place as usize]);
             if let Some(route) = rule.applies(facts)
                 && self.choice.has(&rule.name)
             {

@@ -10,6 +10,7 @@ pub(crate) mod facts;
 pub(crate) mod rule;
 
 pub(crate) mod compile;
+pub(crate) mod index;
 pub(crate) mod key;
 pub(crate) mod list;
 pub(crate) mod network;
