@@ -67,15 +67,6 @@ const ENCODED: usize = 3;
 const FEW: usize = 8;
 
 impl RouteIndex {
-    /// The index of rules that have these routes. A rule without any is for every request.
-    pub(crate) fn new<'a>(routes_by_rule: impl IntoIterator<Item = &'a [Route]>) -> Self {
-        let mut index = Self::default();
-        for (rule, routes) in (0..).zip(routes_by_rule) {
-            index.insert(rule, routes);
-        }
-        index
-    }
-
     /// Files a rule under each of its routes.
     pub(crate) fn insert(&mut self, rule: u32, routes: &[Route]) {
         if routes.is_empty() {

@@ -15,7 +15,9 @@ fn routes(texts: &[impl AsRef<str>]) -> Vec<Route> {
 }
 
 fn index(rules: &Rules) -> RouteIndex {
-    RouteIndex::new(rules.iter().map(Vec::as_slice))
+    let mut index = RouteIndex::default();
+    (0..).zip(rules).for_each(|(rule, routes)| index.insert(rule, routes));
+    index
 }
 
 fn found(index: &RouteIndex, method: &str, path: &str) -> Vec<u32> {
