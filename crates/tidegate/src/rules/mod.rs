@@ -20,6 +20,7 @@ pub(crate) mod rule_set;
 pub(crate) mod text;
 pub(crate) mod validate;
 
+pub(crate) mod apply;
 pub(crate) mod decide;
 pub(crate) mod ruling;
 
