@@ -8,6 +8,7 @@
 use crate::http::response::base64;
 use crate::http::response::headers::Headers;
 use crate::rules::quota::INTEGER_MAX;
+use crate::rules::text::push_number;
 use crate::rules::{Quota, Record};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
@@ -95,10 +96,10 @@ impl<'a> Shown<'a> {
         // Names of gates are letters, digits and `._-:/`.
         line.extend_from_slice(self.name.as_bytes());
         line.extend_from_slice(b"\";r=");
-        put_number(line, left.units.min(INTEGER_MAX));
+        push_number(line, left.units.min(INTEGER_MAX));
         if self.quota.window_secs().is_some() {
             line.extend_from_slice(b";t=");
-            put_number(line, left.reset_secs);
+            push_number(line, left.reset_secs);
         }
         if let Some(key) = self.key {
             line.extend_from_slice(b";pk=:");
@@ -133,21 +134,6 @@ fn legacy(shown: &[Shown<'_>]) -> Option<Box<[HeaderValue; 3]>> {
     Some(Box::new([quota.units(), left.units, left.reset_secs].map(HeaderValue::from)))
 }
 
-/// Writes a number, without the machinery of formatting.
-fn put_number(line: &mut Line, number: u64) {
-    let mut digits = [0; 20];
-    let (mut at, mut rest) = (digits.len(), number);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    line.extend_from_slice(&digits[at..]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,14 +141,5 @@ mod tests {
     #[test]
     fn of_no_limit_nothing_is_said() {
         assert!(Fields::of(&Headers::standard().legacy(), std::iter::empty()).is_none());
-    }
-
-    #[test]
-    fn numbers_are_decimal() {
-        for number in [0, 7, 10, 123, u64::MAX] {
-            let mut line = Line::new();
-            put_number(&mut line, number);
-            assert_eq!(line.as_slice(), number.to_string().as_bytes());
-        }
     }
 }

@@ -88,7 +88,7 @@ impl<'a> Refused<'a> {
     /// The names of the policies that refused.
     pub fn violated(&self) -> impl Iterator<Item = &'a str> {
         let refuses = |record: &&Record<'a>| record.outcome().is_refusal() && !record.policy().is_empty();
-        self.records.iter().filter(refuses).map(|record| record.policy())
+        self.records.iter().filter(refuses).map(Record::policy)
     }
 
     /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny

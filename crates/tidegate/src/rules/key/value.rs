@@ -3,11 +3,13 @@
 //!
 //! Both are here, because a list that takes what is never written refuses nobody.
 
+use crate::caller::Client;
 use crate::rules::facts::Fact;
 use crate::rules::key::secret::{self, is_digest};
 use crate::rules::key::{KeyBytes, Part};
-use crate::rules::text::{PartText, decoded, shortest_number};
+use crate::rules::text::{PartText, decoded, push_number, shortest_number};
 use std::fmt::{self, Display, Write};
+use std::net::IpAddr;
 
 /// Longer values are digested, whatever part they are of.
 const WHOLE_MAX: usize = 128;
@@ -105,6 +107,22 @@ pub(crate) fn route_method(own: &str) -> &str {
 pub(crate) fn method(own: &str) -> &str {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
     if KNOWN.contains(&own) { own } else { "OTHER" }
+}
+
+/// Writes a client as it displays itself. IPv4 addresses are most keys, and formatting one takes
+/// longer than deciding about it.
+pub(crate) fn write_client(key: &mut KeyBytes, client: Client) {
+    match client.network() {
+        (IpAddr::V4(address), 32) => {
+            for (at, octet) in address.octets().into_iter().enumerate() {
+                if at > 0 {
+                    key.push(b'.');
+                }
+                push_number(key, octet.into());
+            }
+        }
+        _ => write_text(key, client),
+    }
 }
 
 /// Writes a text as it is.

@@ -7,7 +7,9 @@
 //! [`key_value`](crate::rules::key::value). Nothing is allocated for keys up to 96 bytes.
 
 use crate::rules::facts::{Fact, FactValue, Facts};
-use crate::rules::key::value::{Secrets, VALUE_MAX, method, write_route, write_tag, write_text, write_value};
+use crate::rules::key::value::{
+    Secrets, VALUE_MAX, method, write_client, write_route, write_tag, write_value,
+};
 use crate::rules::key::{KeyBytes, KeyExpr, Part};
 use crate::rules::text::{PartText, decoded, segment};
 use std::borrow::Cow;
@@ -104,7 +106,7 @@ fn write_part(part: &Part, input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()>
         Part::Ip => {
             let Some(client) = facts.client() else { return Fact::Missing };
             write_tag(part, key);
-            write_text(key, client);
+            write_client(key, client);
             return Fact::Found(());
         }
         Part::Method => {
