@@ -12,6 +12,9 @@ pub(crate) mod network;
 pub(crate) mod route;
 pub(crate) mod validate;
 
+#[cfg(feature = "serde")]
+pub(crate) mod file;
+
 pub(crate) mod decide;
 pub(crate) mod judge;
 pub(crate) mod pending;
@@ -21,6 +24,10 @@ pub(crate) mod observe;
 pub(crate) mod record;
 
 pub use error::GuardError;
+#[cfg(feature = "serde")]
+pub use file::error::RuleFileError;
+#[cfg(feature = "serde")]
+pub use file::{RuleFile, RuleFileData};
 pub use key::secret::stored_key;
 pub use key::{KeyError, KeyExpr};
 pub use matched::{GuardStats, RuleStats};
