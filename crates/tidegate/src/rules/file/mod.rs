@@ -59,8 +59,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Every field of a file is in [the guide](https://docs.rs/tidegate). A file has at most
-/// 16 MiB, counting its texts and 16 bytes for each value, and 50,000 rules.
+/// All fields are in `docs/rule-files.md`. A file has at most 50,000 rules and 16 MiB, counting its
+/// texts and 16 bytes for each value.
 ///
 /// What is not data cannot be written: keys of [`KeyExpr::from_fn`](crate::rules::KeyExpr::from_fn)
 /// and costs of [`Rule::cost_with`].

@@ -152,7 +152,7 @@ mod redis {
 
     fn write_duration(time: Duration) -> Result<PlainValue, RuleFileError> {
         match u64::try_from(time.as_micros()) {
-            Ok(us) if time.subsec_nanos() % 1_000 == 0 => Ok(PlainValue::Text(show_duration(us))),
+            Ok(us) if time.subsec_nanos().is_multiple_of(1_000) => Ok(PlainValue::Text(show_duration(us))),
             _ => Err(RuleFileError::new("is no whole number of microseconds, which a file cannot hold")),
         }
     }

@@ -9,6 +9,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
+use proptest::strategy::ValueTree;
 use std::fmt::Write;
 
 /// All that a rule has, so that a new field of it is not forgotten.
@@ -129,6 +130,28 @@ proptest! {
         ] {
             prop_assert_eq!(all_of_file(&read), all_of_file(&file), "{}", toml);
         }
+    }
+}
+
+/// Otherwise the test above could not see a field that nobody writes or reads.
+#[test]
+fn every_field_that_is_written_counts() {
+    let mut counted = std::collections::BTreeSet::new();
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    for _ in 0..64 {
+        let file = rule().new_tree(&mut runner).unwrap().current();
+        let file = RuleFile { rules: vec![Rule { name: "a".into(), ..file }], ..RuleFile::default() };
+        let json = serde_json::to_value(&file).unwrap();
+        for field in json["rules"][0].as_object().unwrap().keys() {
+            let mut without = json.clone();
+            without["rules"][0].as_object_mut().unwrap().remove(field);
+            let read = serde_json::from_value::<RuleFile>(without);
+            assert!(read.is_err() || all_of_file(&read.unwrap()) != all_of_file(&file), "{field}");
+            counted.insert(field.clone());
+        }
+    }
+    for name in fields::names().skip(3) {
+        assert!(counted.contains(name) || cfg!(not(feature = "redis")), "no rule had `{name}`");
     }
 }
 
