@@ -8,11 +8,11 @@
 //! (preflights, lists, what a layer has chosen). What must not happen is that a rule that applies
 //! is no candidate.
 //!
-//! Operators write patterns and strangers write paths, so a walk has no recursion, visits no node
+//! Operators write patterns and clients write paths, so a walk has no recursion, visits no node
 //! twice, ends where the longest pattern does, and looks segments up in maps with a random key.
 
-use crate::http::text::{PartText, decoded};
 use crate::rules::route::{Route, Segment};
+use crate::rules::text::{PartText, decoded};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -70,22 +70,13 @@ const ENCODED: usize = 3;
 const FEW: usize = 8;
 
 impl RouteIndex {
-    /// The index of rules that have these routes. A rule without any is for every request.
-    pub(crate) fn new<'a>(routes_by_rule: impl IntoIterator<Item = &'a [Route]>) -> Self {
-        let mut index = Self::default();
-        for (rule, routes) in (0..).zip(routes_by_rule) {
-            index.insert(rule, routes);
-        }
-        index
-    }
-
     /// Files a rule under each of its routes.
     pub(crate) fn insert(&mut self, rule: u32, routes: &[Route]) {
         if routes.is_empty() {
             self.anywhere.insert(None, rule);
         }
         for route in routes {
-            let method = route.method.as_ref().map(AsRef::<str>::as_ref);
+            let method = route.method.as_deref();
             match &route.pattern {
                 None => self.anywhere.insert(method, rule),
                 Some(pattern) => self.rules_of(&pattern.segments).insert(method, rule),

@@ -4,6 +4,7 @@ use crate::Limit;
 use crate::decision::{Decision, Denial};
 use crate::explain::{Numbers, Span};
 use crate::key::Key;
+use crate::rules::quota::Quota;
 use std::fmt;
 use std::time::Duration;
 
@@ -27,25 +28,25 @@ pub enum Outcome {
     NotCharged,
     /// Refused: on a deny list.
     Listed,
-    /// Not asked: on an allow list.
+    /// Not decided: on an allow list.
     Exempt,
-    /// Not asked: a part of the key is missing, and the rule skips such requests.
+    /// Not decided: a part of the key is missing, and the rule skips such requests.
     Skipped,
     /// Refused: a part of the key is missing, and the rule refuses such requests.
     Incomplete,
     /// Refused: a part of the key stands there twice, is too long or could not be read, and
     /// the rule refuses such requests, or has a list of denied keys on which it could be.
-    Unclear,
+    Ambiguous,
     /// Refused: the rule asks for a field of the body, and that did not come in time (see
     /// [`JsonLayer::body_timeout`](crate::http::JsonLayer::body_timeout)).
     SlowBody,
-    /// Not asked: the guard is switched off.
+    /// Not decided: the rules are switched off.
     Off,
 }
 
 impl Outcome {
     /// One word for metrics, always the same: `allowed`, `waited`, `queued`, `denied`,
-    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
+    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `ambiguous`,
     /// `slow_body`, `off`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +60,7 @@ impl Outcome {
             Self::Exempt => "exempt",
             Self::Skipped => "skipped",
             Self::Incomplete => "incomplete",
-            Self::Unclear => "unclear",
+            Self::Ambiguous => "ambiguous",
             Self::SlowBody => "slow_body",
             Self::Off => "off",
         }
@@ -72,7 +73,7 @@ impl Outcome {
             | Self::Unavailable
             | Self::Listed
             | Self::Incomplete
-            | Self::Unclear
+            | Self::Ambiguous
             | Self::SlowBody => true,
             Self::Allowed
             | Self::Waited
@@ -88,7 +89,7 @@ impl Outcome {
         match decision.denial() {
             Some(Denial::Unavailable(_) | Denial::Full) => Self::Unavailable,
             Some(Denial::Unidentified) => Self::Incomplete,
-            // Another rule has refused before this one was asked.
+            // Another rule has refused before this one was decided.
             Some(Denial::Busy) if !decision.is_asked() => Self::NotCharged,
             Some(_) => Self::Denied,
             None => Self::NotCharged,
@@ -110,6 +111,7 @@ pub struct Record<'a> {
     pub(crate) policy: &'a str,
     pub(crate) key: Option<Key<'a>>,
     pub(crate) limit: Option<&'a Limit>,
+    pub(crate) quota: Option<&'a Quota>,
     pub(crate) decision: Option<Decision>,
     pub(crate) outcome: Outcome,
     pub(crate) is_shadow: bool,
@@ -139,12 +141,22 @@ impl<'a> Record<'a> {
         self.key
     }
 
-    /// The limit, where it was asked.
+    /// The limit, where it was decided.
     pub fn limit(&self) -> Option<&'a Limit> {
         self.limit
     }
 
-    /// What the store decided, where it was asked.
+    /// The limit as clients are told it: so many units in so many seconds.
+    pub fn quota(&self) -> Option<&'a Quota> {
+        self.quota
+    }
+
+    /// True if clients may see the key.
+    pub fn shows_key(&self) -> bool {
+        self.shows_keys
+    }
+
+    /// What the store decided, if it did.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
@@ -180,7 +192,7 @@ impl<'a> Record<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Operator,
-    /// Is not told whose key it is, nor of lists.
+    /// Does not read whose key it is, nor of lists.
     Client,
 }
 
@@ -200,8 +212,9 @@ impl fmt::Display for Record<'_> {
 }
 
 impl Record<'_> {
-    /// The sentence that a client may read.
-    pub(crate) fn for_client(&self) -> impl fmt::Display {
+    /// The sentence that a client may read: without the key and without a word of lists, unless the
+    /// rule [shows its keys](crate::rules::Rule::show_keys).
+    pub fn for_client(&self) -> impl fmt::Display {
         ForClient(self)
     }
 
@@ -212,10 +225,11 @@ impl Record<'_> {
             (Outcome::Queued, _) => "would be queued",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, false) => "refused",
-            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, true) => "would be refused",
+            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, false) => "refused",
+            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, true) => "would be refused",
             (Outcome::NotCharged, _) => "not charged",
-            (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
+            (Outcome::Exempt, _) => "exempt",
+            (Outcome::Skipped, _) => "skipped",
             (Outcome::Off, _) => "let through",
         };
         f.write_str(verb)?;
@@ -235,10 +249,10 @@ impl Record<'_> {
             Outcome::Listed => f.write_str("on a deny list"),
             Outcome::Exempt => f.write_str("on an allow list"),
             Outcome::NotCharged => f.write_str("another rule refused"),
-            Outcome::Off => f.write_str("the guard is switched off"),
+            Outcome::Off => f.write_str("the rules are switched off"),
             Outcome::SlowBody => f.write_str("the request's body did not come in time"),
-            Outcome::Skipped | Outcome::Incomplete | Outcome::Unclear => {
-                let clearly = if self.outcome == Outcome::Unclear { "clearly " } else { "" };
+            Outcome::Skipped | Outcome::Incomplete | Outcome::Ambiguous => {
+                let clearly = if self.outcome == Outcome::Ambiguous { "clearly " } else { "" };
                 write!(f, "the request does not {clearly}say ")?;
                 self.expr.map_or(Ok(()), |expr| write!(f, "{expr}"))
             }

@@ -7,6 +7,7 @@ use crate::rules::file::RuleFile;
 use crate::rules::file::error::RuleFileError;
 use crate::rules::file::options::{OPTIONS, REDIS_OPTIONS};
 use crate::rules::file::plain::PlainValue;
+use crate::rules::key::text::check_name;
 use crate::rules::key::{KeyExpr, Part};
 use crate::rules::network::Networks;
 use crate::rules::route::{Route, methods};
@@ -86,6 +87,28 @@ const RULE_ITSELF: &[FileField<Rule>] = &[
             }
         },
         write: |rule| Ok(texts(rule.on.clone())),
+    },
+    FileField {
+        name: "when",
+        read: |rule, value| {
+            let read = |(name, value): (String, PlainValue)| match check_name("entry", &name) {
+                Ok(()) => {
+                    value.text().map(|value| (name.clone(), value)).map_err(|error| error.at_field(&name))
+                }
+                Err(error) => Err(RuleFileError::new(format!("is no entry: {error}")).at_field(&name)),
+            };
+            rule.when = value.table()?.into_iter().map(read).collect::<Result<_, _>>()?;
+            if rule.when.is_empty() {
+                return Err(RuleFileError::new("is empty; leave it out to mean any entries"));
+            }
+            only_once(&rule.when)
+        },
+        write: |rule| {
+            only_once(&rule.when)?;
+            let entry = |(name, value): &(String, String)| (name.clone(), PlainValue::Text(value.clone()));
+            let entries: Vec<_> = rule.when.iter().map(entry).collect();
+            Ok((!entries.is_empty()).then_some(PlainValue::Table(entries)))
+        },
     },
     FileField {
         name: "by",
@@ -211,15 +234,9 @@ const COST_FROM: &[FileField<CostFrom>] = &[
         name: "part",
         read: |cost, value| {
             let text = value.text()?;
-            let key = read_key(&text)?;
-            let parts = key.alternatives.as_slice();
-            let is_one = matches!(parts, [parts] if matches!(
-                parts.as_slice(),
-                [Part::Header(_) | Part::Query(_) | Part::Json(_)]
-            ));
-            if !is_one {
-                let what = "is no part that a cost comes from; write one `header:…`, `query:…` or `json:…`, as in \
-                            `query:count`";
+            if read_key(&text)?.cost_part().is_none() {
+                let what = "is no part that a cost comes from; write one `header:…`, `query:…`, `json:…` or \
+                            `entry:…`, as in `query:count`";
                 return Err(RuleFileError::new(what));
             }
             cost.part = Some(text);
@@ -336,6 +353,7 @@ fn read_rule(value: PlainValue) -> Result<Rule, RuleFileError> {
         name: String::new(),
         limits: Vec::new(),
         on: Vec::new(),
+        when: Vec::new(),
         key: None,
         cost: Cost::Units(1),
         missing: Missing::default(),
@@ -381,6 +399,15 @@ fn write_key(key: &KeyExpr) -> Result<Option<PlainValue>, RuleFileError> {
             "has a function (`{part}`), which a file cannot hold; use parts such as `user` or `header:x-tenant`"
         ))),
         None => Ok(Some(PlainValue::Text(key.to_string()))),
+    }
+}
+
+/// In a table a name stands once. A request has one value of an entry.
+fn only_once(entries: &[(String, String)]) -> Result<(), RuleFileError> {
+    let mut names = HashSet::new();
+    match entries.iter().find(|(name, _)| !names.insert(name)) {
+        Some((name, _)) => Err(RuleFileError::new("stands twice; leave one out").at_field(name)),
+        None => Ok(()),
     }
 }
 

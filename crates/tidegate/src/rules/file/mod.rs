@@ -7,7 +7,7 @@
 //!
 //! What each field says by itself is checked here. What fields say together (a cost above a limit,
 //! a segment that no path has), what keys in lists can be, and names of gates are checked when
-//! a guard is built of the rules.
+//! the rules are put in force.
 
 pub(crate) mod error;
 mod fields;
@@ -16,14 +16,16 @@ mod plain;
 #[cfg(test)]
 mod tests;
 
+use crate::rules::RulesBuilder;
 use crate::rules::file::error::RuleFileError;
 use crate::rules::file::plain::PlainValue;
 use crate::rules::rule::Rule;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
 
-/// Rules, and the lists of a guard, as a file has them.
+/// Rules and the lists of all of them, as a file has them: for [`RulesBuilder::file`].
 ///
 /// ```
 /// use tidegate::rules::RuleFile;
@@ -64,17 +66,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 ///
 /// What is not data cannot be written: keys of [`KeyExpr::from_fn`](crate::rules::KeyExpr::from_fn)
 /// and costs of [`Rule::cost_with`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct RuleFile {
-    /// The rules, for [`Guard::replace`](crate::http::Guard::replace).
+    /// The rules, for [`Rules::replace`](crate::rules::Rules::replace).
     pub rules: Vec<Rule>,
-    /// For [`GuardBuilder::allow_networks`](crate::http::GuardBuilder::allow_networks).
+    /// For [`RulesBuilder::allow_networks`].
     pub allow_networks: Vec<String>,
-    /// For [`GuardBuilder::allow_keys`](crate::http::GuardBuilder::allow_keys).
+    /// For [`RulesBuilder::allow_keys`].
     pub allow_keys: Vec<Vec<u8>>,
-    /// For [`GuardBuilder::deny_networks`](crate::http::GuardBuilder::deny_networks).
+    /// For [`RulesBuilder::deny_networks`].
     pub deny_networks: Vec<String>,
-    /// For [`GuardBuilder::deny_keys`](crate::http::GuardBuilder::deny_keys).
+    /// For [`RulesBuilder::deny_keys`].
     pub deny_keys: Vec<Vec<u8>>,
 }
 
@@ -90,8 +92,40 @@ pub struct RuleFile {
 /// assert_eq!(error.pointer(), "/rules/0/limits/1");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct RuleFileData(PlainValue);
+
+impl RulesBuilder {
+    /// The rules and the lists of a file.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, rules::Rules};
+    ///
+    /// let text = r#"{ "rules": [{ "name": "api", "by": "ip", "limits": "100/s" }] }"#;
+    /// let rules = Rules::new(&Limiter::new()).file(serde_json::from_str(text)?).build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn file(self, file: RuleFile) -> Self {
+        let RuleFile { rules, allow_networks, allow_keys, deny_networks, deny_keys } = file;
+        let builder = rules.into_iter().fold(self, Self::rule);
+        let builder = builder.allow_networks(allow_networks).allow_keys(allow_keys);
+        builder.deny_networks(deny_networks).deny_keys(deny_keys)
+    }
+}
+
+/// Without the keys of lists, which may be secrets.
+impl fmt::Debug for RuleFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuleFile").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+/// Without its contents, which may be secrets.
+impl fmt::Debug for RuleFileData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuleFileData").finish_non_exhaustive()
+    }
+}
 
 impl TryFrom<RuleFileData> for RuleFile {
     type Error = RuleFileError;

@@ -5,7 +5,7 @@ use super::*;
 use crate::rules::rule::{Cost, Listed, Missing};
 use crate::rules::{KeyExpr, RuleFileError};
 use crate::{GateOptions, Overflow};
-use proptest::collection::vec;
+use proptest::collection::{hash_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -14,13 +14,17 @@ use std::fmt::Write;
 
 /// All that a rule has, so that a new field of it is not forgotten.
 fn all_of(rule: &Rule) -> String {
-    let Rule { name, limits, on, key, cost, missing, is_shadow, shows_keys, allow, deny, options } = rule;
+    let Rule { name, limits, on, when, key, cost, missing, is_shadow, shows_keys, allow, deny, options } =
+        rule;
     let cost = match cost {
         Cost::Units(units) => format!("{units}"),
         Cost::Part { text, max } => format!("{text} up to {max}"),
         Cost::Custom(_) => "a function".into(),
     };
-    let mut out = format!("{name:?} {limits:?} {on:?} {key:?} {cost} {missing:?} {is_shadow} {shows_keys}");
+    // Tables have no order.
+    let when = when.iter().collect::<std::collections::BTreeSet<_>>();
+    let mut out =
+        format!("{name:?} {limits:?} {on:?} {when:?} {key:?} {cost} {missing:?} {is_shadow} {shows_keys}");
     let _ = write!(out, " {allow:?} {deny:?} {options:?}");
     out
 }
@@ -86,13 +90,15 @@ fn options() -> impl Strategy<Value = GateOptions> {
 
 fn rule() -> impl Strategy<Value = Rule> {
     let texts = (vec(select(&LIMITS[..]), 1..4), vec(select(&ROUTES[..]), 0..4), select(&KEYS[..]));
+    let when = hash_map(select(vec!["plan", "task", "x.y[0]"]), any::<String>(), 0..3);
     let missing = select(vec![Missing::Share, Missing::Skip, Missing::Refuse]);
-    let rest = (cost(), missing, any::<[bool; 2]>(), listed(), listed(), options());
+    let rest = (when, cost(), missing, any::<[bool; 2]>(), listed(), listed(), options());
     (texts, rest).prop_map(
-        |((limits, on, key), (cost, missing, [shadow, shows_keys], allow, deny, options))| {
+        |((limits, on, key), (when, cost, missing, [shadow, shows_keys], allow, deny, options))| {
             let rule = Rule::new("", limits[0]).by(key).missing(missing).options(options);
             let rule = limits[1..].iter().fold(rule, |rule, limit| rule.limit(*limit));
             let rule = on.into_iter().fold(rule, Rule::on);
+            let rule = when.iter().fold(rule, |rule, (name, value)| rule.when(name, value));
             let rule = match cost {
                 (Some(part), max) => rule.cost_from(part, max),
                 (None, units) => rule.cost(units),
@@ -208,6 +214,10 @@ fn what_is_wrong_is_named_with_its_rule_its_field_and_what_to_write() {
         (r#""on": "PSOT /x""#, "`on` is no route: `PSOT` is not a registered method: write `POST`", "on"),
         (r#""on": ["/x", "/a/:id"]"#, "`on[1]` is no route: ", "on/1"),
         (r#""on": []"#, "`on` is empty; leave it out to mean every request", "on"),
+        (r#""when": {}"#, "`when` is empty; leave it out", "when"),
+        (r#""when": { "plan": 1 }"#, "`when.plan` needs a text, not a number", "when/plan"),
+        (r#""when": { "a b": "c" }"#, "`when.a b` is no entry: `entry:` needs a name", "when/a b"),
+        (r#""when": { "a": "b", "a": "c" }"#, "`when.a` stands twice; leave one out", "when/a"),
         (r#""by": "usr""#, "`by` is no key: `usr` is not a part of a key", "by"),
         (r#""by": null"#, "`by` needs a text, not `null`", "by"),
         (r#""cost": -1"#, "`cost` needs a whole number, not `-1`", "cost"),
@@ -337,6 +347,10 @@ fn what_is_no_data_is_not_written() {
         // What was wrong from the beginning is not written either.
         (Rule::new("a", "1/s").limit("fast").by("ip"), "`limits[1]` is no limit: "),
         (Rule::new("a", "1/s").by("usr"), "`by` is no key: "),
+        (
+            Rule::new("a", "1/s").by("ip").when("b", "c").when("b", "d"),
+            "`when.b` stands twice; leave one out",
+        ),
         (Rule::new("a", "1/s"), "`by` is missing; "),
         (Rule::new("a", "1/s").by("ip").on("/a/:id"), "`on` is no route: "),
         (Rule::new("a", "1/s").by("ip").cost_from("ip", 5), "`cost_from.part` is no part"),

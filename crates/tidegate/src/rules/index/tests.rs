@@ -1,7 +1,7 @@
 //! The index finds what trying every rule in turn finds.
 
 use super::*;
-use crate::rules::route::path::Paths;
+use crate::rules::route::path::RequestPath;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -15,20 +15,23 @@ fn routes(texts: &[impl AsRef<str>]) -> Vec<Route> {
 }
 
 fn index(rules: &Rules) -> RouteIndex {
-    RouteIndex::new(rules.iter().map(Vec::as_slice))
+    let mut index = RouteIndex::default();
+    (0..).zip(rules).for_each(|(rule, routes)| index.insert(rule, routes));
+    index
 }
 
 fn found(index: &RouteIndex, method: &str, path: &str) -> Vec<u32> {
     let mut found = Candidates::new();
-    index.candidates(method, Paths::new(path).readings(), &mut found);
+    index.candidates(method, RequestPath::new(path).readings(), &mut found);
     found.into_vec()
 }
 
 /// The rules that apply, each tried in turn.
 fn tried(rules: &Rules, method: &str, path: &str) -> Vec<u32> {
-    let method = method.parse().unwrap();
-    let paths = Paths::new(path);
-    let fits = |route: &Route| paths.readings().any(|path| route.is_for(&method, path));
+    let paths = RequestPath::new(path);
+    let fits = |route: &Route| {
+        route.is_for_method(Some(method)) && paths.readings().any(|path| route.is_for_path(path))
+    };
     let applies = |routes: &[Route]| routes.is_empty() || routes.iter().any(fits);
     (0..).zip(rules).filter(|(_, routes)| applies(routes)).map(|(rule, _)| rule).collect()
 }
@@ -95,7 +98,7 @@ fn an_index_that_forgets_something_is_caught() {
     let without_head = |rules: &Rules, method: &str, path: &str| {
         let is_named = |rule: &u32| {
             let routes = &rules[*rule as usize];
-            let is_get = |route: &Route| route.method.as_ref().is_some_and(|own| own == "GET");
+            let is_get = |route: &Route| route.method.as_deref() == Some("GET");
             routes.is_empty() || !routes.iter().all(is_get)
         };
         let all = found(&index(rules), method, path);
