@@ -193,7 +193,7 @@ fn what_is_wrong_is_named_with_its_rule_its_field_and_what_to_write() {
         (r#""Limit": "1/s""#, "unknown field `Limit`; write `limits`", "Limit"),
         (
             r#""colour": 1"#,
-            "unknown field `colour`; there are `name`, `on`, `by`, `limits`, `cost`",
+            "unknown field `colour`; there are `name`, `on`, `when`, `by`, `limits`, `cost`",
             "colour",
         ),
         (r#""no": "/x""#, "unknown field `no`; write `on`", "no"),
