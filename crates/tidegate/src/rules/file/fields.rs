@@ -261,8 +261,8 @@ const LISTED: &[FileField<Listed>] = &[
     FileField {
         name: "networks",
         read: |listed, value| {
-            listed.networks = value.texts(|text| match Networks::parse([&text]) {
-                Ok(_) => Ok(text),
+            listed.networks = value.texts(|text| match Networks::default().add([&text]) {
+                Ok(()) => Ok(text),
                 Err(error) => Err(RuleFileError::new(format!("is no network: {error}"))),
             })?;
             Ok(())
