@@ -110,7 +110,7 @@ fn scaled(number: &str, unit_us: u64) -> Result<u64, String> {
 }
 
 /// The shortest text that parses to the same duration: `1h30min`, `250ms`.
-pub(crate) fn show(mut us: u64) -> String {
+pub fn show(mut us: u64) -> String {
     let mut out = String::new();
     for (unit_us, names) in UNITS {
         let count = us / unit_us;

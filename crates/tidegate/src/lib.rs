@@ -117,4 +117,7 @@ mod guides {
     #[cfg(all(feature = "macros", feature = "axum"))]
     #[doc = include_str!("../../../docs/guard-caches.md")]
     struct GuardCaches;
+    #[cfg(all(feature = "serde", feature = "tower"))]
+    #[doc = include_str!("../../../docs/rule-files.md")]
+    struct RuleFiles;
 }

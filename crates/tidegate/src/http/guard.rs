@@ -206,6 +206,13 @@ impl GuardBuilder {
         self
     }
 
+    /// The rules and the lists of a file: [`RulesBuilder::file`].
+    #[cfg(feature = "serde")]
+    pub fn file(mut self, file: crate::rules::RuleFile) -> Self {
+        self.rules = self.rules.file(file);
+        self
+    }
+
     /// How the client's address is found. Default: it is the peer's.
     pub fn client_ip(mut self, client_ip: ClientIp) -> Self {
         self.sources.client_ip = client_ip;

@@ -9,8 +9,8 @@ use crate::gate::Gate;
 use crate::limiter::{Definition, GateOptions, Limiter};
 use crate::rules::error::RulesError;
 use crate::rules::index::{ExactIndex, RouteIndex};
+use crate::rules::key::KeyExpr;
 use crate::rules::key::text::check_name;
-use crate::rules::key::{KeyExpr, Part};
 use crate::rules::list::List;
 use crate::rules::quota::Quota;
 use crate::rules::route::Route;
@@ -171,15 +171,7 @@ fn cost_of(cost: Cost, limits: &[Limit]) -> Result<CompiledCost, String> {
         Cost::Custom(cost) => Ok(CompiledCost::Custom(cost)),
         Cost::Part { text, max } => {
             let key: KeyExpr = text.parse().map_err(|error| format!("as a cost, {error}"))?;
-            let part = match key.alternatives.as_slice() {
-                [parts] => match parts.as_slice() {
-                    [part @ (Part::Header(_) | Part::Query(_) | Part::Json(_) | Part::Entry(_))] => {
-                        Some(part.clone())
-                    }
-                    _ => None,
-                },
-                _ => None,
-            };
+            let part = key.cost_part().cloned();
             let what = "a cost comes from one `header:…`, `query:…`, `json:…` or `entry:…`, with a maximum of at least 1; \
                         write for example `.cost_from(\"query:count\", 50)`";
             part.filter(|_| max > 0).map(|part| CompiledCost::Part { part, max }).ok_or_else(|| what.into())

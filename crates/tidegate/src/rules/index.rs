@@ -60,6 +60,9 @@ struct RulesByMethod {
     named: Vec<(Box<str>, Vec<u32>)>,
 }
 
+/// A node to visit, with what is left of the path behind the slash, if there is one.
+type Branch<'a> = (usize, Option<&'a [u8]>);
+
 /// Bytes of a path for one byte of a literal: `%41` is `A`.
 const ENCODED: usize = 3;
 
@@ -130,10 +133,9 @@ impl RouteIndex {
     fn walk(&self, method: &str, path: &str, found: &mut Candidates) -> usize {
         let mut visits = 0;
         let Some(path) = path.as_bytes().strip_prefix(b"/") else { return visits };
-        // The next node, with what is left of the path behind the slash, if there is one.
-        let mut next = Some((0, Some(path)));
-        // The same for branches that fit as well.
-        let mut others: SmallVec<[(usize, Option<&[u8]>); 8]> = SmallVec::new();
+        let mut next: Option<Branch<'_>> = Some((0, Some(path)));
+        // Branches that fit as well.
+        let mut others: SmallVec<[Branch<'_>; 8]> = SmallVec::new();
         while let Some((node, rest)) = next.take().or_else(|| others.pop()) {
             visits += 1;
             let node = &self.nodes[node];
@@ -249,11 +251,13 @@ fn sort(found: &mut Candidates) {
     }
 }
 
+type RulesByValue = HashMap<Box<[u8]>, Vec<u32>>;
+
 /// Rules that apply to requests with certain entries (`plan=pro`), each by its first one.
 #[derive(Debug, Default)]
 pub(crate) struct ExactIndex {
     /// Rules by the value of each entry that is the first of any rule.
-    names: HashMap<Box<str>, HashMap<Box<[u8]>, Vec<u32>>>,
+    names: HashMap<Box<str>, RulesByValue>,
 }
 
 impl ExactIndex {

@@ -20,6 +20,9 @@ pub(crate) mod rule_set;
 pub(crate) mod text;
 pub(crate) mod validate;
 
+#[cfg(feature = "serde")]
+pub(crate) mod file;
+
 pub(crate) mod apply;
 pub(crate) mod decide;
 pub(crate) mod ruling;
@@ -32,6 +35,10 @@ pub use decide::Charges;
 pub use engine::{Rules, RulesBuilder};
 pub use error::RulesError;
 pub use facts::{Fact, FactValue, Facts};
+#[cfg(feature = "serde")]
+pub use file::error::RuleFileError;
+#[cfg(feature = "serde")]
+pub use file::{RuleFile, RuleFileData};
 pub use key::secret::stored_key;
 pub use key::{KeyError, KeyExpr};
 pub use matched::{RuleStats, RulesStats};

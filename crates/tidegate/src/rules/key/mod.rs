@@ -152,6 +152,15 @@ impl KeyExpr {
         self
     }
 
+    /// The part, if it is one that says what a request costs.
+    pub(crate) fn cost_part(&self) -> Option<&Part> {
+        let [parts] = self.alternatives.as_slice() else { return None };
+        match parts.as_slice() {
+            [part @ (Part::Header(_) | Part::Query(_) | Part::Json(_) | Part::Entry(_))] => Some(part),
+            _ => None,
+        }
+    }
+
     /// The JSON pointers that it asks for.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().flatten().filter_map(|part| match part.source() {

@@ -112,7 +112,7 @@ fn nearest(text: &str) -> Option<&'static str> {
 }
 
 /// Letters to insert, leave out, replace, or swap with the next one.
-fn distance(one: &[u8], other: &[u8]) -> usize {
+pub(crate) fn distance(one: &[u8], other: &[u8]) -> usize {
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
     for i in 1..=one.len() {
         let mut row = vec![i];
