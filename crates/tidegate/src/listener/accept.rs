@@ -42,7 +42,7 @@ struct SlotRequest {
 }
 
 enum SlotRequestState {
-    Asked(Box<Pending<Verdict>>),
+    Checking(Box<Pending<Verdict>>),
     Full(Sleep),
 }
 

@@ -22,15 +22,15 @@ use tokio::net::TcpStream;
 #[derive(Debug)]
 pub(super) enum Rejected {
     /// Its client has as many connections as it may have.
-    Client,
+    ClientLimit,
     /// The store could not decide how many its client has.
     Undecided,
     /// It does not begin with a PROXY header.
-    Header(SocketAddr, HeaderError),
+    BadHeader(SocketAddr, HeaderError),
     /// It ended within its PROXY header.
-    Ended,
+    EndedInHeader,
     /// Its PROXY header did not come in time.
-    Late,
+    LateHeader,
 }
 
 /// Bytes of a header that are peeked at together.

@@ -210,14 +210,14 @@ impl Rule {
         self
     }
 
-    /// Requests of clients in these networks are refused (403) without a check in the store, before
+    /// Requests of clients in these networks are refused (over HTTP: 403) without a check in the store, before
     /// other rules are decided or a body is read. A client on both lists is refused.
     pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
         self.deny.networks.extend(networks.into_iter().map(Into::into));
         self
     }
 
-    /// Requests of these keys are refused (403) without a check in the store.
+    /// Requests of these keys are refused (over HTTP: 403) without a check in the store.
     pub fn deny_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.deny.keys.extend(keys.into_iter().map(Into::into));
         self
