@@ -93,7 +93,7 @@ fn a_listed_key_that_no_request_can_have_is_an_error() {
         guard.replace([Rule::new("x", "1/s").by("header:x-k")]).unwrap();
     });
     assert_eq!(lines.len(), 1, "{lines:#?}");
-    assert!(lines[0].contains("keys of `deny_keys` do nothing"), "{}", lines[0]);
+    assert!(lines[0].contains("keys of `deny_keys` have no effect"), "{}", lines[0]);
     assert!(lines[0].contains("idle=1"), "{}", lines[0]);
 }
 
