@@ -1,12 +1,12 @@
-//! What a request that may go on takes along: fields for its response, permits to hold, and what
-//! its handler may want to know.
+//! What a request that may go on carries: fields for its response, permits to hold, and the
+//! decisions for its handler.
 
 use crate::http::extension::Decided;
 use crate::http::response::fields::Fields;
 use crate::permit::Permit;
 use http::{Extensions, HeaderMap};
 
-/// What a request that may go on takes along.
+/// What a request that may go on carries.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
     fields: Option<Fields>,
@@ -20,7 +20,7 @@ impl Admission {
         Self { fields, permits, decided: decided.map(Box::new) }
     }
 
-    /// Puts what was decided where the handler finds it.
+    /// Puts the decisions into the request's extensions.
     pub(crate) fn add_to_request(&mut self, extensions: &mut Extensions) {
         if let Some(decided) = self.decided.take() {
             decided.add_to(extensions);

@@ -1,4 +1,5 @@
-//! The body of a response: the service's own, or a refusal's few bytes.
+//! The body of a response: the service's own, which holds slots until it has ended, or the few
+//! bytes of a refusal.
 
 use crate::permit::Permit;
 use bytes::Bytes;
@@ -52,7 +53,7 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
             InnerProj::Refusal { bytes } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             InnerProj::Service { mut body } => {
                 let polled = body.as_mut().poll_frame(context);
-                // Nobody polls a body again that says it has ended.
+                // A body whose stream has ended is not polled again.
                 let is_over = match &polled {
                     Poll::Pending => false,
                     Poll::Ready(Some(Ok(_))) => body.is_end_stream(),

@@ -1,6 +1,6 @@
 //! The facts of an HTTP request.
 //!
-//! The client's address and the normalised path are found when they are needed, and once.
+//! The client's address and the normalised path are computed when they are needed, and once.
 
 use crate::caller::{Client, User, mapped};
 use crate::http::client_ip::ClientIp;
@@ -21,14 +21,14 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where the guard finds the peer's address, if not in the usual places.
+/// Finds the peer's address, for servers that do not put it where axum does.
 pub(crate) type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 /// Finds an entry of a request.
 pub(crate) type FindEntry = Box<dyn Fn(&RequestFacts<'_>) -> Option<String> + Send + Sync>;
 
-/// The facts of an HTTP request: what the functions of
-/// [`GuardBuilder::entry`](crate::http::GuardBuilder::entry) get.
+/// The facts of an HTTP request: the argument of the functions of
+/// [`GuardBuilder::entry`](crate::http::GuardBuilder::entry).
 #[derive(Debug)]
 pub struct RequestFacts<'a> {
     method: &'a Method,
@@ -41,13 +41,13 @@ pub struct RequestFacts<'a> {
     client: OnceCell<Option<Client>>,
 }
 
-/// Where a guard finds facts that are not in the head of a request, and what it has warned of.
+/// Where a guard finds facts that are not in the head of a request, and of what it has warned.
 #[derive(Default)]
 pub(crate) struct FactSources {
     pub(crate) client_ip: ClientIp,
     pub(crate) peer: Option<FindPeer>,
     pub(crate) entries: Vec<(Box<str>, FindEntry)>,
-    /// Whether preflights are let through but by rules that name their method.
+    /// Whether only rules that name the method apply to preflights.
     pub(crate) passes_preflights: bool,
     /// Whether the log was warned that a request came without a peer.
     is_peer_warned: AtomicBool,
@@ -66,30 +66,30 @@ impl FactSources {
         Some(self.client_ip.find_mapped(self.peer(extensions)?, headers))
     }
 
-    /// Says, once, that a key by `ip` has met a request without a peer's address. Otherwise
-    /// one allowance for everybody would look like one for each client.
+    /// Warns, once, that a request without a peer's address has met a key by `ip`. Otherwise one
+    /// allowance for all clients would look like one for each.
     #[cold]
     fn warn_of_no_peer(&self) {
         if !self.is_peer_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "tidegate::rules",
                 "a key by `ip` met a request without a peer's address: all such requests count as one client, \
-                 or as the rule's `missing` says. With axum, write \
-                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, tell the guard \
-                 where the address is: `.peer(|extensions| ...)`"
+                 unless the rule's `missing` skips or refuses them. With axum, write \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, set where the \
+                 address is: `.peer(|extensions| ...)`"
             );
         }
     }
 
-    /// Warns, once, that a rule asks for a field of a body that no layer has looked into.
-    /// Otherwise one allowance for everybody would look like one for each value.
+    /// Warns, once, that a rule needs a field of a body that no layer has read. Otherwise one
+    /// allowance for all requests would look like one for each value.
     #[cold]
     fn warn_of_no_json_layer(&self, pointer: &str) {
         if !self.is_json_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "tidegate::rules",
-                "a rule asks for `json:{pointer}`, but nothing reads the body for it: all such requests share \
-                 one allowance, or are refused if the rule's `missing` says so. Add the guard's JSON layer \
+                "a rule needs `json:{pointer}`, but no JSON layer reads the body: all such requests share \
+                 one allowance, unless the rule's `missing` refuses them. Add the guard's JSON layer \
                  outside of its layer, around the same routes: \
                  `.layer(guard.layer()).layer(guard.json_layer())` with axum, \
                  `.layer(guard.json_layer()).layer(guard.layer())` with tower's `ServiceBuilder`"
@@ -105,7 +105,7 @@ impl FactSources {
         of_axum(extensions)
     }
 
-    /// Where there may be more than the framework's own word.
+    /// For a process with `Peer`s or a function that finds the peer.
     fn peer_elsewhere(&self, extensions: &Extensions) -> Option<u128> {
         if let Some(find) = &self.peer {
             return find(extensions).map(mapped);
@@ -154,7 +154,7 @@ impl<'a> RequestFacts<'a> {
         Self { method, uri, version: *version, headers, extensions, sources, path, client }
     }
 
-    /// The target, as it came.
+    /// The target, as received.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
@@ -164,17 +164,17 @@ impl<'a> RequestFacts<'a> {
         self.version
     }
 
-    /// The header fields, as they came.
+    /// The header fields, as received.
     pub fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// What the server and other layers have put there.
+    /// The extensions, into which the server and other layers put values.
     pub fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// The client, for the scope in which the service runs: without a warning if nobody is known.
+    /// The client, for the scope in which the service runs: no warning if it is not known.
     pub(crate) fn caller_client(&self) -> Option<Client> {
         *self.client.get_or_init(|| self.sources.client(self.extensions, self.headers))
     }
@@ -184,7 +184,7 @@ impl<'a> RequestFacts<'a> {
         User::of(self.extensions)
     }
 
-    /// True if a browser asks whether a page of another origin may send a request.
+    /// True for a CORS preflight.
     pub(crate) fn is_preflight(&self) -> bool {
         *self.method == Method::OPTIONS
             && self.headers.contains_key(ORIGIN)
@@ -202,7 +202,7 @@ impl Facts for RequestFacts<'_> {
     }
 
     /// True for an address that NAT64 must not make (RFC 6052, 3.1): a private IPv4 address or the
-    /// like, written as a translated one. Whoever can send from it has chosen it.
+    /// like, written as a translated one. A client that sends from it has chosen it.
     fn is_client_forged(&self) -> bool {
         let peer = self.sources.peer(self.extensions).map(|peer| Ipv6Addr::from_bits(peer).into());
         self.sources.client_ip.address(peer, self.headers).is_some_and(network::is_forged)
@@ -231,7 +231,7 @@ impl Facts for RequestFacts<'_> {
         None
     }
 
-    /// As it came; `host` also where HTTP/2 says it in the target.
+    /// As received; `host` is also found where HTTP/2 has it, in the target.
     fn header(&self, name: &str) -> Fact<FactValue<'_>> {
         let field = text::header(self.headers, name).map(Cow::Borrowed);
         match (&field, self.uri.host()) {
@@ -248,7 +248,7 @@ impl Facts for RequestFacts<'_> {
         text::cookie(self.headers, name).map(Cow::Borrowed)
     }
 
-    /// What the body says there; ambiguous without a [`JsonLayer`](crate::http::JsonLayer).
+    /// The field of the body; ambiguous without a [`JsonLayer`](crate::http::JsonLayer).
     fn json(&self, pointer: &str) -> Fact<FactValue<'_>> {
         let found = self.extensions.get::<JsonFields>().and_then(|fields| fields.get(pointer));
         match found {
@@ -262,7 +262,8 @@ impl Facts for RequestFacts<'_> {
         }
     }
 
-    /// What the function of [`GuardBuilder::entry`](crate::http::GuardBuilder::entry) finds.
+    /// The value that the function of [`GuardBuilder::entry`](crate::http::GuardBuilder::entry)
+    /// returns.
     fn entry(&self, name: &str) -> Fact<FactValue<'_>> {
         let find = self.sources.entries.iter().find(|(own, _)| **own == *name);
         find.and_then(|(_, find)| find(self)).map(|value| Cow::Owned(value.into_bytes())).into()

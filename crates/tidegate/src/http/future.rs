@@ -39,15 +39,15 @@ pin_project! {
     }
 }
 
-/// A request that is not decided yet. Boxed, so that those that are need not carry it.
+/// A request that is not decided yet. Boxed, so that futures of decided requests stay small.
 struct Deciding<S, A> {
     guard: Guard,
     verdict: Verdict,
     form: ResponseForm,
     request: Option<Request<A>>,
-    /// Made ready once the request may go on. The one that was ready when it came stays behind
-    /// for others: what a service sets aside for whoever finds it ready (a permit of a
-    /// `ConcurrencyLimit`, say) is nothing to hold while waiting.
+    /// A clone that is polled for readiness once the request may go on. The service that was ready
+    /// when the request came stays free for others: what a ready service reserves (a permit of a
+    /// `ConcurrencyLimit`, say) must not be held during a wait.
     service: S,
     caller: Caller,
 }

@@ -1,4 +1,7 @@
-//! What a user builds and shares: rules, and how HTTP requests are answered by them.
+//! A guard, which users build and share: rules, how HTTP requests are read, and how they are
+//! answered.
+//!
+//! It decides nothing itself: [`Rules`] do.
 
 use crate::caller::Caller;
 use crate::http::admission::Admission;
@@ -41,8 +44,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ```
 ///
 /// All rules that apply to a request are charged, or none. A guard that is layered twice
-/// around one service charges twice: use [`only`](Self::only) and
-/// [`except`](Self::except) to give each place its rules.
+/// around one service charges twice: use [`only`](Self::only) and [`except`](Self::except) to
+/// give each layer its own rules.
 #[derive(Clone)]
 pub struct Guard {
     pub(crate) rules: Rules,
@@ -124,7 +127,7 @@ impl Guard {
         self.rules.decide(facts, Charges::Final)
     }
 
-    /// Who calls, for the service; nobody if it does not want to know.
+    /// The caller, for the service; an empty one if `caller_scope` is off.
     pub(crate) fn caller(&self, facts: &RequestFacts<'_>) -> Caller {
         if !self.options.scopes_callers {
             return Caller::default();
@@ -132,8 +135,8 @@ impl Guard {
         Caller { client: facts.caller_client(), user: facts.caller_user().cloned() }
     }
 
-    /// In which form a refusal of this request is answered. A client chooses gRPC only where the
-    /// guard was told that it is served: its responses do not pass the renderer, and say 200.
+    /// The form of a refusal of this request. A client can choose gRPC only where the guard has
+    /// [`grpc`](GuardBuilder::grpc): these responses bypass the renderer, and have status 200.
     pub(crate) fn response_form(&self, facts: &RequestFacts<'_>) -> ResponseForm {
         let grpc_type = if self.options.serves_grpc { grpc::response_type(facts) } else { None };
         match grpc_type {
@@ -143,7 +146,7 @@ impl Guard {
         }
     }
 
-    /// What a request takes along that may go on, or the response to one that is refused.
+    /// The admission of a request that may go on, or the response to one that is refused.
     pub(crate) fn admit(
         &self,
         ruling: Ruling,
@@ -166,15 +169,15 @@ impl Guard {
         Box::new(response::whole(&**render, headers, ruling, form))
     }
 
-    /// Logs, once, that a preflight was refused: a browser shows it as a fault of CORS, and
-    /// nobody looks for a limit there.
+    /// Logs, once, that a preflight was refused: a browser displays it as a CORS error, which does
+    /// not point to a limit.
     fn warn_of_preflight(&self) {
         let options = &*self.options;
         let is_expected = options.sources.passes_preflights;
         if !is_expected && !options.is_warned_of_preflights.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 target: "tidegate::rules",
-                "a CORS preflight was refused, which a browser shows as a CORS error: put the CORS layer outside of \
+                "a CORS preflight was refused, which a browser displays as a CORS error: put the CORS layer outside of \
                  the guard, so that it answers preflights itself, or write `.pass_preflights()` if handlers answer them"
             );
         }
@@ -200,7 +203,7 @@ pub struct GuardBuilder {
 }
 
 impl GuardBuilder {
-    /// One rule more.
+    /// Adds a rule.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rules = self.rules.rule(rule);
         self
@@ -226,9 +229,10 @@ impl GuardBuilder {
         self
     }
 
-    /// An entry of each request: what a key finds as `entry:name`, where the function finds
-    /// something. For what other layers have put into the request's extensions, such as the plan of
-    /// a signed-in user, and for what only the application can read.
+    /// An entry of each request, for [`Rule::when`] and for keys by `entry:name`; the function
+    /// returns `None` where it is missing. Use it for values that other layers have put into the
+    /// request's extensions, such as the plan of a signed-in user, and for what only the
+    /// application can read.
     ///
     /// ```
     /// use tidegate::http::Guard;
@@ -261,26 +265,26 @@ impl GuardBuilder {
         self
     }
 
-    /// The service behind speaks gRPC: gRPC requests are refused by a gRPC status instead of
-    /// an HTTP one. Off by default, so that a client cannot choose a refusal that says 200
-    /// and does not pass [`render`](Self::render).
+    /// The service behind speaks gRPC: gRPC requests are refused with a gRPC status instead of an
+    /// HTTP one. Default: off, so that a client cannot choose a refusal that has status 200 and
+    /// bypasses [`render`](Self::render).
     ///
     /// gRPC is POST over HTTP/2 with the content type `application/grpc`, gRPC-Web is POST
     /// with `application/grpc-web` or `application/grpc-web-text`; each alone or followed by
-    /// `+` or `;`. Routes that do not speak gRPC want another guard: there, too, whoever sends
-    /// such a request would be refused by a gRPC status.
+    /// `+` or `;`. Use another guard for routes that do not speak gRPC: there, too, such a request
+    /// would be refused with a gRPC status.
     pub fn grpc(mut self) -> Self {
         self.serves_grpc = true;
         self
     }
 
-    /// How refusals are answered. Default: as `application/problem+json`.
+    /// Renders refusals. Default: as `application/problem+json`.
     pub fn render(mut self, render: impl Render) -> Self {
         self.render = Box::new(render);
         self
     }
 
-    /// Gets every verdict.
+    /// Sets the observer, which gets every verdict.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.rules = self.rules.observer(observer);
         self
@@ -322,22 +326,20 @@ impl GuardBuilder {
         self
     }
 
-    /// Puts what was decided into the request's extensions as
-    /// [`Decided`](crate::http::Decided), for handlers. It takes an allocation, so it is off
-    /// by default.
+    /// Puts the decisions into the request's extensions as [`Decided`](crate::http::Decided), for
+    /// handlers. Default: off, because it takes an allocation.
     pub fn tell_handlers(mut self) -> Self {
         self.tells_handlers = true;
         self
     }
 
-    /// Lets CORS preflights through (`OPTIONS` with `Origin` and `Access-Control-Request-Method`),
-    /// uncounted, but by rules that name the method (`.on("OPTIONS")`), and unless the client is
-    /// in `deny_networks`.
+    /// Lets CORS preflights through (`OPTIONS` with `Origin` and `Access-Control-Request-Method`)
+    /// without a charge. Only rules that name the method (`.on("OPTIONS")`) and `deny_networks` of
+    /// the guard apply to them.
     ///
-    /// Only for services whose handlers answer preflights themselves: where a CORS layer is
-    /// outside of the guard, none gets here. Off by default, because anybody can send a
-    /// request that looks like one: a handler that runs for any method would then run without
-    /// limits.
+    /// Use it only for services whose handlers answer preflights themselves: where a CORS layer is
+    /// outside of the guard, no preflight reaches it. Default: off, because any client can send a
+    /// request like that: a handler that runs for any method would then run without limits.
     pub fn pass_preflights(mut self) -> Self {
         self.sources.passes_preflights = true;
         self
@@ -353,7 +355,7 @@ impl GuardBuilder {
     /// The guard.
     ///
     /// # Errors
-    /// If a rule is wrong: it says which, what, and what to write instead.
+    /// If a rule is wrong: the error names it, what is wrong, and what to write instead.
     pub fn build(self) -> Result<Guard, RulesError> {
         let client_ip = self.sources.client_ip.clone();
         let rules = self.rules.client_text(move |text| client_ip.is_client(text)).build()?;

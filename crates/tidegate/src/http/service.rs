@@ -1,6 +1,6 @@
 //! A service behind a guard: decides in `call`, with the request at hand.
 //!
-//! Never in `poll_ready`, where nobody knows yet whose request it will be.
+//! Never in `poll_ready`, where the request is not known yet.
 
 use crate::http::body::Body;
 use crate::http::future::GuardFuture;

@@ -1,8 +1,8 @@
-//! What the head of an HTTP request says, read within bounds: query parameters, cookies, header
+//! Values in the head of an HTTP request, read within bounds: query parameters, cookies, header
 //! fields.
 //!
-//! A text that is longer than its bound is not read at all, and what it says is ambiguous: not
-//! the same as missing, or a client could choose not to have said it.
+//! A text that is longer than its bound is not read, and its values are ambiguous. They are not
+//! missing: a client could otherwise evade a rule with a long text.
 
 use crate::rules::facts::{Fact, FactValue};
 use crate::rules::text::{PartText, decoded};
@@ -39,7 +39,7 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Fact<&'a [u8]> {
     let value = |pair: &'a [u8]| {
         let pair = pair.trim_ascii();
         let rest = pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-        // A value may stand in quotes, which are no part of it.
+        // A value may be in quotes, which are not part of it.
         Some(rest.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(rest))
     };
     Fact::once(lines().flat_map(|line| line.split(|byte| *byte == b';')).filter_map(value))

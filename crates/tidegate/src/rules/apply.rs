@@ -1,5 +1,6 @@
 //! Which rules apply to a request, under which keys, and what is settled without their limits:
-//! lists, missing facts, bodies that do not come.
+//! lists, missing facts, bodies that do not come. Limits are decided in
+//! [`decide`](crate::rules::decide).
 
 use crate::clock::Timestamp;
 use crate::rules::engine::Rules;
@@ -14,7 +15,7 @@ use crate::rules::rule_set::{CompiledRule, RuleSet};
 use crate::rules::ruling::{AppliedRule, AppliedRules, RuleResult, Ruling};
 use smallvec::SmallVec;
 
-/// The rules that apply to a request, by their places, each with the pattern that fits.
+/// The rules that apply to a request, by their index, each with the pattern that matches.
 pub(crate) type Matches<'a> = SmallVec<[(usize, Option<&'a str>); 4]>;
 
 impl Rules {
@@ -61,7 +62,7 @@ impl Rules {
         applied: &mut AppliedRules,
     ) -> Result<(), RefusedByRule> {
         let engine = &*self.engine;
-        // Networks need no key, so they come first, and nobody reads a body of such a client.
+        // Networks need no key, so they come first: the body of a denied client is never read.
         match self.network_denier(set, facts, matches) {
             None => {}
             Some(NetworkDenier::AllRules) => {
@@ -91,7 +92,7 @@ impl Rules {
             let outcome = if rule.deny.has_client_of(facts) || is_key_on(&rule.deny, &engine.deny) {
                 Some(Outcome::Listed)
             } else if found == Fact::Ambiguous && (rule.deny.has_keys() || engine.deny.has_keys()) {
-                // It may be one of those.
+                // The key may be one of those.
                 Some(Outcome::Ambiguous)
             } else if is_exempt
                 || rule.allow.exempts_client_of(facts)
@@ -123,7 +124,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Whose deny list has the client's network, if it is refused for that.
+    /// The deny list that refuses the client by its network, if there is one.
     pub(crate) fn network_denier<'s>(
         &self,
         set: &RuleSet,
@@ -138,9 +139,8 @@ impl Rules {
         rule.map(|(place, route)| NetworkDenier::Rule(*place, *route))
     }
 
-    /// The fields of a JSON body that the rules which apply to a request ask for, by their
-    /// pointers: none if its client's network is on a deny list, so nobody reads a body of such a
-    /// client.
+    /// The fields of a JSON body that the rules which apply to a request need, by their pointers:
+    /// none if the client's network is on a deny list, so that the body of such a client is not read.
     pub fn json_pointers(&self, facts: &dyn Facts) -> Vec<Box<str>> {
         let set = self.engine.set.load();
         let mut pointers: Vec<Box<str>> = Vec::new();
@@ -159,9 +159,9 @@ impl Rules {
         pointers
     }
 
-    /// The refusal of a request whose body did not come in time, in the name of the first rule that
-    /// needs it. None if no rule in force insists on it: then the request goes on, and what the
-    /// body says is ambiguous. `started` is when the body was waited for first.
+    /// The refusal of a request whose body did not come in time, by the first rule that needs it.
+    /// None if no rule in force needs it: then the request goes on, and the fields of the body are
+    /// ambiguous. `started` is when waiting for the body began.
     pub fn refuse_slow_body(&self, facts: &dyn Facts, started: Timestamp) -> Option<Ruling> {
         let (engine, set) = (&*self.engine, self.engine.set.load_full());
         if !self.is_on() || engine.allow.exempts_client_of(facts) {
@@ -180,11 +180,11 @@ impl Rules {
     }
 }
 
-/// Whose deny list has the network of a client.
+/// The deny list that has the network of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NetworkDenier<'a> {
     AllRules,
-    /// By its place, with the pattern that fits.
+    /// By its index, with the pattern that matches.
     Rule(usize, Option<&'a str>),
 }
 
@@ -202,14 +202,14 @@ fn refuse(
     Err(RefusedByRule)
 }
 
-/// What becomes of a request by its key alone; none if its limits decide, under its own key or
-/// the one that is shared.
+/// The outcome by the key alone; none if the limits decide, under the request's own key or the one
+/// that is shared.
 fn without_key(found: Fact<()>, missing: Missing) -> Option<Outcome> {
     match (found, missing) {
         (Fact::Found(()), _) | (Fact::Missing, Missing::Share) => None,
         (Fact::Missing, Missing::Skip) => Some(Outcome::Skipped),
         (Fact::Missing, Missing::Refuse) => Some(Outcome::Incomplete),
-        // Skipped would be what a client gains by it.
+        // Not skipped: a client could otherwise evade the rule by sending a value twice.
         (Fact::Ambiguous, Missing::Share | Missing::Skip) => None,
         (Fact::Ambiguous, Missing::Refuse) => Some(Outcome::Ambiguous),
     }

@@ -1,9 +1,9 @@
-//! How rules are put in force: read, checked, and given their gates.
+//! How rules are put in force: parsed, checked, and given their gates.
 //!
-//! It is three steps. Every rule is read and every change of a limit is checked, which changes
-//! nothing. Then the gates that are new are defined, all or none: the only step that can still
-//! fail, if somebody else defines a gate of that name at the same time. Then the limits of the
-//! others change, which cannot fail.
+//! There are three steps. First, every rule is parsed and every change of a limit is checked, which
+//! changes nothing. Then the new gates are defined, all or none: this is the only other step that can
+//! fail, if other code defines a gate of that name at the same time. Last, the limits of the other
+//! gates change, which cannot fail.
 
 use crate::gate::Gate;
 use crate::limiter::{Definition, GateOptions, Limiter};
@@ -21,8 +21,8 @@ use crate::{Key, Limit};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
-/// Puts `rules` in force on `limiter` instead of `old`. Gates that stay keep their state;
-/// without success nothing has changed, not even for a moment.
+/// Puts `rules` in force on `limiter` instead of `old`. Gates that stay keep their state. After an
+/// error nothing has changed, and nothing had changed in between.
 pub(crate) fn put_in_force(
     limiter: &Limiter,
     rules: Vec<Rule>,
@@ -33,7 +33,7 @@ pub(crate) fn put_in_force(
     for rule in &rules {
         for at in 0..rule.limits.len() {
             if !names.insert(gate_name(&rule.name, at)) {
-                return Err(RulesError::of(&rule.name, "the name stands twice; give each rule its own"));
+                return Err(RulesError::of(&rule.name, "the name is used twice; give each rule its own"));
             }
         }
     }
@@ -58,7 +58,7 @@ pub(crate) fn put_in_force(
     Ok(RuleSet { rules, index, entry_index, places, reads_json })
 }
 
-/// A rule that was read. Nothing is in force yet.
+/// A rule that was parsed. It is not in force yet.
 struct Draft {
     name: String,
     limits: Vec<Limit>,
@@ -136,7 +136,7 @@ impl Draft {
         let policy = |at| gates.take(&gate_name(&self.name, at));
         let policies: SmallVec<[Policy; 1]> = (0..self.limits.len()).filter_map(policy).collect();
         let before = old.and_then(|old| old.get(&self.name));
-        // With the same patterns, what it has matched counts.
+        // If the patterns are the same, the count of its matches continues.
         let same = before.filter(|rule| rule.routes == self.routes && rule.when == self.when);
         CompiledRule {
             shows_keys: self.shows_keys,
@@ -179,7 +179,7 @@ fn cost_of(cost: Cost, limits: &[Limit]) -> Result<CompiledCost, String> {
     }
 }
 
-/// The gates of all rules, in force, by name; whether the rules have defined each.
+/// The gates of all rules in force, by name, and whether the rules have defined each.
 struct Gates(HashMap<String, (Gate, bool)>);
 
 impl Gates {

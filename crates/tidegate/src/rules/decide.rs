@@ -1,7 +1,8 @@
-//! The path of a request through the rules, one for all of them.
+//! How a request is decided: one path for all rules, and for all front ends.
 //!
-//! What can be decided at once (memory, no wait, no slot to hold) is decided without a future.
-//! Everything else is a future that owns what it needs.
+//! If all limits are in memory, without waits and slots, they are decided at once, without a
+//! future. Otherwise the future owns what it needs. Which rules apply is in
+//! [`apply`](crate::rules::apply).
 
 use crate::algorithm::Mode;
 use crate::decision::Decision;
@@ -23,20 +24,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-/// What becomes of the charges of a request that is allowed.
+/// Whether the charges of an allowed request can change afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Charges {
     /// Rates stay charged. The permits hold slots only.
     Final,
-    /// The permits hold all that was charged, so that it can be settled at a true cost that is
-    /// known afterwards, or taken back.
+    /// The permits hold everything that was charged, so that it can be settled at the true cost,
+    /// which is known afterwards, or refunded.
     Adjustable,
 }
 
 impl Rules {
-    /// Decides a request: all rules that apply are charged, or none. Ready at once if all of them
-    /// are in memory and nobody has to wait or to hold a slot. Dropped before, it gives back what
-    /// it has reserved, as far as nobody has reserved after it.
+    /// Decides a request: all rules that apply are charged, or none. The result is ready at once if
+    /// all of them are in memory, and none waits or holds slots. A future that is dropped before
+    /// gives back what it has reserved, unless others have reserved after it.
     pub fn decide(&self, facts: &dyn Facts, charges: Charges) -> Pending<Ruling> {
         let engine = &self.engine;
         let (started, set) = (engine.started(), engine.set.load_full());
@@ -60,7 +61,7 @@ impl Rules {
         Pending::ready(ruling)
     }
 
-    /// What [`decide`](Self::decide) would say, with nothing charged, counted or logged.
+    /// What [`decide`](Self::decide) would decide now; nothing is charged, counted or logged.
     pub fn explain(&self, facts: &dyn Facts) -> Pending<Ruling> {
         let set = self.engine.set.load_full();
         let mut applied = AppliedRules::new();
@@ -179,7 +180,7 @@ impl Engine {
         let verdict = if has(Timing::waits) {
             match Waiting::begin(&self.waiting, self.waiting_max) {
                 Some(_waiting) => self.limiter.acquire(&checks).await,
-                // As many wait as may: whoever would have to wait is refused.
+                // As many requests wait as may: one that would have to wait is refused.
                 None => self.limiter.hold_async(&checks).await,
             }
         } else if has(Timing::holds_slots) {
@@ -188,7 +189,7 @@ impl Engine {
             && let [policy] = ruling.policies(at)
             && charges == Charges::Final
         {
-            // One gate alone can spend what it has taken ahead.
+            // One gate alone can spend what it has prefetched.
             drop(checks);
             let applied = &ruling.applied[at];
             let decision = policy.gate.check_cost_async(&applied.key, applied.cost).await;
@@ -208,8 +209,8 @@ impl Engine {
         ruling.permits.extend(permit);
     }
 
-    /// Decides the rules in shadow: each alone, and all at the same time, so that however many
-    /// they are, a remote store takes no longer than for one.
+    /// Decides the rules in shadow: each alone, and all at the same time, so that a remote store
+    /// takes no longer for many than for one.
     async fn decide_shadow(&self, ruling: &Ruling, shadow: &[usize]) -> Vec<Verdict> {
         let reserve = |at: &usize| {
             let checks: SmallVec<[Check<'_>; 2]> = ruling.checks(*at).collect();
@@ -231,7 +232,7 @@ impl Engine {
     }
 }
 
-/// The permit, if there is a slot in it to hold.
+/// The permit, if it holds a slot.
 fn slots(ruling: &Ruling, places: &[usize], permit: Option<Permit>) -> Option<Permit> {
     let holds = |at: &usize| ruling.policies(*at).iter().any(|policy| policy.timing.holds_slots());
     permit.filter(|_| places.iter().any(holds))

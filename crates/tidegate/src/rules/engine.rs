@@ -1,4 +1,6 @@
-//! Rules over a limiter: what users build, share between front ends, and change live.
+//! Rules over a limiter, which users build, share between front ends, and change live.
+//!
+//! How a request is decided is in [`decide`](crate::rules::decide).
 
 use crate::caller::Client;
 use crate::clock::Timestamp;
@@ -34,11 +36,11 @@ pub struct Rules {
 pub(crate) struct Engine {
     pub(crate) limiter: Limiter,
     pub(crate) set: ArcSwap<RuleSet>,
-    /// Held by whoever replaces the rules: the names that [`Rules::only`] and [`Rules::except`]
-    /// were given.
+    /// The names that [`Rules::only`] and [`Rules::except`] were called with. Locked while rules are
+    /// replaced.
     chosen: Mutex<BTreeSet<Box<str>>>,
     observer: Option<Box<dyn Observer>>,
-    /// Of the lines about the lists of all rules.
+    /// Samples the log lines about the lists of all rules.
     sampler: Sampler,
     logged_each_second: u32,
     is_off: AtomicBool,
@@ -88,17 +90,17 @@ impl Rules {
     }
 
     /// Puts other rules in force, all at once. Rules that stay keep what their keys have
-    /// used, also under another limit. Everything is checked before anything changes: without
-    /// success no limit was another one, not even for a moment. Whoever waits already goes on
-    /// under the rules as they were.
+    /// used, also under another limit. Everything is checked before anything changes: after an error
+    /// no limit has changed, and none had changed in between. Requests that wait already go on under
+    /// the old rules.
     ///
-    /// Rules made by [`only`](Self::only) are those that have its names now: where one is gone,
-    /// one rule less applies, down to none. The log warns of it.
+    /// Rules made by [`only`](Self::only) look up their names for each request: where a rule is gone,
+    /// one rule less applies, down to none. The log has a warning.
     ///
     /// # Errors
     /// As [`RulesBuilder::build`]; and if a concurrency limit would become a rate, or the
-    /// other way round, under the same name. A gate of a new rule's name that somebody else
-    /// defines with another limit at the same moment is an error, too, and changes nothing.
+    /// other way round, under the same name. If other code defines a gate of a new rule's name with
+    /// another limit at the same moment, that is an error, too, and nothing changes.
     pub fn replace(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), RulesError> {
         let engine = &*self.engine;
         // One at a time.
@@ -112,7 +114,7 @@ impl Rules {
             tracing::warn!(
                 target: "tidegate::rules",
                 rule = &**gone,
-                "the rule `{gone}` is gone, but layers were made for it by name: to those with `only` one rule less applies"
+                "the rule `{gone}` is gone, but layers were made for it by name: in those with `only` one rule less applies"
             );
         }
         engine.set.store(Arc::new(new));
@@ -165,7 +167,7 @@ impl Rules {
         self.engine.set.load().rules.iter().map(|rule| rule.name.to_string()).collect()
     }
 
-    /// Lets everything through from now on, recorded as [`Outcome::Off`](crate::rules::Outcome).
+    /// Lets every request through from now on, recorded as [`Outcome::Off`](crate::rules::Outcome).
     pub fn switch_off(&self) {
         self.engine.is_off.store(true, Ordering::Relaxed);
     }
@@ -180,7 +182,7 @@ impl Rules {
         !self.engine.is_off.load(Ordering::Relaxed)
     }
 
-    /// Figures as of now, among them which rules have matched no request.
+    /// Figures as of now, including which rules have matched no request.
     ///
     /// ```
     /// # use tidegate::rules::{Rule, Rules};
@@ -206,12 +208,12 @@ impl Rules {
 }
 
 impl Engine {
-    /// When deciding begins, if an observer wants to know how long it takes.
+    /// The time at which deciding begins, if there is an observer, which gets how long it takes.
     pub(crate) fn started(&self) -> Option<Timestamp> {
         self.observer.is_some().then(|| self.limiter.clock().now())
     }
 
-    /// True if somebody wants to know of requests that were let through.
+    /// True if an observer or the log records requests that were let through.
     pub(crate) fn is_watched(&self) -> bool {
         self.observer.is_some() || observe::is_traced()
     }
@@ -256,27 +258,27 @@ pub struct RulesBuilder {
 }
 
 impl RulesBuilder {
-    /// One rule more.
+    /// Adds a rule.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Gets every verdict.
+    /// Sets the observer, which gets every verdict.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observer = Some(Box::new(observer));
         self
     }
 
-    /// How many refusals of each rule are logged in a second at most. The next line says how many
-    /// were left out. Default: 10.
+    /// How many refusals of each rule are logged in a second at most. The next line has the number of
+    /// those that were left out. Default: 10.
     pub fn log_refusals(mut self, each_second: u32) -> Self {
         self.logged_each_second = each_second;
         self
     }
 
     /// How many requests may wait at the same time. Beyond that, requests are decided without
-    /// waiting: whoever would have to wait is refused, with the time to come back. Default:
+    /// waiting: a request that would have to wait is refused, with the time until a retry. Default:
     /// 10,000.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.waiting_max = requests;
@@ -295,13 +297,13 @@ impl RulesBuilder {
         self
     }
 
-    /// Clients in these networks are refused, whatever the rules say.
+    /// Clients in these networks are refused, whichever rules apply.
     pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
         self.deny.networks.extend(networks.into_iter().map(Into::into));
         self
     }
 
-    /// These keys are refused by any rule that finds them.
+    /// These keys are refused by every rule that finds them.
     pub fn deny_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.deny.keys.extend(keys.into_iter().map(Into::into));
         self
@@ -317,7 +319,7 @@ impl RulesBuilder {
     /// The rules, in force.
     ///
     /// # Errors
-    /// If a rule is wrong: it says which, what, and what to write instead.
+    /// If a rule is wrong: the error names it, what is wrong, and what to write instead.
     pub fn build(self) -> Result<Rules, RulesError> {
         let list = |listed: &Listed| List::parse(listed).map_err(RulesError::new);
         let (allow, deny) = (list(&self.allow)?, list(&self.deny)?);

@@ -10,13 +10,13 @@ use std::borrow::Cow;
 /// One fact about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T> {
-    /// The request says it, once.
+    /// The request has it once.
     Found(T),
-    /// The request does not say it.
+    /// The request does not have it.
     Missing,
-    /// The request says it twice, or so that it is not read. Programs read that differently, so
-    /// whoever sends it must not gain by it: neither another alternative of a key, nor that a
-    /// rule does not apply.
+    /// The request has it twice, or in a form that cannot be read. Programs differ in how they read
+    /// that, so a client must not gain by sending it: it leads to no other alternative of a key, and
+    /// skips no rule.
     Ambiguous,
 }
 
@@ -32,7 +32,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// The same of something else.
+    /// The same fact with its value converted.
     pub fn map<U>(self, to: impl FnOnce(T) -> U) -> Fact<U> {
         match self {
             Self::Found(value) => Fact::Found(to(value)),
@@ -41,7 +41,7 @@ impl<T> Fact<T> {
         }
     }
 
-    /// What all places say in which it could stand: ambiguous, if there are two.
+    /// The fact of all values that a request has: ambiguous if there are several.
     pub fn once(mut places: impl Iterator<Item = T>) -> Self {
         match (places.next(), places.next()) {
             (None, _) => Self::Missing,
@@ -57,7 +57,8 @@ impl<T> From<Option<T>> for Fact<T> {
     }
 }
 
-/// What a front end knows about a request. What its protocol does not have is missing.
+/// What a front end knows about a request. Facts that its protocol does not have are missing, which
+/// is the default of every method.
 ///
 /// ```
 /// use std::borrow::Cow;
@@ -91,8 +92,8 @@ pub trait Facts {
         None
     }
 
-    /// True if the client's address is one that it has chosen itself, such as a private IPv4
-    /// address written as a translated one. Nobody is exempt by such an address.
+    /// True if the client has chosen its address itself, such as a private IPv4 address written as a
+    /// translated one. Allow lists exempt no such client.
     fn is_client_forged(&self) -> bool {
         false
     }
@@ -146,8 +147,8 @@ pub trait Facts {
         Fact::Missing
     }
 
-    /// A `name=value` entry: a descriptor's, a function's argument, or whatever else the front end
-    /// knows under a name.
+    /// A `name=value` entry: a part of a descriptor, an argument of a function, or any other value
+    /// that the front end knows under a name.
     fn entry(&self, name: &str) -> Fact<FactValue<'_>> {
         let _ = name;
         Fact::Missing

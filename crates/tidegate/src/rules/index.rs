@@ -1,15 +1,14 @@
-//! Which rules a request may meet, found without trying them in turn.
+//! Finds the rules that may apply to a request, without trying them in turn.
 //!
-//! A request can meet several rules, so a router that returns the best match is not enough: this
-//! is a tree of path segments in which every branch that fits is taken. Rules with the same
-//! pattern share a node; rules without a pattern are filed by their method alone.
+//! Several rules can apply to a request, so a router that returns the best match is not enough: this
+//! is a tree of path segments in which every branch that matches is visited. Rules with the same
+//! pattern share a node; rules without a pattern are indexed by their method alone.
 //!
-//! A candidate is not yet a rule that applies: each is checked afterwards by the rule itself
-//! (preflights, lists, what a layer has chosen). What must not happen is that a rule that applies
-//! is no candidate.
+//! A candidate is not yet a rule that applies: each rule checks the request afterwards (preflights,
+//! lists, `only` and `except`). The invariant is that every rule that applies is a candidate.
 //!
 //! Operators write patterns and clients write paths, so a walk has no recursion, visits no node
-//! twice, ends where the longest pattern does, and looks segments up in maps with a random key.
+//! twice, ends where the longest pattern ends, and looks segments up in maps with a random key.
 
 use crate::rules::route::{Route, Segment};
 use crate::rules::text::{PartText, decoded};

@@ -7,7 +7,7 @@ use crate::rules::network::{NetworkError, Networks};
 use crate::rules::rule::Listed;
 use std::collections::HashSet;
 
-/// Who is on a list.
+/// A list of networks and keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     networks: Networks,
@@ -30,8 +30,8 @@ impl List {
         self.networks.add(networks)
     }
 
-    /// Each key with its secrets digested, whether it was said so or not: one form, whatever the
-    /// rules show.
+    /// Each key with its secrets digested, whether it was written whole or by its digest: one form,
+    /// with and without `show_keys`.
     fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
         for key in keys {
             self.keys.insert(stored_key(key.as_ref()).into());
@@ -46,14 +46,14 @@ impl List {
         !self.keys.is_empty()
     }
 
-    /// True if the client of a request is in one of its networks. Without networks nobody
-    /// has to find out who that is.
+    /// True if the client of a request is in one of its networks. Without networks the client's
+    /// address is not computed.
     pub(crate) fn has_client_of(&self, facts: &dyn Facts) -> bool {
         !self.networks.is_empty() && self.has_client(facts.client())
     }
 
-    /// The same for a list of those who are exempt. Nobody is by an address that no translator
-    /// gives.
+    /// The same for an allow list, which exempts no client with an address that no translator
+    /// makes.
     pub(crate) fn exempts_client_of(&self, facts: &dyn Facts) -> bool {
         self.has_client_of(facts) && !facts.is_client_forged()
     }

@@ -22,7 +22,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct Traffic {
     requests: AtomicU64,
-    /// When rules are looked through for those whose hour is over, in microseconds of the limiter's
+    /// When the rules are checked next for those whose hour is over, in microseconds of the limiter's
     /// clock. [`NEVER`] if all have matched or were logged.
     next_look_us: AtomicU64,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Matched {
     has_matched: AtomicBool,
     /// Whether it was logged that it matches nothing.
     is_logged: AtomicBool,
-    /// When the first request came that it could have matched.
+    /// When the first request came after the rule was put in force.
     since_us: AtomicU64,
     /// Requests that came before that.
     requests_before: AtomicU64,
@@ -120,17 +120,17 @@ impl Matched {
 }
 
 impl Traffic {
-    /// Looks through all rules at the next request.
+    /// Checks all rules at the next request.
     pub(crate) fn new() -> Self {
         Self { requests: AtomicU64::new(0), next_look_us: AtomicU64::new(0) }
     }
 
-    /// Other rules are in force: looks through them at the next request.
+    /// Other rules are in force: checks them at the next request.
     pub(crate) fn look_again(&self) {
         self.next_look_us.store(0, Relaxed);
     }
 
-    /// Counts a request that matches these rules, while others await their first match.
+    /// Counts a request that matches these rules, as long as others await their first match.
     pub(crate) fn count(&self, set: &RuleSet, matches: &Matches<'_>, now: impl FnOnce() -> Timestamp) {
         for (place, _) in matches {
             let matched = &set.rules[*place].matched;
@@ -151,7 +151,7 @@ impl Traffic {
         }
     }
 
-    /// Logs the rules whose hour is over, and finds out when to look again.
+    /// Logs the rules whose hour is over, and sets the time of the next check.
     #[cold]
     fn look(&self, set: &RuleSet, now: Timestamp) {
         let requests = self.requests.load(Relaxed);

@@ -1,4 +1,4 @@
-//! Rules: which requests meet which limits under which key. They know no protocol.
+//! Rules: which requests are limited, by which limits and under which key. They know no protocol.
 //!
 //! A front end hands over the [`Facts`] of a request and gets a [`Ruling`]: each rule's
 //! [`Record`], which one binds, how long the request has waited, and the permits to hold. So a

@@ -1,18 +1,18 @@
-//! Who gets the verdicts: an observer for metrics, and the log.
+//! The receivers of verdicts: an observer for metrics, and the log.
 //!
-//! The observer gets every verdict. The log gets what was let through at TRACE, and
-//! refusals at INFO, at most so many a second for each rule: a flood of requests is no
-//! flood of lines.
+//! The observer gets every verdict. The log has requests that were let through at TRACE, and
+//! refusals at INFO, at most so many a second for each rule, so that many requests do not make many
+//! lines.
 
 use crate::clock::Timestamp;
 use crate::rules::record::Record;
 use crate::sampler::Sampler;
 use tracing::Level;
 
-/// Gets every verdict: where metrics are counted.
+/// Gets every verdict, for metrics.
 ///
-/// It is called on the request's path: count and return. Rules' names are an operator's
-/// words and few; keys come from clients, so no label for them.
+/// It is called while a request is decided: count and return. The names of rules come from the
+/// operator and are few. Keys come from clients and are unbounded, so do not use them as labels.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,13 +30,13 @@ use tracing::Level;
 /// }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// A rule has said this of a request.
+    /// A rule has decided this about a request.
     fn verdict(&self, record: &Record<'_>) {
         let _ = record;
     }
 }
 
-/// One line of the log: what every line says, and what this one adds.
+/// One line of the log: the fields of every line, and those that this one adds.
 macro_rules! event_line {
     ($level:ident, $record:ident, $($name:ident = $value:expr),*) => {
         tracing::$level!(
@@ -61,8 +61,7 @@ pub(crate) fn is_traced() -> bool {
     tracing::enabled!(target: "tidegate::rules", Level::TRACE)
 }
 
-/// One line about a verdict: at TRACE, and of a refusal at INFO, if there were not too many in
-/// this second.
+/// Logs a verdict: at TRACE, and a refusal at INFO, unless there were too many in this second.
 pub(crate) fn log(record: &Record<'_>, sampler: &Sampler, each_second: u32, now: impl Fn() -> Timestamp) {
     if !record.outcome.is_refusal() {
         event_line!(trace, record, wait_ms = record.wait.as_millis() as u64);

@@ -6,8 +6,8 @@ use bytes::Bytes;
 /// The largest integer of a structured field (RFC 9651).
 pub(crate) const INTEGER_MAX: u64 = 999_999_999_999_999;
 
-/// A limit as front ends state it to clients: so many units in so many whole seconds, what flows
-/// in that time and never less than what can be saved up.
+/// A limit as front ends state it to clients: so many units in so many whole seconds. It is the
+/// units that refill in that time, and at least the burst.
 #[derive(Debug)]
 pub struct Quota {
     units: u64,

@@ -8,7 +8,7 @@ use crate::rules::quota::Quota;
 use std::fmt;
 use std::time::Duration;
 
-/// What became of a request by one policy of a rule.
+/// The outcome of a request by one policy of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -16,15 +16,16 @@ pub enum Outcome {
     Allowed,
     /// Let through and charged, after a wait.
     Waited,
-    /// Only of a rule in [shadow](crate::rules::Rule::shadow): all places are taken, and it would be
-    /// put into the queue. Whether one would come free in time is not known, as nobody waits.
+    /// Only of a rule in [shadow](crate::rules::Rule::shadow): all slots are taken, and the request
+    /// would be queued. Whether a slot would come free in time is not known, because a rule in shadow
+    /// does not queue.
     Queued,
     /// Refused: the allowance is used up.
     Denied,
-    /// Refused, and not by the client's fault: the store did not answer or has no room for
-    /// another key, and the rule denies then.
+    /// Refused, and not by the client's fault: the store did not respond or has no room for
+    /// another key, and the rule then denies.
     Unavailable,
-    /// This rule would have let it through, another one refused: nothing was charged.
+    /// This rule would have let it through, but another one refused: nothing was charged.
     NotCharged,
     /// Refused: on a deny list.
     Listed,
@@ -34,10 +35,10 @@ pub enum Outcome {
     Skipped,
     /// Refused: a part of the key is missing, and the rule refuses such requests.
     Incomplete,
-    /// Refused: a part of the key stands there twice, is too long or could not be read, and
-    /// the rule refuses such requests, or has a list of denied keys on which it could be.
+    /// Refused: a part of the key is ambiguous (there twice, too long or not readable), and the rule
+    /// refuses such requests, or has a list of denied keys on which it could be.
     Ambiguous,
-    /// Refused: the rule asks for a field of the body, and that did not come in time (see
+    /// Refused: the rule needs a field of the body, which did not come in time (see
     /// [`JsonLayer::body_timeout`](crate::http::JsonLayer::body_timeout)).
     SlowBody,
     /// Not decided: the rules are switched off.
@@ -66,7 +67,7 @@ impl Outcome {
         }
     }
 
-    /// True if a request that a rule in force sees like this is refused.
+    /// True if a rule in force refuses the request with this outcome.
     pub fn is_refusal(self) -> bool {
         match self {
             Self::Denied
@@ -124,19 +125,18 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The rule's name; empty for the guard's own lists.
+    /// The rule's name; empty for the lists of all rules.
     pub fn rule(&self) -> &'a str {
         self.rule
     }
 
-    /// The name of the rule's limit that this is about: the rule's name, and for a second
-    /// limit `name/2`.
+    /// The name of the rule's limit: the rule's name, and for a second limit `name/2`.
     pub fn policy(&self) -> &'a str {
         self.policy
     }
 
-    /// The key, where it was found, as the store has it: values of headers and cookies by
-    /// their digest, unless the rule [shows its keys](crate::rules::Rule::show_keys).
+    /// The key, if it was found, as the store has it: values of headers and cookies by their digest,
+    /// unless the rule [shows its keys](crate::rules::Rule::show_keys).
     pub fn key(&self) -> Option<Key<'a>> {
         self.key
     }
@@ -146,7 +146,7 @@ impl<'a> Record<'a> {
         self.limit
     }
 
-    /// The limit as clients are told it: so many units in so many seconds.
+    /// The limit as front ends state it to clients: so many units in so many seconds.
     pub fn quota(&self) -> Option<&'a Quota> {
         self.quota
     }
@@ -156,17 +156,17 @@ impl<'a> Record<'a> {
         self.shows_keys
     }
 
-    /// What the store decided, if it did.
+    /// The store's decision, if there was one.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
 
-    /// What became of the request, as far as this rule is concerned.
+    /// The outcome of the request by this rule.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// True if the rule only watches: whatever the outcome, the request went on.
+    /// True if the rule is in shadow: whatever the outcome, it did not refuse the request.
     pub fn is_shadow(&self) -> bool {
         self.is_shadow
     }
@@ -182,17 +182,17 @@ impl<'a> Record<'a> {
         self.took
     }
 
-    /// True if the store did not answer, and the rule's fallback decided.
+    /// True if the store did not respond, and the rule's fallback decided.
     pub fn is_degraded(&self) -> bool {
         self.decision.as_ref().is_some_and(Decision::is_degraded)
     }
 }
 
-/// For whom a sentence is.
+/// The reader of a sentence.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Operator,
-    /// Does not read whose key it is, nor of lists.
+    /// Gets neither the key nor that there are lists.
     Client,
 }
 
@@ -212,8 +212,8 @@ impl fmt::Display for Record<'_> {
 }
 
 impl Record<'_> {
-    /// The sentence that a client may read: without the key and without a word of lists, unless the
-    /// rule [shows its keys](crate::rules::Rule::show_keys).
+    /// The sentence for a client: without the key, and without mention of lists, unless the rule
+    /// [shows its keys](crate::rules::Rule::show_keys).
     pub fn for_client(&self) -> impl fmt::Display {
         ForClient(self)
     }

@@ -1,6 +1,6 @@
 //! The rules in force: an immutable snapshot, swapped whole.
 //!
-//! How one is made of what users write is in [`compile`](crate::rules::compile).
+//! It is compiled from what users write in [`compile`](crate::rules::compile).
 
 use crate::gate::Gate;
 use crate::rules::facts::{Fact, Facts};
@@ -25,9 +25,9 @@ use std::sync::Arc;
 pub(crate) struct RuleSet {
     pub(crate) rules: Vec<CompiledRule>,
     pub(crate) index: RouteIndex,
-    /// Rules that apply to requests with an entry, by the first of these.
+    /// Rules that apply to requests with an entry, by their first entry.
     pub(crate) entry_index: ExactIndex,
-    /// Where each of them is, by name.
+    /// The index of each rule, by name.
     pub(crate) places: HashMap<Box<str>, usize>,
     /// True if a key or a cost of a rule is read from a JSON body.
     pub(crate) reads_json: bool,
@@ -41,11 +41,11 @@ pub(crate) struct CompiledRule {
     pub(crate) when: Vec<(String, String)>,
     pub(crate) key: KeyExpr,
     pub(crate) missing: Missing,
-    /// The key that requests without one share.
+    /// The key that requests without a key share.
     pub(crate) shared_key: Box<[u8]>,
     pub(crate) cost: CompiledCost,
     pub(crate) is_shadow: bool,
-    /// True if its keys are whole everywhere, and clients may see them.
+    /// True if its keys are written whole everywhere, and clients get them.
     pub(crate) shows_keys: bool,
     pub(crate) allow: List,
     pub(crate) deny: List,
@@ -60,20 +60,20 @@ pub(crate) struct Policy {
     pub(crate) limit: Limit,
     pub(crate) quota: Quota,
     pub(crate) timing: Timing,
-    /// True if this rule set has defined the gate, so that it goes with the rule.
+    /// True if this rule set has defined the gate, so that it is removed with the rule.
     pub(crate) is_own: bool,
 }
 
 /// When a limit can be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timing {
-    /// At once: it is in memory, and nobody waits for it or holds a slot of it.
+    /// At once: it is in memory, and has neither waits nor slots.
     Immediate,
-    /// It is elsewhere.
+    /// It is in a remote store.
     Remote,
-    /// Whoever does not fit may wait for a start.
+    /// A request may wait for its start.
     Waits,
-    /// It is a number of slots, which are held.
+    /// It is a number of slots, which a request holds.
     HoldsSlots,
     /// It is a number of slots with a queue.
     QueuesForSlots,
@@ -101,7 +101,7 @@ impl Timing {
     }
 }
 
-/// What a request costs, read.
+/// What a request costs, parsed.
 pub(crate) enum CompiledCost {
     Units(u64),
     Part { part: Part, max: u64 },
@@ -119,7 +119,8 @@ impl RuleSet {
 }
 
 impl CompiledRule {
-    /// Whether it is about a request; the pattern that fits, if it has any.
+    /// Whether it applies to a request, by method, path and entries; the pattern that matches, if the
+    /// rule has one.
     pub(crate) fn applies(&self, facts: &dyn Facts) -> Option<Option<&str>> {
         let has =
             |name: &str, value: &str| facts.entry(name).found().is_some_and(|own| *own == *value.as_bytes());
@@ -136,7 +137,7 @@ impl CompiledRule {
         .map(Route::pattern)
     }
 
-    /// The route that this reading of the path fits.
+    /// The route that matches this reading of the path.
     fn route_of(&self, facts: &dyn Facts, path: Option<&str>) -> Option<&Route> {
         let is_meant =
             |route: &Route| !facts.needs_named_method() || route.method.as_deref() == facts.method();
@@ -148,7 +149,7 @@ impl CompiledRule {
     pub(crate) fn cost(&self, facts: &dyn Facts) -> u64 {
         match &self.cost {
             CompiledCost::Units(units) => *units,
-            // Whoever says it ambiguously is not to pay the least.
+            // An ambiguous cost must not be the cheapest.
             CompiledCost::Part { part, max } => match write::number(part, facts) {
                 Fact::Found(units) => units.clamp(1, *max),
                 Fact::Missing => 1,
@@ -158,19 +159,19 @@ impl CompiledRule {
         }
     }
 
-    /// Writes the key of a request. `route` is the pattern that fits.
+    /// Writes the key of a request. `route` is the pattern that matches.
     pub(crate) fn write_key(&self, facts: &dyn Facts, route: Option<&str>, key: &mut KeyBytes) -> Fact<()> {
         let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
         let fits = |path: &str| self.routes.is_empty() || self.route_of(facts, Some(path)).is_some();
         write::write(&self.key, &KeyInput { facts, route, secrets, fits: &fits }, key)
     }
 
-    /// One of its keys, as lists have it.
+    /// A key of the rule in the form of lists.
     pub(crate) fn listed_key<'k>(&self, key: &'k [u8]) -> Cow<'k, [u8]> {
         if self.shows_keys { Cow::Owned(stored_key(key)) } else { Cow::Borrowed(key) }
     }
 
-    /// The JSON pointers that it asks for.
+    /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
         let cost = match &self.cost {
             CompiledCost::Part { part: Part::Json(pointer), .. } => Some(&**pointer),

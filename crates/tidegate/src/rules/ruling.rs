@@ -1,6 +1,7 @@
-//! What the rules say of one request: each rule's record, which one binds, and the permit to hold.
+//! What the rules have decided about one request: each rule's record, which one binds, and the
+//! permits to hold.
 //!
-//! It owns what it needs, so a front end can keep it for as long as the request lasts.
+//! It owns all of it, so a front end can keep it for as long as the request lasts.
 
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
@@ -15,8 +16,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the rules say of one request.
-#[must_use = "a ruling that nobody reads limits nothing"]
+/// What the rules have decided about one request.
+#[must_use = "a ruling that is not read limits nothing"]
 pub struct Ruling {
     pub(crate) set: Arc<RuleSet>,
     /// The rules that apply, in their order.
@@ -25,14 +26,14 @@ pub struct Ruling {
     /// How long the request has waited for its start.
     pub(crate) wait: Duration,
     pub(crate) permits: Vec<Permit>,
-    /// When deciding began, if somebody wants to know how long it takes.
+    /// When deciding began, if there is an observer, which gets how long it takes.
     pub(crate) started: Option<Timestamp>,
     pub(crate) took: Duration,
 }
 
 /// A rule that applies to a request.
 pub(crate) struct AppliedRule {
-    /// By its place; none for the lists of all rules.
+    /// Its index in the rule set; none for the lists of all rules.
     pub(crate) rule: Option<usize>,
     pub(crate) key: KeyBytes,
     pub(crate) cost: u64,
@@ -47,12 +48,12 @@ impl AppliedRule {
     }
 }
 
-/// What a rule says of a request.
+/// What a rule has decided about a request.
 #[derive(Debug)]
 pub(crate) enum RuleResult {
-    /// Its limits are to be decided.
+    /// Its limits are not decided yet.
     Undecided,
-    /// It is settled without its limits.
+    /// It is decided without its limits: by a list, a missing fact, or because the rules are off.
     Settled(Outcome),
     /// One decision for each of its limits.
     Decided { decisions: SmallVec<[Decision; 1]>, wait: Duration },
@@ -69,7 +70,7 @@ impl Ruling {
         Self { set, applied, is_allowed, wait, permits: Vec::new(), started, took }
     }
 
-    /// True if the request may go on, after [`wait`](Self::wait).
+    /// True if the request may go on. It has waited already, for [`wait`](Self::wait).
     pub fn is_allowed(&self) -> bool {
         self.is_allowed
     }
@@ -79,8 +80,8 @@ impl Ruling {
         self.wait
     }
 
-    /// One record for each limit of each rule that applies, in their order, those of rules in
-    /// [shadow](crate::rules::Rule::shadow) among them.
+    /// One record for each limit of each rule that applies, in the order of the rules, including
+    /// those of rules in [shadow](crate::rules::Rule::shadow).
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
         self.records_with_rules().map(|(_, record)| record)
     }
@@ -98,9 +99,9 @@ impl Ruling {
         self.applied.len() > 1 && self.records().any(|record| record.outcome.is_refusal())
     }
 
-    /// The record that binds: of several refusals the one that takes longest to come right, as far
-    /// as that is known; of an allowed request the one with the longest wait or the least left.
-    /// None if no rule applies.
+    /// The record that binds: of several refusals the one that lasts longest, as far as that is
+    /// known; of an allowed request the one with the longest wait or the least left. None if no rule
+    /// applies.
     pub fn binding(&self) -> Option<Record<'_>> {
         let refuses = |record: &Record<'_>| record.outcome.is_refusal();
         let in_force = self.records().filter(|record| !record.is_shadow);
@@ -113,13 +114,13 @@ impl Ruling {
     }
 
     /// What an allowed request holds: its slots, and with
-    /// [`Charges::Adjustable`](crate::rules::Charges) all that it was charged. Dropping it gives
-    /// the slots back.
+    /// [`Charges::Adjustable`](crate::rules::Charges) everything that it was charged. Dropping the
+    /// permits gives the slots back.
     pub fn into_permits(self) -> Vec<Permit> {
         self.permits
     }
 
-    /// The rules whose limits are to be decided.
+    /// The rules whose limits are not decided yet.
     pub(crate) fn undecided(&self, is_shadow: bool) -> impl Iterator<Item = usize> + Clone {
         let is_it = move |applied: &AppliedRule| {
             matches!(applied.result, RuleResult::Undecided)
@@ -139,7 +140,7 @@ impl Ruling {
         self.policies(at).iter().map(|policy| Check::new(&policy.gate, &applied.key).cost(applied.cost))
     }
 
-    /// Notes what was decided about a rule that applies.
+    /// Sets the decisions of a rule that applies.
     pub(crate) fn decide(&mut self, at: usize, decisions: SmallVec<[Decision; 1]>, wait: Duration) {
         self.applied[at].result = RuleResult::Decided { decisions, wait };
     }
@@ -189,7 +190,7 @@ impl Ruling {
         }
     }
 
-    /// How long the request waited by this rule.
+    /// How long the request waited for this rule.
     fn wait_of(&self, applied: &AppliedRule) -> Duration {
         match &applied.result {
             RuleResult::Decided { wait, .. } => *wait,
@@ -210,7 +211,7 @@ impl Ruling {
         match (is_allowed, wait.is_zero()) {
             (true, true) => Outcome::Allowed,
             (true, false) => Outcome::Waited,
-            // A rule in shadow does not queue, so all that is known is that no slot is free now.
+            // A rule in shadow does not queue, so only is known that no slot is free now.
             (false, _)
                 if rule.is_shadow
                     && policy.timing.holds_slots()

@@ -1,12 +1,12 @@
 //! How texts in a request are read: percent signs, segments of a path, whole numbers.
 //!
-//! Nothing here allocates for a value that is plain.
+//! A value without percent signs needs no allocation.
 
 use crate::rules::facts::FactValue;
 use smallvec::{Array, SmallVec};
 use std::borrow::Cow;
 
-/// Where a percent-encoded text stands.
+/// The part of a request that a percent-encoded text is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PartText {
     Path,
@@ -14,8 +14,7 @@ pub(crate) enum PartText {
     Query,
 }
 
-/// Percent signs decoded. One that is followed by anything but two hex digits stands for
-/// itself.
+/// Percent-decodes a text. A percent sign without two hex digits after it stays as it is.
 pub(crate) fn decoded(raw: &[u8], part: PartText) -> FactValue<'_> {
     let is_space = |byte: u8| byte == b'+' && part == PartText::Query;
     if !raw.iter().any(|byte| *byte == b'%' || is_space(*byte)) {
@@ -44,7 +43,7 @@ pub(crate) fn segment(path: &str, number: usize) -> Option<&[u8]> {
     path.split('/').nth(number).map(str::as_bytes)
 }
 
-/// Digits of the largest number that programs read as one: `u128::MAX`.
+/// Digits of the largest number that programs read: `u128::MAX`.
 const DIGITS_MAX: usize = 39;
 
 /// The sign and the digits of a whole number in its shortest form: 7 for `007` and `+7`.

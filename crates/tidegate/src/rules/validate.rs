@@ -1,8 +1,8 @@
-//! What a rule says that could never be so: parts of its key that its paths do not have, and
-//! keys in lists that are written as none of its keys is.
+//! Finds mistakes in rules that could never match: parts of a key that no path of the rule has, and
+//! keys in lists in a form that no key of the rule has.
 //!
-//! Each of them would build, and quietly count everybody as one, or let through whom it
-//! was to refuse.
+//! Such a rule would otherwise build, and silently count all clients as one, or let through a client
+//! that it should refuse.
 
 use crate::Key;
 use crate::key::is_cut;
@@ -81,7 +81,7 @@ pub(crate) struct Keys<'a> {
 }
 
 /// # Errors
-/// If a key of the guard's own lists can be a key of none of its rules.
+/// If a key of the lists of all rules can be a key of none of the rules.
 pub(crate) fn check_lists(
     rules: &[Rule],
     allow: &Listed,
@@ -92,7 +92,7 @@ pub(crate) fn check_lists(
         let routes: Result<Vec<Route>, String> = rule.on.iter().map(|text| Route::parse(text)).collect();
         Some((rule.key.clone()?.ok()?, routes.ok()?))
     };
-    // Of rules that are wrong something else is told.
+    // A wrong rule has an error of its own.
     let Some(read) = rules.iter().map(read).collect::<Option<Vec<_>>>() else { return Ok(()) };
     // Rules may come later.
     if read.is_empty() {
@@ -125,7 +125,7 @@ pub(crate) fn check_list(name: &str, list: &Listed, keys: &[Keys<'_>]) -> Result
 }
 
 impl RuleSet {
-    /// Says that keys of one of the guard's own lists can be no key of these rules.
+    /// Warns that keys of one of the lists of all rules can be no key of these rules.
     pub(crate) fn warn_of_idle_keys(&self, name: &str, list: &List, client_text: &ClientText) {
         let is_of = |rule: &CompiledRule, key: &[u8]| {
             Keys { expr: &rule.key, routes: &rule.routes, client_text }.have(key)
@@ -136,7 +136,7 @@ impl RuleSet {
             tracing::warn!(
                 target: "tidegate::rules",
                 idle,
-                "keys of `{name}` do nothing: they are written as no key of the rules in force is"
+                "keys of `{name}` have no effect: no key of the rules in force is written like them"
             );
         }
     }
@@ -179,7 +179,7 @@ impl Keys<'_> {
         is_method && if self.routes.is_empty() { is_pattern(pattern) } else { self.routes.iter().any(fits) }
     }
 
-    /// How they look: `user:…+path:2=…`.
+    /// Their form: `user:…+path:2=…`.
     fn forms(&self) -> impl Iterator<Item = String> {
         let form = |part: &Part| match part {
             Part::Constant(_) => tag(part),
@@ -258,7 +258,7 @@ mod tests {
             ("route", "route:GET goods"),
             ("route", "route:HEAD /goods/{id}"),
             ("route", "route:PSOT /goods/{id}"),
-            // No log has it like this: a secret is digested whole.
+            // The log never has this form: a secret is digested whole.
             ("header:x", "header:x=xxxxxxxxxxxxxxxx%#00112233445566778899aabbccddeeff"),
             ("user", "user:x%#00112233445566778899aabbccddeeff"),
             ("user", "user:%23abc"),

@@ -1,5 +1,5 @@
-//! What a client says twice, or so that nobody reads it, gains it nothing: it is not the same
-//! as saying nothing.
+//! A client gains nothing by a value that is there twice or cannot be read: it is ambiguous, not
+//! missing.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -9,10 +9,10 @@ use tidegate::http::Guard;
 use tidegate::rules::{Missing, Rule, stored_key};
 use tower::{Layer, Service};
 
-/// A part of a key, and requests that say it so.
+/// A part of a key, and requests that have it in these ways.
 struct Part {
     by: &'static str,
-    /// Says it: `k1`.
+    /// With the value `k1`.
     clear: Request<Full<Bytes>>,
     ambiguous: Vec<Request<Full<Bytes>>>,
     silent: Request<Full<Bytes>>,
@@ -87,14 +87,14 @@ fn parts() -> Vec<Part> {
     ]
 }
 
-/// The status of an answer to a request, which a rule with `json:` can read.
+/// The status of the response to a request, which a rule with `json:` can read.
 fn status(guard: &Guard, request: &Request<Full<Bytes>>) -> u16 {
     let mut shop = guard.json_layer().layer(shop(guard));
     block_on(shop.call(request.clone())).unwrap().status().as_u16()
 }
 
 #[test]
-fn a_rule_that_skips_those_who_say_nothing_does_not_skip_what_is_ambiguous() {
+fn a_rule_that_skips_a_missing_key_does_not_skip_an_ambiguous_one() {
     for Part { by, clear, ambiguous, silent } in parts() {
         let (guard, _) = guard_of(Rule::new("x", "1/h").by(by).missing(Missing::Skip));
         assert_eq!(status(&guard, &clear), 200);
@@ -102,7 +102,7 @@ fn a_rule_that_skips_those_who_say_nothing_does_not_skip_what_is_ambiguous() {
         for _ in 0..3 {
             assert_eq!(status(&guard, &silent), 200, "{by}");
         }
-        // All of them share one, as strangers do.
+        // All of them share one allowance, as requests without a key do.
         assert_eq!(status(&guard, &ambiguous[0]), 200, "{by}");
         for (at, request) in ambiguous.iter().enumerate() {
             assert_eq!(status(&guard, request), 429, "{by} {at}");
@@ -119,7 +119,7 @@ fn what_is_ambiguous_chooses_no_other_alternative() {
         assert_eq!(status(&guard, &from(&clear, "192.0.2.1")), 200);
         assert_eq!(status(&guard, &from(&silent, "192.0.2.1")), 200, "{by}: an address of its own");
         for (at, request) in ambiguous.iter().enumerate() {
-            // The first of them spends what all share.
+            // The first of them spends the shared allowance.
             let expected = if at == 0 { 200 } else { 429 };
             assert_eq!(
                 status(&guard, &from(request, &format!("192.0.2.{}", 10 + at))),
@@ -131,7 +131,7 @@ fn what_is_ambiguous_chooses_no_other_alternative() {
 }
 
 #[test]
-fn who_may_be_denied_does_not_pass_by_being_ambiguous() {
+fn an_ambiguous_key_that_could_be_denied_does_not_pass() {
     for Part { by, clear, ambiguous, silent } in parts() {
         let denied = [format!("{by}=k1")];
         let rule = || Rule::new("x", "9/h").by(by);
@@ -148,7 +148,7 @@ fn who_may_be_denied_does_not_pass_by_being_ambiguous() {
 }
 
 #[test]
-fn a_rule_that_refuses_says_what_is_ambiguous() {
+fn a_rule_that_refuses_states_what_is_ambiguous() {
     for Part { by, ambiguous, silent, .. } in parts() {
         let (guard, _) = guard_of(Rule::new("x", "9/h").by(by).missing(Missing::Refuse));
         assert_eq!(status(&guard, &silent), 400);
@@ -157,12 +157,12 @@ fn a_rule_that_refuses_says_what_is_ambiguous() {
         }
     }
     let (guard, _) = guard_of(Rule::new("x", "9/h").by("query:id").missing(Missing::Refuse));
-    let refused = ask(&guard, get("/?id=1&id=2"));
+    let refused = send(&guard, get("/?id=1&id=2"));
     assert_eq!(refused.detail(), "refused by `x`: the request does not clearly say query:id");
     assert_eq!(refused.json()["title"], "Bad Request");
     let rule = Rule::new("x", "9/h").by("query:id").missing(Missing::Refuse);
     let (guard, _) = build(|guard| guard.rule(rule).grpc());
-    let grpc = ask(&guard, grpc("/?id=1&id=2"));
+    let grpc = send(&guard, grpc("/?id=1&id=2"));
     assert_eq!(grpc.header("grpc-status"), Some("3"));
 }
 
@@ -194,7 +194,7 @@ fn a_number_has_one_allowance_however_it_is_written() {
         }
         assert_eq!(remaining(&format!("{by}=7")), 0, "{by}");
         assert_eq!(status(&guard, &numbered(by)[1].1), 429, "{by}");
-        // No other way to write something has one of its own.
+        // No other way to write it has an allowance of its own.
         let mut allowed = 0;
         for (_, request) in numbered(by).iter().skip(3) {
             allowed += u32::from(status(&guard, &from("192.0.2.1", request.clone())) == 200);
@@ -203,27 +203,27 @@ fn a_number_has_one_allowance_however_it_is_written() {
         assert_eq!(remaining("ip:192.0.2.1"), 3, "{by}");
     }
     let (guard, _) = guard_of(Rule::new("x", "9/h").by("number(path:1)").missing(Missing::Refuse));
-    let refused = ask(&guard, get("/seven"));
+    let refused = send(&guard, get("/seven"));
     assert_eq!(refused.detail(), "refused by `x`: the request does not clearly say number(path:1)");
-    assert_eq!(ask(&guard, get("/")).detail(), "refused by `x`: the request does not say number(path:1)");
+    assert_eq!(send(&guard, get("/")).detail(), "refused by `x`: the request does not say number(path:1)");
     let (guard, _) = guard_of(Rule::new("x", "1/h").by("number(path:1)").deny_keys(["path:1=7"]));
-    assert_eq!(ask(&guard, get("/+07")).status, 403);
+    assert_eq!(send(&guard, get("/+07")).status, 403);
 }
 
 #[test]
 fn a_number_that_is_a_secret_is_kept_by_its_digest() {
     let (guard, _) = guard_of(Rule::new("x", "1/h").by("number(header:x-card)"));
-    ask(&guard, with("x-card", "04711", get("/")));
-    assert_eq!(ask(&guard, with("x-card", "4711", get("/"))).status, 429);
+    send(&guard, with("x-card", "04711", get("/")));
+    assert_eq!(send(&guard, with("x-card", "4711", get("/"))).status, 429);
     let remaining = |key: &[u8]| guard.rules().limiter().get("x").unwrap().peek(key).remaining();
     assert_eq!(remaining(b"header:x-card=4711"), 1);
     assert_eq!(remaining(&stored_key("header:x-card=4711")), 0);
 }
 
 #[test]
-fn a_body_that_nobody_reads_is_ambiguous() {
+fn a_body_that_no_layer_reads_is_ambiguous() {
     // Without `json_layer()`.
     let (guard, _) = guard_of(Rule::new("x", "1/h").by("json:/a").missing(Missing::Skip));
-    assert_eq!(ask(&guard, post("/")).status, 200);
-    assert_eq!(ask(&guard, post("/")).status, 429);
+    assert_eq!(send(&guard, post("/")).status, 200);
+    assert_eq!(send(&guard, post("/")).status, 429);
 }

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 mod ambiguous;
-mod answers;
 mod axum;
 mod bodies;
 mod caching;
@@ -18,10 +17,11 @@ mod logged;
 mod never;
 mod observe;
 mod paths;
-mod places;
 mod replace;
+mod responses;
 mod rules;
-mod shown;
+mod secrecy;
+mod slots;
 #[cfg(feature = "redis")]
 mod store;
 mod support;

@@ -1,9 +1,9 @@
 //! Fields of a JSON body, found without building the document.
 //!
-//! The parser walks to each pointer and skips everything else, so what a client sends
-//! is neither copied nor nested into. A member that stands twice on the way makes the
-//! field ambiguous: programs differ in which one they take. As a key, an ambiguous field is shared
-//! or refused; as a cost, it is the most, or whoever writes such bodies would pay the least.
+//! The parser goes to each pointer and skips everything else, so it neither copies what a client
+//! sends nor recurses into it. A member that is there twice on the way makes the field ambiguous:
+//! programs differ in which one they use. As a key, an ambiguous field shares an allowance or is
+//! refused; as a cost, it is the maximum, or a client could pay the least by sending it twice.
 
 use crate::rules::Fact;
 use http::Extensions;
@@ -12,14 +12,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the [`JsonLayer`](crate::http::JsonLayer)s around a guard have found, in the request's
-/// extensions: pointers and what is there.
+/// The fields that the [`JsonLayer`](crate::http::JsonLayer)s around a guard have read, in the
+/// request's extensions: pointers and values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JsonFields(Arc<[(Box<str>, Field)]>);
 
-/// What a body says at a pointer. A string as it is, a number (beyond 64 bits as the nearest
-/// double), a boolean. Missing also for `null`, and where there is no body. Ambiguous for an object
-/// or a list, a member that stands twice, and a body that is not JSON or was not read.
+/// The value at a pointer: a string as it is, a number (beyond 64 bits the nearest double), a
+/// boolean. Missing also for `null`, and where there is no body. Ambiguous for an object or a list,
+/// a member that is there twice, and a body that is not JSON or was not read.
 pub(crate) type Field = Fact<Box<str>>;
 
 impl JsonFields {
@@ -42,8 +42,8 @@ impl JsonFields {
         Self(pointers.into_iter().map(|pointer| (pointer, Fact::Ambiguous)).collect())
     }
 
-    /// Adds these fields of a body to those that layers further out have found. Where both have
-    /// looked, the inner layer counts: it is nearer to the service.
+    /// Adds these fields of a body to those of outer layers. Where both have read a field, the inner
+    /// layer counts: it is nearer to the service.
     pub(crate) fn add_to(self, extensions: &mut Extensions) {
         match extensions.remove::<Self>() {
             Some(outer) => extensions.insert(self.or(&outer)),
@@ -51,7 +51,7 @@ impl JsonFields {
         };
     }
 
-    /// Adds fields of which nothing is known here. What a layer further out has read stays: its
+    /// Adds fields that this layer has not read. A value that an outer layer has read stays: its
     /// bound may be higher.
     pub(crate) fn add_unread_to(self, extensions: &mut Extensions) {
         match extensions.remove::<Self>() {
@@ -66,7 +66,7 @@ impl JsonFields {
         Self(self.0.iter().chain(more).cloned().collect())
     }
 
-    /// What is there; none if no layer has looked.
+    /// The value; none if no layer has looked it up.
     pub(crate) fn get(&self, pointer: &str) -> Option<&Field> {
         self.0.iter().find(|(own, _)| **own == *pointer).map(|(_, field)| field)
     }
@@ -103,7 +103,7 @@ impl Step<'_> {
         if self.rest.is_empty() { Fact::Found(text()) } else { Fact::Missing }
     }
 
-    /// What an object or a list says that has nothing at the next step, or ends the way.
+    /// The value of an object or a list that has nothing at the next step, or is the last step.
     fn nothing(&self) -> Field {
         if self.rest.is_empty() { Fact::Ambiguous } else { Fact::Missing }
     }
@@ -175,7 +175,7 @@ impl<'de> Visitor<'de> for Step<'_> {
     }
 }
 
-/// A place in an array: digits without a leading zero.
+/// An index of an array: digits without a leading zero.
 fn index(step: &str) -> Option<usize> {
     let is_plain = step == "0" || !step.starts_with(['0', '+']);
     step.parse().ok().filter(|_| is_plain)

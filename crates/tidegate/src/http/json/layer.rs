@@ -1,8 +1,8 @@
-//! Reads JSON bodies for rules that ask for a field of them.
+//! Reads JSON bodies for rules that need a field of them.
 //!
-//! A layer of its own, outside of the guard's: whoever has no such rule keeps bodies
-//! untouched and their type as it was. What it reads is bounded in bytes and in time; how long
-//! the rest of a body may take is the service's matter.
+//! It is a layer of its own, outside of the guard's: a service without such a rule keeps its
+//! bodies, and their type, unchanged. What it reads is bounded in bytes and in time; it does not
+//! limit how long the rest of a body may take.
 
 use crate::clock::Timestamp;
 use crate::http::body::Body as ResponseBody;
@@ -31,8 +31,8 @@ const MAX_BYTES: usize = 64 * 1024;
 /// Default of [`JsonLayer::body_timeout`].
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads the bodies that rules with `json:` parts ask for, up to a bound, and passes them
-/// on whole as [`Replay`]. It goes outside of [`Guard::layer`]:
+/// Reads the bodies that rules with `json:` parts need, up to a bound, and passes them on whole as
+/// [`Replay`]. It goes outside of [`Guard::layer`]:
 ///
 /// ```
 /// use tidegate::http::Guard;
@@ -48,13 +48,13 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
 ///
-/// A body is read only if a rule that applies to the request asks for it, no deny list has the
-/// client's network, and its content type is `application/json` or ends in `+json`. The fields of one that is longer than
-/// the bound, broken, or not read are ambiguous (see [`Missing`](crate::rules::Missing)); where a cost
-/// is to be read from them, it is the most that the rule says. One that does not come in time
-/// is refused.
+/// A body is read only if a rule that applies to the request needs it, no deny list has the
+/// client's network, and its content type is `application/json` or ends in `+json`. The fields of a
+/// body that is longer than the bound, broken, or not read are ambiguous (see
+/// [`Missing`](crate::rules::Missing)); a cost that is read from one is the rule's maximum. A request
+/// whose body does not come in time is refused.
 ///
-/// Several guards may have a JSON layer each, nested in any order.
+/// Nested guards may have a JSON layer each, in any order.
 #[derive(Clone, Debug)]
 pub struct JsonLayer {
     guard: Guard,
@@ -67,18 +67,18 @@ impl JsonLayer {
         Self { guard, max_bytes: MAX_BYTES, body_timeout: BODY_TIMEOUT }
     }
 
-    /// Bytes of a body that are read at most. Default: 64 KiB.
+    /// How many bytes of a body are read at most. Default: 64 KiB.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// How long the body that a rule asks for may take to come, on the limiter's clock. Then the
-    /// request is refused (408, [`Outcome::SlowBody`]), and its connection is closed. It was not
-    /// charged, and has held no slot of this guard. Where only rules in shadow ask for the body,
-    /// or rules that have the client's network on their allow lists, it goes on unread instead.
-    /// Default: 10 s. `Duration::MAX` waits for ever.
+    /// How long a body that a rule needs may take, on the limiter's clock. Then the request is
+    /// refused (408, [`Outcome::SlowBody`]), and its connection is closed. It was not charged, and
+    /// has held no slot of this guard. Where only rules in shadow need the body, or rules that have
+    /// the client's network on their allow lists, it is passed on unread instead. Default: 10 s.
+    /// `Duration::MAX` waits for ever.
     ///
     /// [`Outcome::SlowBody`]: crate::rules::Outcome::SlowBody
     #[must_use]
@@ -144,27 +144,27 @@ where
 }
 
 impl JsonLayer {
-    /// The fields that rules which apply to this request ask for.
+    /// The fields that the rules which apply to this request need.
     fn pointers<B>(&self, request: &Request<B>) -> Vec<Box<str>> {
         self.guard.rules.json_pointers(&self.guard.facts(request))
     }
 
-    /// The response to a request whose body is too slow. None if no rule insists on it: then the
-    /// request goes on, and its fields are ambiguous.
+    /// The response to a request whose body is too slow. None if no rule in force needs the body:
+    /// then the request goes on, and its fields are ambiguous.
     fn refuse_slow<B>(&self, request: &Request<B>, started: Timestamp) -> Option<Response<Bytes>> {
         let ruling = self.guard.rules.refuse_slow_body(&self.guard.facts(request), started)?;
         let mut response = *self.guard.refuse(&ruling, ResponseForm::Http);
         if request.version() <= Version::HTTP_11 {
-            // What is left of the body would otherwise be read as the next request, or waited for.
+            // The rest of the body would otherwise have to be read before the next request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         Some(response)
     }
 }
 
-/// `application/json`, or any type that ends in `+json`. Not gRPC's: there, JSON comes in frames.
+/// `application/json`, or any type that ends in `+json`. Not gRPC's: there, JSON is in frames.
 fn is_json(headers: &HeaderMap) -> bool {
-    // Two types are none: the service could take the other one.
+    // Two content types count as none: the service could use the other one.
     let Fact::Found(kind) = text::header(headers, CONTENT_TYPE) else { return false };
     let Ok(kind) = std::str::from_utf8(kind) else { return false };
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -191,13 +191,13 @@ pin_project! {
 struct Reading<S, B: Body> {
     request: Option<Request<Replay<B>>>,
     pointers: Vec<Box<str>>,
-    /// Whether all is known of the body that will be.
+    /// Whether the body was read, or will not be.
     is_read: bool,
-    /// When it had to be waited for, and until when it is.
+    /// When waiting for it began, and when it ends.
     deadline: Option<(Timestamp, Sleep)>,
-    /// Made ready once the body is there. The one that was ready when the request came stays
-    /// behind for others: what a service sets aside for whoever finds it ready (a place of a
-    /// `ConcurrencyLimit`, say) is nothing to hold while a body comes.
+    /// A clone that is polled for readiness once the body is there. The service that was ready when
+    /// the request came stays free for others: what a ready service reserves (a permit of a
+    /// `ConcurrencyLimit`, say) must not be held while a body comes.
     service: S,
 }
 
@@ -206,7 +206,7 @@ where
     S: Service<Request<Replay<B>>>,
     B: Body<Data = Bytes> + Unpin,
 {
-    /// The call of the service, or the answer to a request that is too slow.
+    /// The call of the service, or the response to a request whose body is too slow.
     fn poll(
         &mut self,
         layer: &JsonLayer,
@@ -240,14 +240,14 @@ where
     }
 }
 
-/// What became of a request whose body was read.
+/// The result of reading the body of a request.
 enum Called<F> {
     Service(F),
     Refused(Response<Bytes>),
 }
 
-/// Ready once the body is too slow, with the time at which it was waited for first. Most bodies
-/// are there when they are asked for, and set no timer.
+/// Ready once the body is too slow, with the time at which waiting began. Most bodies are there at
+/// the first poll, and set no timer.
 fn poll_deadline(
     deadline: &mut Option<(Timestamp, Sleep)>,
     layer: &JsonLayer,

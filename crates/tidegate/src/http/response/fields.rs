@@ -32,7 +32,7 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// The fields about the limits in force among these; none if nothing is to be said.
+    /// The fields about the limits in force among these; none if there is no such limit.
     pub(crate) fn of<'a>(headers: &Headers, records: impl Iterator<Item = Record<'a>>) -> Option<Self> {
         if !headers.standard && !headers.legacy {
             return None;
@@ -127,7 +127,7 @@ fn standard(shown: &[Shown<'_>]) -> (Option<HeaderValue>, Option<HeaderValue>) {
     (policy, HeaderValue::from_bytes(&limits).ok())
 }
 
-/// Those of the limit that has the least left. A limit that was not decided says nothing.
+/// Those of the limit that has the least left. A limit that was not decided has none.
 fn legacy(shown: &[Shown<'_>]) -> Option<Box<[HeaderValue; 3]>> {
     let decided = shown.iter().filter_map(|shown| Some((shown.quota, shown.left?)));
     let (quota, left) = decided.min_by_key(|(_, left)| left.units)?;

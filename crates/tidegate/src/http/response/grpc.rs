@@ -1,8 +1,8 @@
-//! Which requests are gRPC, and a refusal as gRPC sees it: trailers only, with a status and
-//! the time to come back.
+//! Which requests are gRPC, and a refusal in gRPC: trailers only, with a status and the time until
+//! a retry.
 //!
-//! The three messages that it takes (`google.rpc.Status`, `google.rpc.RetryInfo` and what
-//! they are made of) are written by hand: no protobuf library for a few bytes.
+//! The messages (`google.rpc.Status`, `google.rpc.RetryInfo` and their parts) are encoded by hand:
+//! a few bytes are no reason for a protobuf library.
 
 use crate::http::facts::RequestFacts;
 use crate::http::response::Refused;
@@ -22,8 +22,8 @@ const UNAVAILABLE: u8 = 14;
 
 const GRPC: &str = "application/grpc";
 
-/// What an answer can be: of gRPC-Web the type that was asked for, as its clients read the
-/// body by the type of the answer.
+/// Content types of responses. For gRPC-Web it is the type of the request, because its clients
+/// decode the body by the type of the response.
 const TYPES: [&str; 7] = [
     GRPC,
     "application/grpc-web",
@@ -37,7 +37,7 @@ const TYPES: [&str; 7] = [
 /// The content type of the response to a gRPC request; none if the request is not one.
 ///
 /// gRPC is POST over HTTP/2, gRPC-Web is POST over any version. A type that only begins like
-/// one of theirs (`application/grpcfoo`) is another type, and two types are none.
+/// one of theirs (`application/grpcfoo`) is another type, and two types count as none.
 pub(crate) fn response_type(facts: &RequestFacts<'_>) -> Option<&'static str> {
     let Fact::Found(kind) = text::header(facts.headers(), CONTENT_TYPE) else { return None };
     if facts.method() != Some(Method::POST.as_str()) {
@@ -52,7 +52,7 @@ pub(crate) fn response_type(facts: &RequestFacts<'_>) -> Option<&'static str> {
     }
 }
 
-/// A refusal as gRPC says it: a code, a sentence, and as details a `google.rpc.Status` with a
+/// A refusal in gRPC: a code, a sentence, and as details a `google.rpc.Status` with a
 /// `RetryInfo`. For handlers whose refusals are not the guard's own, such as those under
 /// `#[limited]`; it fits `tonic::Status::with_details` without a dependency on tonic.
 ///
@@ -84,7 +84,7 @@ pub struct GrpcStatus {
 }
 
 impl GrpcStatus {
-    /// What gRPC says of this refusal. Its message is [`Refusal::for_client`]: without the key.
+    /// The status of this refusal. Its message is [`Refusal::for_client`]: without the key.
     pub fn new(refusal: &Refusal) -> Self {
         let message = refusal.for_client().to_string();
         Self::of(Outcome::of_denied(refusal.decision()), message, refusal.retry_after())
@@ -101,8 +101,8 @@ impl GrpcStatus {
         Self { code, message, details }
     }
 
-    /// 8 (`RESOURCE_EXHAUSTED`) for a limit, 14 (`UNAVAILABLE`) if the store is away or full, 3
-    /// (`INVALID_ARGUMENT`) if who calls is not known but has to be.
+    /// 8 (`RESOURCE_EXHAUSTED`) for a limit, 14 (`UNAVAILABLE`) if the store does not respond or is
+    /// full, 3 (`INVALID_ARGUMENT`) if the caller is not known but has to be.
     pub fn code(&self) -> i32 {
         i32::from(self.code)
     }
@@ -112,13 +112,13 @@ impl GrpcStatus {
         &self.message
     }
 
-    /// The bytes of `grpc-status-details-bin`, as they are before base64.
+    /// The bytes of `grpc-status-details-bin`, before base64.
     pub fn details(&self) -> Bytes {
         self.details.clone()
     }
 }
 
-/// 200 without a body, as gRPC wants it; the status is in the header fields.
+/// 200 without a body, as gRPC requires; the status is in the header fields.
 pub(crate) fn render(refused: &Refused<'_>, kind: &'static str) -> Response<Bytes> {
     let status = GrpcStatus::of(refused.outcome(), refused.to_string(), refused.told_after);
     let mut response = Response::new(Bytes::new());
@@ -134,7 +134,7 @@ pub(crate) fn render(refused: &Refused<'_>, kind: &'static str) -> Response<Byte
     response
 }
 
-/// As `grpc-message` wants it: printable ASCII but for `%`.
+/// Encodes a `grpc-message`: printable ASCII without `%` as it is, all else percent-encoded.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -166,7 +166,7 @@ fn status(code: u8, message: &str, retry_after: Option<Duration>) -> Vec<u8> {
 }
 
 fn number(out: &mut Vec<u8>, field: u8, number: u64) {
-    // A zero is what is not there.
+    // In protobuf, a zero is not written.
     if number != 0 {
         out.push(field << 3);
         varint(out, number);

@@ -1,4 +1,4 @@
-//! The response to a refused request, which no cache may keep.
+//! The response to a refused request, which no cache may store.
 
 pub(crate) mod base64;
 pub(crate) mod fields;
@@ -26,13 +26,13 @@ const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#
 pub struct Refused<'a> {
     records: Vec<Record<'a>>,
     binding: Record<'a>,
-    /// The time to come back as clients are told it, jitter included.
+    /// The time until a retry as the response states it, with jitter.
     pub(crate) told_after: Option<Duration>,
 }
 
 impl<'a> Refused<'a> {
     fn new(ruling: &'a Ruling, headers: &Headers) -> Self {
-        // Of the rules in force: those that have decided, or have refused without.
+        // Of rules in force: those whose limits were decided, or that refused without.
         let counts = |record: &Record<'a>| {
             !record.is_shadow() && (record.decision().is_some() || record.outcome().is_refusal())
         };
@@ -42,8 +42,8 @@ impl<'a> Refused<'a> {
         Self { records, binding, told_after: retry_after.map(|after| headers.told_after(after)) }
     }
 
-    /// The verdict that binds: of several refusals the one that takes longest to come
-    /// right, as far as that is known.
+    /// The record that binds: of several refusals the one that lasts longest, as far as that is
+    /// known.
     pub fn record(&self) -> &Record<'a> {
         &self.binding
     }
@@ -58,13 +58,13 @@ impl<'a> Refused<'a> {
         self.binding.rule()
     }
 
-    /// Whose request it is, where the rule found that out, as [`Record::key`] has it. It is
-    /// in no answer unless you put it there.
+    /// The key, if the rule found one, as in [`Record::key`]. It is in no response unless the
+    /// renderer puts it there.
     pub fn key(&self) -> Option<Key<'a>> {
         self.binding.key()
     }
 
-    /// Why.
+    /// Why the request was refused.
     pub fn outcome(&self) -> Outcome {
         self.binding.outcome()
     }
@@ -74,13 +74,13 @@ impl<'a> Refused<'a> {
         self.binding.decision().and_then(Decision::retry_after)
     }
 
-    /// What `Retry-After` says: whole seconds, rounded up, jitter included.
+    /// The value of `Retry-After`: whole seconds, rounded up, with jitter.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.told_after.map(retry_after_seconds)
     }
 
-    /// True if the store did not answer, or has no room for another key: a fault of the
-    /// service, not of the client.
+    /// True if the store did not respond, or has no room for another key: a fault of the service,
+    /// not of the client.
     pub fn is_unavailable(&self) -> bool {
         self.outcome() == Outcome::Unavailable
     }
@@ -91,8 +91,8 @@ impl<'a> Refused<'a> {
         self.records.iter().filter(refuses).map(Record::policy)
     }
 
-    /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny
-    /// list, 400 if the request does not say what the rule needs, 408 if its body is too slow.
+    /// The status for the outcome: 429 for a limit, 503 if the store does not respond or is full, 403
+    /// for a deny list, 400 if the key is missing or ambiguous, 408 if the body is too slow.
     pub fn status(&self) -> StatusCode {
         status(self.outcome())
     }
@@ -104,13 +104,13 @@ impl fmt::Display for Refused<'_> {
     }
 }
 
-/// Makes the answer to a refused request. Also any function from `&Refused` to a
-/// response is one.
+/// Makes the response to a refused request. Any function from `&Refused` to a response
+/// implements it.
 ///
 /// `Retry-After` and the `RateLimit` fields are added afterwards, unless it has set them, and
-/// `Cache-Control: no-store` in place of any other `Cache-Control`: a cache that kept a
-/// refusal would refuse everybody. Where [gRPC is served](crate::http::GuardBuilder::grpc), its
-/// requests never get here: they have answers of their own.
+/// `Cache-Control: no-store` replaces any other `Cache-Control`: a cached refusal would refuse all
+/// clients. With [`GuardBuilder::grpc`](crate::http::GuardBuilder::grpc), gRPC requests are not
+/// rendered here: they have responses of their own.
 ///
 /// ```
 /// use tidegate::http::{Guard, Refused};
@@ -130,7 +130,7 @@ impl fmt::Display for Refused<'_> {
 /// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
 pub trait Render: Send + Sync + 'static {
-    /// The answer.
+    /// The response.
     fn render(&self, refused: &Refused<'_>) -> Response<Bytes>;
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn problem(refused: &Refused<'_>) -> Response<Bytes> {
     problem_of(refused.outcome(), &refused.to_string(), refused.violated())
 }
 
-/// The same of what is known: why, the sentence, and the policies that refused.
+/// The same from its parts: the outcome, the sentence, and the policies that refused.
 pub(crate) fn problem_of<'a>(
     outcome: Outcome,
     detail: &str,
@@ -186,7 +186,7 @@ pub(crate) fn problem_of<'a>(
     response
 }
 
-/// Forbids caches to keep an answer, whatever it said of that.
+/// Forbids caches to store a response, also if it has another `Cache-Control`.
 pub(crate) fn forbid_caching(headers: &mut HeaderMap) {
     let is_no_store = |directive: &[u8]| directive.trim_ascii().eq_ignore_ascii_case(b"no-store");
     let forbids = |line: &HeaderValue| line.as_bytes().split(|byte| *byte == b',').any(is_no_store);
@@ -195,11 +195,11 @@ pub(crate) fn forbid_caching(headers: &mut HeaderMap) {
     }
 }
 
-/// In which form a refusal is answered.
+/// The form of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseForm {
     Http,
-    /// The same, to a browser that asks whether a page may send a request.
+    /// The same, for a CORS preflight.
     Preflight,
     /// gRPC with this content type.
     Grpc(&'static str),
@@ -217,8 +217,8 @@ pub(crate) fn whole(
         ResponseForm::Http | ResponseForm::Preflight => render.render(&refused),
         ResponseForm::Grpc(content_type) => grpc::render(&refused, content_type),
     };
-    // Those that would have let it through were not charged: what they have left is not what they
-    // said.
+    // Policies that would have let it through were not charged, so they have more left than they
+    // decided.
     let refusing = refused.records.iter().filter(|record| record.outcome().is_refusal());
     if let Some(fields) = Fields::of(headers, refusing.copied()) {
         fields.add_to(response.headers_mut());

@@ -1,7 +1,7 @@
-//! Whose allowance a request takes from, as an expression: `user else ip`.
+//! The key of a request as an expression: `user else ip`.
 //!
-//! Parsed once, from the same text in code and in a config file. What it finds in a
-//! request is written by [`key_write`](crate::rules::key::write).
+//! It is parsed once, from the same text in code and in a config file. The key of a request is
+//! written in [`write`](crate::rules::key::write).
 
 pub(crate) mod secret;
 pub(crate) mod text;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 /// The bytes of a key, on the stack as long as they are few.
 pub(crate) type KeyBytes = SmallVec<[u8; 96]>;
 
-/// Whose allowance a request takes from: parts of the request, joined by `+`, with
-/// alternatives after `else`.
+/// The key of a request, which decides whose allowance it spends: parts of the request, joined by
+/// `+`, with alternatives after `else`.
 ///
 /// ```
 /// use tidegate::rules::KeyExpr;
@@ -31,33 +31,32 @@ pub(crate) type KeyBytes = SmallVec<[u8; 96]>;
 /// # Ok::<(), tidegate::rules::KeyError>(())
 /// ```
 ///
-/// | part | finds | shown as |
+/// | part | its value | how it is written |
 /// |---|---|---|
 /// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
 /// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
-/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
+/// | `header:x-api-key` | a header that is there once | `header:x-api-key=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
 /// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
-/// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
-/// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82eee18733288c7d4ac636db3a6deb01` |
+/// | `query:goodsId` | a parameter that is there once, percent-decoded, `+` as space | `query:goodsId=7` |
+/// | `cookie:session` | a cookie that is there once | `cookie:session=#e8bc163c82eee18733288c7d4ac636db3a6deb01` |
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
-/// | `route` | the method (`GET` for `HEAD`) and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
+/// | `route` | the method (`GET` for `HEAD`) and the pattern that matches (the rule's, or axum's) | `route:GET /goods/{id}` |
 /// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](crate::http::JsonLayer) | `json:/order/goodsId=7` |
 /// | `entry:plan` | a `name=value` entry of the front end, see [`GuardBuilder::entry`](crate::http::GuardBuilder::entry) | `entry:plan=pro` |
 /// | `number(path:2)` | the same as a whole number, for any `header:`, `path:`, `query:`, `cookie:`, `json:` or `entry:` | `path:2=7` |
-/// | `secret(query:token)` | the same, shown by its digest; for any `path:`, `query:`, `json:` or `entry:` | `secret(query:token)=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
-/// | `'everyone'` | itself | `'everyone'` |
+/// | `secret(query:token)` | the same, written by its digest; for any `path:`, `query:`, `json:` or `entry:` | `secret(query:token)=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
+/// | `'everyone'` | a constant | `'everyone'` |
 ///
-/// A key is a text: `/goods/7`, `/goods/07` and `/goods/+7` have an allowance each, though a
-/// handler that reads a number sees the same goods. `number(path:2)` is 7 for all of them, and
-/// what is no whole number of at most 39 digits is ambiguous.
+/// A key is a text: `/goods/7`, `/goods/07` and `/goods/+7` have an allowance each, though they are
+/// the same goods for a handler that reads a number. `number(path:2)` is 7 for all of them, and a
+/// value that is no whole number of at most 39 digits is ambiguous.
 ///
-/// Several parts are joined as `user:42+path:2=7`. In what a request says, `+` and `%`
-/// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
-/// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
-/// bits of it). An empty one counts as missing: then the next alternative is taken, or the
-/// rule's [`Missing`](crate::rules::Missing) says what happens. One above 4096 bytes, one that
-/// stands there twice, and a segment of a path that programs read differently (`/a//../b`), is
-/// ambiguous, which is no way to another alternative.
+/// Several parts are joined as `user:42+path:2=7`. In values, `+` and `%` are written `%2B` and
+/// `%25`, so no request can imitate another one's parts. A value above 128 bytes is written by its
+/// beginning and 128 bits of its SHA-256. An empty value counts as missing: then the next alternative
+/// is used, or the rule's [`Missing`](crate::rules::Missing) decides. A value above 4096 bytes, one
+/// that is there twice, and a segment of a path that programs read differently (`/a//../b`) is
+/// ambiguous, and does not lead to the next alternative.
 ///
 /// Values of headers, of cookies and of `secret(…)` are written as 160 bits of their SHA-256,
 /// in the log as in the store: [`stored_key`](crate::rules::stored_key) computes it, and so does
@@ -83,9 +82,9 @@ pub(crate) enum Part {
     Route,
     Json(Box<str>),
     Entry(Box<str>),
-    /// One of the client's words, as the number that it is.
+    /// A value from the client, as a whole number.
     Number(Box<Part>),
-    /// One of the client's words that nobody else may see.
+    /// A value from the client that is secret.
     Secret(Box<Part>),
     Constant(Box<str>),
     Custom {
@@ -98,7 +97,7 @@ pub(crate) enum Part {
 pub(crate) type Find = Arc<dyn Fn(&dyn Facts) -> Option<String> + Send + Sync>;
 
 impl KeyExpr {
-    /// A part that a function finds, shown as `name:…`. None is missing.
+    /// A part whose value a function returns, written as `name:…`. `None` is missing.
     ///
     /// ```
     /// use tidegate::rules::KeyExpr;
@@ -115,15 +114,15 @@ impl KeyExpr {
     /// ```
     ///
     /// # Errors
-    /// If the name is not 1 to 64 letters, digits or any of `._-[]$@`, or is one of the
-    /// parts that are known already.
+    /// If the name is not 1 to 64 letters, digits or any of `._-[]$@`, or is the name of a built-in
+    /// part.
     pub fn from_fn(
         name: &str,
         find: impl Fn(&dyn Facts) -> Option<String> + Send + Sync + 'static,
     ) -> Result<Self, KeyError> {
         text::check_name("fn", name)?;
         if text::KINDS.contains(&name) {
-            // Its keys could not be told from those of that part.
+            // Its keys could not be distinguished from those of that part.
             let what = format!("`{name}` is a part of its own");
             return Err(KeyError { what, example: "KeyExpr::from_fn(\"tenant\", …)" });
         }
@@ -161,7 +160,7 @@ impl KeyExpr {
         }
     }
 
-    /// The JSON pointers that it asks for.
+    /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().flatten().filter_map(|part| match part.source() {
             Part::Json(pointer) => Some(&**pointer),

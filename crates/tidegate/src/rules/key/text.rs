@@ -1,7 +1,7 @@
 //! The grammar of keys: `part + part else part`.
 //!
-//! One grammar for code and config files. Names are kept free of what separates parts of
-//! a written key (`+`, `=`, `'`, spaces), which is what makes written keys unambiguous.
+//! One grammar for code and config files. Names cannot contain what separates the parts of a written
+//! key (`+`, `=`, `'`, spaces), so that written keys are unambiguous.
 
 use crate::Key;
 use crate::rules::key::{KeyError, KeyExpr, Part};
@@ -183,8 +183,7 @@ fn secret(word: &str, rest: &str) -> Result<Part, KeyError> {
     }
 }
 
-/// The part before a `)`, if it is a plain one. One inside another could go as deep as the text
-/// is long.
+/// The part before a `)`, if it is not nested. Nested parts could go as deep as the text is long.
 fn inner(rest: &str) -> Result<Option<Part>, KeyError> {
     match rest.strip_suffix(')') {
         Some(inner) if !inner.starts_with("number(") && !inner.starts_with("secret(") => {
@@ -205,7 +204,7 @@ fn constant(text: &str) -> Result<Part, KeyError> {
 }
 
 fn header(name: &str) -> Result<Box<str>, KeyError> {
-    // What a field name may have (RFC 9110, 5.6.2), but for what separates parts of a key.
+    // The characters of a field name (RFC 9110, 5.6.2), without those that separate parts of a key.
     let is_part = |c: char| c.is_ascii_alphanumeric() || "!#$&*-.^_`|~".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
         return error(format!("`{}` is not the name of a header", Key::new(name)), "header:x-api-key");

@@ -1,10 +1,10 @@
 //! A key as bytes: readable for an operator, unambiguous for the store, bounded, and without
-//! what clients keep secret.
+//! secrets.
 //!
-//! Every part is its tag and its value (`user:42`, `path:2=7`), parts are joined by `+`.
-//! Tags and constants never contain `+` or `%`, and in values both are escaped, so the
-//! bytes can be split in one way only. How a tag and a value are written is in
-//! [`key_value`](crate::rules::key::value). Nothing is allocated for keys up to 96 bytes.
+//! Every part is its tag and its value (`user:42`, `path:2=7`), parts are joined by `+`. Tags and
+//! constants never contain `+` or `%`, and in values both are escaped, so the bytes can be split in
+//! one way only. How a tag and a value are written is in [`value`](crate::rules::key::value). Keys up
+//! to 96 bytes need no allocation.
 
 use crate::rules::facts::{Fact, FactValue, Facts};
 use crate::rules::key::value::{
@@ -14,17 +14,17 @@ use crate::rules::key::{KeyBytes, KeyExpr, Part};
 use crate::rules::text::{PartText, decoded, segment};
 use std::borrow::Cow;
 
-/// What a key is written from: a request, and what its rule knows of it.
+/// The source of a key: a request, and the pattern of its rule.
 pub(crate) struct KeyInput<'a> {
     pub(crate) facts: &'a dyn Facts,
-    /// The pattern of the rule that fits.
+    /// The pattern of the rule that matches.
     pub(crate) route: Option<&'a str>,
     pub(crate) secrets: Secrets,
-    /// Whether this reading of the path is one that the rule is about.
+    /// Whether this reading of the path matches the rule.
     pub(crate) fits: &'a dyn Fn(&str) -> bool,
 }
 
-/// Writes the key of a request: the first alternative of which nothing is missing.
+/// Writes the key of a request: the first alternative of which no part is missing.
 pub(crate) fn write(expr: &KeyExpr, input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()> {
     for parts in &expr.alternatives {
         match write_all(parts, input, key) {
@@ -49,7 +49,7 @@ fn write_all(parts: &[Part], input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<(
     Fact::Found(())
 }
 
-/// The number that one part says, for a cost; ambiguous if it is no number.
+/// The value of a part as a number, for a cost; ambiguous if it is no number.
 pub(crate) fn number(part: &Part, facts: &dyn Facts) -> Fact<u64> {
     match value(part, facts, &|_| true) {
         Fact::Found(value) => {
@@ -61,7 +61,7 @@ pub(crate) fn number(part: &Part, facts: &dyn Facts) -> Fact<u64> {
     }
 }
 
-/// What the client says there, of the parts that are the client's words.
+/// The value of a part that comes from the client.
 fn value<'f>(part: &Part, facts: &'f dyn Facts, fits: &dyn Fn(&str) -> bool) -> Fact<FactValue<'f>> {
     match part {
         Part::Header(name) => facts.header(name),
@@ -77,8 +77,8 @@ fn value<'f>(part: &Part, facts: &'f dyn Facts, fits: &dyn Fn(&str) -> bool) -> 
     }
 }
 
-/// A segment of the path, decoded. Programs read some paths differently (`/goods/8/../7`): where
-/// two readings that the rule is about differ in it, nobody knows which one the service takes.
+/// A segment of the path, decoded. Programs read some paths differently (`/goods/8/../7`): where two
+/// readings that match the rule differ in it, the segment is ambiguous.
 fn path_segment<'f>(facts: &'f dyn Facts, number: usize, fits: &dyn Fn(&str) -> bool) -> Fact<FactValue<'f>> {
     let Some(path) = facts.path() else { return Fact::Missing };
     let mut found: Option<Fact<FactValue<'f>>> = None;
@@ -88,7 +88,7 @@ fn path_segment<'f>(facts: &'f dyn Facts, number: usize, fits: &dyn Fn(&str) -> 
         }
         let own = match segment(reading, number) {
             None => Fact::Missing,
-            // Not even decoded.
+            // Not decoded: one differing reading is enough.
             Some(raw) if raw.len() > VALUE_MAX => return Fact::Ambiguous,
             Some(raw) => Fact::Found(decoded(raw, PartText::Path)),
         };

@@ -1,11 +1,10 @@
-//! Methods that a rule can name, and what to write instead of one that nobody sends.
+//! Methods that a rule can name, and what to write instead of one that no request has.
 //!
-//! A method is any token, so a typo (`PSOT`) is a method too, only one that no request has. A
-//! rule may therefore name those that are registered; others are said on purpose
-//! (`extension:FETCH`).
+//! A method is any token, so a typo (`PSOT`) is a method too, but no request has it. So a rule can
+//! name the methods that are registered; others need a prefix (`extension:FETCH`).
 
 /// IANA's registry of HTTP methods, most common first, and `PURGE`, which caches understand.
-/// Without `PRI`, which begins a connection and is no request.
+/// Without `PRI`, which begins a connection and is not a request.
 const KNOWN: [&str; 40] = [
     "GET",
     "POST",
@@ -49,13 +48,13 @@ const KNOWN: [&str; 40] = [
     "VERSION-CONTROL",
 ];
 
-/// How many of them are in RFC 9110, or PATCH.
+/// How many of them are in RFC 9110 or are PATCH.
 const COMMON: usize = 9;
 
-/// What stands before a method that is not registered.
+/// The prefix of a method that is not registered.
 const EXTENSION: &str = "extension:";
 
-/// Letters that a typo may have wrong.
+/// How many letters a typo may have wrong.
 const TYPO_MAX: usize = 2;
 
 /// Reads `POST` or `extension:FETCH`.
@@ -80,7 +79,7 @@ pub(crate) fn parse(text: &str) -> Result<Box<str>, String> {
         return Err(format!("methods are written in capitals: write `{capitals}`"));
     }
     if text.contains([',', '|']) {
-        return Err(format!("`{text}` is not a method: say `on` once for each method"));
+        return Err(format!("`{text}` is not a method: call `on` once for each method"));
     }
     let own = match is_token(text) {
         true => format!("; for a method of your own write `{EXTENSION}{text}`"),
@@ -96,10 +95,10 @@ pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_part)
 }
 
-/// True if a text without a path is meant as a method, however it is written.
+/// True if a text without a path is meant as a method, also in lower case.
 pub(crate) fn is_meant(text: &str) -> bool {
     let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
-    // Others are words of paths as well: `search`, `update`.
+    // The other methods are words in paths as well: `search`, `update`.
     is_word || text.starts_with(EXTENSION) || KNOWN[..COMMON].contains(&&*text.to_ascii_uppercase())
 }
 

@@ -1,11 +1,11 @@
-//! Which requests a rule is about: a method, a pattern of the path, or both.
+//! Which requests a rule applies to: a method, a pattern of the path, or both.
 //!
 //! The pattern is axum's (`/goods/{id}/order`, `/files/{*rest}`). It is compared with every
-//! reading of the path ([`RequestPath`]), literal segments after percent-decoding, and a slash at
-//! the end does not count: a rule that is evaded is worse than one that is asked once more.
+//! reading of the path ([`RequestPath`]), literal segments after percent-decoding, and a trailing
+//! slash does not count: a rule that is evaded is worse than one that applies once too often.
 //!
-//! How a pattern is read, and what is told of one that could never fit, is in
-//! [`route_text`](crate::rules::route::text).
+//! How a pattern is parsed, and which error it is if it could never match, is in
+//! [`text`](crate::rules::route::text).
 
 pub(crate) mod methods;
 pub(crate) mod path;
@@ -23,7 +23,7 @@ pub(crate) struct Route {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// As it was written: what the key part `route` says.
+    /// As it was written: the value of the key part `route`.
     pub(crate) text: Box<str>,
     pub(crate) segments: Vec<Segment>,
 }
@@ -34,18 +34,18 @@ pub(crate) enum Segment {
     Literal(Box<[u8]>),
     /// `{id}`: one segment that is not empty.
     One,
-    /// `{*rest}`: everything that is left, at least one byte.
+    /// `{*rest}`: the rest of the path, at least one byte.
     Rest,
 }
 
-/// What a route says of a segment of the path.
+/// What a route determines about a segment of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentAt<'a> {
-    /// It is not the same in all requests.
+    /// It differs between requests.
     Varies,
-    /// It is always this one.
+    /// It is always this text.
     Always(&'a [u8]),
-    /// There is none.
+    /// The path has no such segment.
     Beyond,
 }
 
@@ -55,7 +55,7 @@ impl Route {
         self.pattern.as_ref().map(|pattern| &*pattern.text)
     }
 
-    /// What its requests have as this segment, counted from 1.
+    /// What is known about this segment of its requests, counted from 1.
     pub(crate) fn segment(&self, number: usize) -> SegmentAt<'_> {
         let Some(pattern) = &self.pattern else { return SegmentAt::Varies };
         match pattern.segments.get(number - 1) {
@@ -103,7 +103,7 @@ impl Pattern {
     }
 }
 
-/// Routers call what is there for GET, when HEAD is asked: it costs them the same.
+/// Routers send `HEAD` to the handler of `GET`: it costs them the same.
 fn is_head_of(own: &str, method: Option<&str>) -> bool {
     own == "GET" && method == Some("HEAD")
 }

@@ -1,16 +1,17 @@
 //! A path as the programs behind a front end may read it.
 //!
 //! `//goods/7`, `/goods/./7`, `/x/../goods/7` and `/goods/%37` are `/goods/7` for many routers
-//! and proxies, and another path for others. A rule that knew one of these readings only could
-//! be evaded by the others, so patterns are compared with the path as it came and with the
+//! and proxies, and another path for others. A rule that knew only one of these readings could be
+//! evaded by the others, so patterns are compared with the path as received and with the
 //! normalised one: RFC 3986 §6.2.2 (percent-encoded unreserved characters decoded, dot
 //! segments removed), and doubled slashes as one.
 //!
-//! Not made uniform: case, `%2F` (which is no slash), and `;parameters`.
+//! It does not normalise case, `%2F` (which is no slash), and `;parameters`.
 
 use std::cell::OnceCell;
 
-/// The path of a request as it came, and its other readings, which are found when they are needed.
+/// The path of a request as received, and its other readings, which are computed when they are
+/// needed.
 #[derive(Debug)]
 pub struct RequestPath<'a> {
     raw: &'a str,
@@ -23,8 +24,8 @@ pub struct RequestPath<'a> {
 struct Others {
     /// Doubled slashes merged, then dot segments removed.
     normal: String,
-    /// The same in the other order, where that makes a difference: of `/a//../b` one program
-    /// makes `/b`, another `/a/b`.
+    /// The same in the other order, where that makes a difference: `/a//../b` is `/b` for one
+    /// program, and `/a/b` for another.
     swapped: Option<String>,
 }
 
@@ -35,13 +36,13 @@ impl Others {
 }
 
 impl<'a> RequestPath<'a> {
-    /// A path as it came.
+    /// A path as received.
     pub fn new(raw: &'a str) -> Self {
         Self { raw, others: OnceCell::new() }
     }
 
-    /// The path as it came. It can be written in many ways: [`normalized`](Self::normalized) is one
-    /// for all of them.
+    /// The path as received. A path can be written in many ways; [`normalized`](Self::normalized) is
+    /// the same for all of them.
     pub fn raw(&self) -> &'a str {
         self.raw
     }
@@ -53,12 +54,12 @@ impl<'a> RequestPath<'a> {
         self.others().map_or(self.raw, |others| &others.normal)
     }
 
-    /// True if there is one reading only.
+    /// True if there is only one reading.
     pub(crate) fn is_normal(&self) -> bool {
         self.others().is_none()
     }
 
-    /// All readings, as it came first: most routers take that one.
+    /// All readings, the path as received first, which most routers use.
     pub(crate) fn readings(&self) -> impl Iterator<Item = &str> {
         let others = || self.others().into_iter().flat_map(Others::readings);
         std::iter::once(self.raw).chain(std::iter::once_with(others).flatten())
@@ -109,7 +110,7 @@ fn without_escapes(path: &str) -> String {
     while let Some(at) = rest.find('%') {
         let (before, after) = rest.split_at(at);
         out.push_str(before);
-        // All three are ASCII, or there is no character.
+        // Percent sign and digits are ASCII, so the slice is on character boundaries.
         let length = match unreserved(after.as_bytes()) {
             Some(character) => {
                 out.push(character);

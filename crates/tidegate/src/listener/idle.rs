@@ -1,8 +1,8 @@
-//! How long a connection may be silent. A server that waits for a request for ever would
-//! otherwise let anyone close the listener, with as many connections as there are places.
+//! Timeouts of silent connections. If a server waits for a request for ever, a client could
+//! otherwise block the listener, with as many connections as there are slots.
 //!
-//! Bytes in either direction count. Slow ones do, too: how long a request may take is the
-//! server's business.
+//! Bytes in either direction count, also slow ones: how long a request may take is a setting of
+//! the server.
 
 use crate::clock::{StoreClock, Timestamp};
 use crate::sleep::Sleep;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The times that are allowed.
+/// How long a connection may be silent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     pub(super) first_byte: Duration,
@@ -21,56 +21,56 @@ pub(super) struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        // Clients begin at once; an answer may take its time.
+        // Clients send at once; a response may take its time.
         Self { first_byte: Duration::from_secs(10), idle: Duration::from_mins(5) }
     }
 }
 
-/// Watches one connection.
-pub(super) struct Silence {
+/// The timer of one connection.
+pub(super) struct IdleTimer {
     clock: StoreClock,
     timeouts: Timeouts,
     since: Timestamp,
     is_first: bool,
-    /// One for who reads and one for who writes: they may be two tasks.
-    watches: [Option<Watch>; 2],
+    /// One for the reader and one for the writer: they may be two tasks.
+    deadlines: [Option<Deadline>; 2],
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Side {
+pub(super) enum Direction {
     Read,
     Write,
 }
 
-struct Watch {
+struct Deadline {
     until: Timestamp,
     waker: Waker,
     sleep: Sleep,
 }
 
-impl Silence {
+impl IdleTimer {
     pub(super) fn new(clock: StoreClock, timeouts: Timeouts) -> Self {
         let since = clock.now();
-        Self { clock, timeouts, since, is_first: true, watches: [None, None] }
+        Self { clock, timeouts, since, is_first: true, deadlines: [None, None] }
     }
 
     /// Bytes came or went.
-    pub(super) fn broken(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.since = self.clock.now();
         self.is_first = false;
     }
 
-    /// Ready once it has lasted too long.
-    pub(super) fn poll(&mut self, side: Side, context: &mut Context<'_>) -> Poll<io::Error> {
+    /// Ready once the connection was silent for too long.
+    pub(super) fn poll(&mut self, direction: Direction, context: &mut Context<'_>) -> Poll<io::Error> {
         let until = self.since + if self.is_first { self.timeouts.first_byte } else { self.timeouts.idle };
         loop {
             let now = self.clock.now();
             if now >= until {
                 return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, self.reason()));
             }
-            let watch = &mut self.watches[side as usize];
-            match watch {
-                // One that ends earlier stays: it looks again then, instead of being set
+            let deadline = &mut self.deadlines[direction as usize];
+            match deadline {
+                // A timer that ends earlier stays, and is checked again then, instead of being set
                 // anew for every byte.
                 Some(set) if set.until <= until && now < set.until => {
                     if set.waker.will_wake(context.waker()) {
@@ -84,7 +84,7 @@ impl Silence {
                 _ => {
                     let mut sleep = Sleep::until(self.clock.clone(), until);
                     let is_pending = Pin::new(&mut sleep).poll(context).is_pending();
-                    *watch = Some(Watch { until, waker: context.waker().clone(), sleep });
+                    *deadline = Some(Deadline { until, waker: context.waker().clone(), sleep });
                     if is_pending {
                         return Poll::Pending;
                     }

@@ -1,4 +1,4 @@
-//! Places of concurrency limits: held until the body has ended.
+//! Slots of concurrency limits: held until the body has ended.
 
 use crate::support::*;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use tidegate::http::Guard;
 use tidegate::rules::Rule;
 use tower::{Layer, Service, service_fn};
 
-/// Frames that come when they are asked for.
+/// Frames that are ready when they are polled.
 struct Frames(VecDeque<Result<Frame<Bytes>, &'static str>>);
 
 impl Body for Frames {
@@ -38,9 +38,9 @@ impl Body for Frames {
     }
 }
 
-type Answered = Response<tidegate::http::Body<Frames>>;
+type GuardedResponse = Response<tidegate::http::Body<Frames>>;
 
-fn call(guard: &Guard, frames: Vec<Result<Frame<Bytes>, &'static str>>) -> Answered {
+fn call(guard: &Guard, frames: Vec<Result<Frame<Bytes>, &'static str>>) -> GuardedResponse {
     let frames = std::rc::Rc::new(std::cell::Cell::new(Some(Frames(frames.into()))));
     let service = service_fn(move |_: Request<()>| {
         std::future::ready(Ok::<_, Infallible>(Response::new(frames.take().unwrap())))
@@ -52,21 +52,21 @@ fn data(text: &'static str) -> Result<Frame<Bytes>, &'static str> {
     Ok(Frame::data(Bytes::from_static(text.as_bytes())))
 }
 
-fn one_place() -> (Guard, impl Fn() -> u64) {
+fn one_slot() -> (Guard, impl Fn() -> u64) {
     let (guard, _) = guard_of(Rule::new("x", "1 concurrent").by("'all'"));
     let gate = guard.rules().limiter().get("x").unwrap();
     (guard, move || gate.peek("'all'").remaining())
 }
 
 #[test]
-fn a_place_is_held_until_the_body_has_ended() {
-    let (guard, free) = one_place();
+fn a_slot_is_held_until_the_body_has_ended() {
+    let (guard, free) = one_slot();
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", "1".parse().unwrap());
-    let mut answer = call(&guard, vec![data("ab"), data("c"), Ok(Frame::trailers(trailers.clone()))]);
+    let mut response = call(&guard, vec![data("ab"), data("c"), Ok(Frame::trailers(trailers.clone()))]);
     assert_eq!(free(), 0);
-    assert_eq!(answer.headers()["ratelimit"], "\"x\";r=0");
-    let body = answer.body_mut();
+    assert_eq!(response.headers()["ratelimit"], "\"x\";r=0");
+    let body = response.body_mut();
     assert_eq!(body.size_hint().exact(), Some(3));
     assert_eq!(now(body.frame()).unwrap().unwrap().into_data().unwrap(), "ab");
     assert_eq!(now(body.frame()).unwrap().unwrap().into_data().unwrap(), "c");
@@ -78,40 +78,40 @@ fn a_place_is_held_until_the_body_has_ended() {
 }
 
 #[test]
-fn a_place_comes_back_when_the_body_is_dropped_or_fails() {
-    let (guard, free) = one_place();
-    let answer = call(&guard, vec![data("ab"), data("c")]);
+fn a_slot_comes_back_when_the_body_is_dropped_or_fails() {
+    let (guard, free) = one_slot();
+    let response = call(&guard, vec![data("ab"), data("c")]);
     assert_eq!(free(), 0);
-    drop(answer);
+    drop(response);
     assert_eq!(free(), 1);
 
-    let mut answer = call(&guard, vec![data("ab"), Err("cut"), data("never")]);
-    assert!(now(answer.body_mut().frame()).unwrap().is_ok());
+    let mut response = call(&guard, vec![data("ab"), Err("cut"), data("never")]);
+    assert!(now(response.body_mut().frame()).unwrap().is_ok());
     assert_eq!(free(), 0);
-    assert_eq!(now(answer.body_mut().frame()).unwrap().unwrap_err(), "cut");
+    assert_eq!(now(response.body_mut().frame()).unwrap().unwrap_err(), "cut");
     assert_eq!(free(), 1);
 }
 
 #[test]
-fn a_place_comes_back_when_the_service_fails_or_the_client_goes_away() {
-    let (guard, free) = one_place();
+fn a_slot_comes_back_when_the_service_fails_or_the_client_goes_away() {
+    let (guard, free) = one_slot();
     let broken = service_fn(|_: Request<()>| async { Err::<Response<Frames>, _>("broken") });
     assert!(now(guard.layer().layer(broken).call(get("/"))).is_err());
     assert_eq!(free(), 1);
 
     let stuck = service_fn(|_: Request<()>| std::future::pending::<Result<Response<Frames>, Infallible>>());
-    let mut answer = Box::pin(guard.layer().layer(stuck).call(get("/")));
-    assert!(poll_once(answer.as_mut()).is_pending());
+    let mut response = Box::pin(guard.layer().layer(stuck).call(get("/")));
+    assert!(poll_once(response.as_mut()).is_pending());
     assert_eq!(free(), 0);
-    drop(answer);
+    drop(response);
     assert_eq!(free(), 1);
 }
 
 #[test]
-fn who_finds_no_place_is_refused_or_queues() {
-    let (guard, _) = one_place();
+fn a_request_that_finds_no_slot_is_refused_or_queues() {
+    let (guard, _) = one_slot();
     let held = call(&guard, vec![data("ab")]);
-    let refused = ask(&guard, get("/"));
+    let refused = send(&guard, get("/"));
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("retry-after"), None, "nobody knows when");
     assert_eq!(refused.detail(), "denied by `x`: 1 concurrent, 0 left, free when others are done");
@@ -127,7 +127,7 @@ fn who_finds_no_place_is_refused_or_queues() {
 }
 
 #[test]
-fn a_shadow_concurrency_limit_counts_who_is_there() {
+fn a_concurrency_limit_in_shadow_counts_the_requests_in_progress() {
     let (guard, _) = guard_of(Rule::new("x", "1 concurrent").by("'all'").shadow());
     let gate = guard.rules().limiter().get("x").unwrap();
     let first = call(&guard, vec![data("ab")]);
@@ -138,7 +138,7 @@ fn a_shadow_concurrency_limit_counts_who_is_there() {
 }
 
 #[test]
-fn a_rate_is_not_given_back_with_the_place() {
+fn a_rate_is_not_given_back_with_the_slot() {
     let (guard, _) = guard_of(Rule::new("x", "5 concurrent").limit("10/h").by("'all'"));
     drop(call(&guard, vec![data("ab")]));
     assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 5);

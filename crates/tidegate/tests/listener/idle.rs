@@ -1,4 +1,4 @@
-//! Connections that say nothing, or nothing more.
+//! Connections that are silent from the start, or become silent.
 
 #[cfg(feature = "axum")]
 use super::is_closed;
@@ -12,8 +12,8 @@ use tidegate::listener::Connection;
 use tidegate::{Limiter, ManualClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What a read has come to after the clock moved, as an error that is told.
-async fn told(connection: &mut Connection) -> String {
+/// The error of a read after the clock has moved.
+async fn read_error(connection: &mut Connection) -> String {
     let error = in_time(connection.read(&mut [0; 8])).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     error.to_string()
@@ -26,7 +26,7 @@ async fn is_waiting(connection: &mut Connection) -> bool {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_keeps_no_place() {
+async fn a_silent_connection_keeps_no_slot() {
     let limiter = Limiter::new();
     let gate = limiter.gate("connections", "1 concurrent").unwrap();
     let clock = ManualClock::new();
@@ -37,8 +37,8 @@ async fn whoever_says_nothing_keeps_no_place() {
     let _next = connect(addr).await;
     clock.advance(Duration::from_micros(9_999_999));
     assert!(is_waiting(&mut silent).await);
-    // Asleep in a task of its own: it is the clock that wakes it.
-    let server = tokio::spawn(async move { told(&mut silent).await });
+    // In a task of its own, which the clock wakes.
+    let server = tokio::spawn(async move { read_error(&mut silent).await });
     tokio::task::yield_now().await;
     clock.advance(Duration::from_micros(1));
     assert_eq!(in_time(server).await.unwrap(), "no byte came within 10s of the connection");
@@ -47,7 +47,7 @@ async fn whoever_says_nothing_keeps_no_place() {
 }
 
 #[tokio::test]
-async fn bytes_in_either_direction_put_the_silence_off() {
+async fn bytes_in_either_direction_restart_the_idle_timeout() {
     let clock = ManualClock::new();
     let listener = listener().await.clock(clock.clone());
     let mut listener = listener.first_byte_timeout(Duration::MAX).idle_timeout(Duration::from_secs(60));
@@ -55,7 +55,7 @@ async fn bytes_in_either_direction_put_the_silence_off() {
     let mut there = connect(listener.local_addr().unwrap()).await;
     let mut here = listener.accept().await;
     clock.advance(Duration::from_secs(100_000));
-    assert!(is_waiting(&mut here).await, "the first byte has all the time");
+    assert!(is_waiting(&mut here).await, "the first byte may take for ever");
     there.write_all(b"ping").await.unwrap();
     assert_eq!(read(&mut here, 4).await, "ping");
     clock.advance(Duration::from_secs(59));
@@ -64,13 +64,13 @@ async fn bytes_in_either_direction_put_the_silence_off() {
     clock.advance(Duration::from_secs(59));
     assert!(is_waiting(&mut here).await, "what was sent counts too");
     clock.advance(Duration::from_secs(1));
-    assert_eq!(told(&mut here).await, "no byte came or went for 60s");
-    assert_eq!(told(&mut here).await, "no byte came or went for 60s");
+    assert_eq!(read_error(&mut here).await, "no byte came or went for 60s");
+    assert_eq!(read_error(&mut here).await, "no byte came or went for 60s");
     assert_eq!(stats.idle(), 1, "it is one connection");
 }
 
 #[tokio::test]
-async fn a_reader_and_a_writer_in_two_tasks_both_hear_of_the_silence() {
+async fn a_reader_and_a_writer_in_two_tasks_both_time_out() {
     let clock = ManualClock::new();
     let mut listener = listener().await.clock(clock.clone()).idle_timeout(Duration::from_secs(60));
     let _there = connect_with(listener.local_addr().unwrap(), b"ping").await; // and never reads
@@ -82,7 +82,7 @@ async fn a_reader_and_a_writer_in_two_tasks_both_hear_of_the_silence() {
         loop {
             writer.write_all(&[0; 65_536]).await?;
         }
-        #[allow(unreachable_code, reason = "says the type")]
+        #[allow(unreachable_code, reason = "states the type")]
         Ok::<(), std::io::Error>(())
     });
     while clock.waiting() < 2 {
@@ -95,7 +95,7 @@ async fn a_reader_and_a_writer_in_two_tasks_both_hear_of_the_silence() {
 }
 
 #[tokio::test]
-async fn a_peer_that_is_gone_without_a_word_is_asked_for() {
+async fn keepalive_is_on_so_that_a_peer_which_disappears_is_detected() {
     let mut listener = listener().await;
     let _there = connect(listener.local_addr().unwrap()).await;
     let here = listener.accept().await;
@@ -104,7 +104,7 @@ async fn a_peer_that_is_gone_without_a_word_is_asked_for() {
 
 #[cfg(feature = "axum")]
 #[tokio::test]
-async fn axum_closes_whoever_says_nothing_and_serves_the_next() {
+async fn axum_closes_a_silent_connection_and_serves_the_next() {
     use axum::{Router, routing::get};
 
     let limiter = Limiter::new();
@@ -116,14 +116,14 @@ async fn axum_closes_whoever_says_nothing_and_serves_the_next() {
     let server = tokio::spawn(axum::serve(listener, app).into_future());
     let silent = connect(addr).await;
     let mut next = connect_with(addr, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
-    // The silent one's time and the pause of the listener.
+    // The timeout of the silent connection, and the pause of the listener.
     while stats.waited() == 0 || clock.waiting() < 2 {
         tokio::task::yield_now().await;
     }
     clock.advance(Duration::from_secs(10));
-    let mut answer = String::new();
-    in_time(next.read_to_string(&mut answer)).await.unwrap();
-    assert!(answer.ends_with("served"), "{answer}");
+    let mut response = String::new();
+    in_time(next.read_to_string(&mut response)).await.unwrap();
+    assert!(response.ends_with("served"), "{response}");
     assert!(is_closed(silent).await);
     server.abort();
 }
