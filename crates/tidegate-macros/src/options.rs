@@ -3,12 +3,14 @@
 //! Only the grammar: what goes with what, and what it means, is in `rule.rs` and
 //! `function.rs`.
 
+use crate::errors::fail;
+use crate::expressions::{as_text, source, ungrouped};
 use crate::suggest::{said_by_a_limit, suggestion};
 use proc_macro2::Span;
-use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized, token};
+use syn::spanned::Spanned;
+use syn::{Expr, Ident, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
 /// What stands inside `#[limited(...)]`, or inside one `and(...)` of it.
 #[derive(Default)]
@@ -27,7 +29,7 @@ pub(crate) struct Options {
     pub(crate) blocking: Option<Span>,
     pub(crate) krate: Option<Path>,
     pub(crate) off: Option<Span>,
-    seen: Vec<Ident>,
+    before: Vec<String>,
 }
 
 /// Whose allowance it is, in a word.
@@ -49,7 +51,7 @@ impl Options {
     fn parse_within(input: ParseStream<'_>, is_outside: bool) -> Result<Self> {
         let mut options = Self::default();
         if input.peek(LitStr) {
-            options.seen.push(Ident::new("limit", input.span()));
+            options.before.push("limit".into());
             options.limit = Some(input.parse()?);
             options.end(input)?;
         }
@@ -87,12 +89,11 @@ impl Options {
             let what = format!(
                 "`{text}` is said once for all limits of the function: write it outside of `and(...)`"
             );
-            return Err(Error::new(word.span(), what));
+            return fail(&word, what);
         }
-        if text != "and" && self.seen.contains(&word) {
-            return Err(Error::new(word.span(), format!("`{text}` stands there twice")));
+        if text != "and" {
+            seen(&mut self.before, &word, &text)?;
         }
-        self.seen.push(word.clone());
         match text.as_str() {
             "limit" => self.limit = Some(literal(input, &word, "1000/s burst 20")?),
             "name" => self.name = Some(literal(input, &word, "checkout")?),
@@ -114,8 +115,10 @@ impl Options {
             "crate" => {
                 equals(input, &word, "my_tidegate")?;
                 if let Some(text) = input.parse::<Option<LitStr>>()? {
-                    let what = format!("`crate` is a path, not a text: write `crate = {}`", text.value());
-                    return Err(Error::new(text.span(), what));
+                    return fail(
+                        &text,
+                        format!("`crate` is a path, not a text: write `crate = {}`", text.value()),
+                    );
                 }
                 self.krate = Some(input.call(Path::parse_mod_style)?);
             }
@@ -123,8 +126,7 @@ impl Options {
             "off" => self.off = Some(word.span()),
             "and" => {
                 if !input.peek(token::Paren) {
-                    let what = "`and` needs a limit: write `and(limit = \"...\")`";
-                    return Err(Error::new(word.span(), what));
+                    return fail(&word, "`and` needs a limit: write `and(limit = \"...\")`");
                 }
                 let content;
                 parenthesized!(content in input);
@@ -136,9 +138,9 @@ impl Options {
                 let is_constant = text.starts_with(|c: char| c.is_uppercase());
                 let is_no_option = is_value || !input.peek(Token![=]) && (is_constant || hint.is_empty());
                 if self.limit.is_none() && is_no_option {
-                    return Err(not_known_yet(&written, None));
+                    return not_known_yet(&written, None);
                 }
-                return Err(unknown(&word, &hint, is_outside));
+                return unknown(&word, &text, &hint, known(is_outside));
             }
         }
         Ok(())
@@ -155,8 +157,7 @@ impl By {
         parenthesized!(content in input);
         let all: Vec<Self> = content.parse_terminated(Self::parse_one, Token![,])?.into_iter().collect();
         if all.is_empty() {
-            let what = "`by = ()` names nobody: leave it out, or write for example `by = user`";
-            return Err(Error::new(span, what));
+            return fail(&span, "`by = ()` names nobody: leave it out, or write for example `by = user`");
         }
         Ok(all)
     }
@@ -173,13 +174,13 @@ impl By {
                      `by = user({text})` or `key = {text}`"
                 ),
             };
-            return Err(Error::new(literal.span(), what));
+            return fail(&literal, what);
         }
         let written = input.fork();
         let word = Ident::parse_any(input)?;
         let text = word.to_string();
         if input.peek(Token![.]) || input.peek(Token![::]) || input.peek(token::Bracket) {
-            let expression = written.parse().map_or(text, |expression| shown(&expression));
+            let expression = written.parse().map_or(text, |expression| source(&expression));
             let last = expression.rsplit("::").next().unwrap_or_default().to_lowercase();
             let what = match expression.contains("::") && is_known(&last) {
                 true => format!("`by` is a word: write `by = {last}`"),
@@ -188,7 +189,7 @@ impl By {
                      `by = user({expression})` or `key = {expression}`"
                 ),
             };
-            return Err(Error::new(word.span(), what));
+            return fail(&word, what);
         }
         if !is_known(&text) {
             let lower = text.to_lowercase();
@@ -198,12 +199,12 @@ impl By {
                 hint => hint,
             };
             let what = format!("`by` is `ip`, `user`, `global` or `custom`, not `{text}`{hint}");
-            return Err(Error::new(word.span(), what));
+            return fail(&word, what);
         }
         let mut given = None;
         if input.peek(token::Paren) {
             if !matches!(text.as_str(), "ip" | "user") {
-                return Err(Error::new(word.span(), format!("`by = {text}` takes nothing in parentheses")));
+                return fail(&word, format!("`by = {text}` takes nothing in parentheses"));
             }
             let content;
             parenthesized!(content in input);
@@ -216,30 +217,9 @@ impl By {
     }
 }
 
-/// An expression as somebody would write it.
-pub(crate) fn shown(expression: &Expr) -> String {
-    let text = expression.to_token_stream().to_string();
-    if let Expr::Lit(_) = expression {
-        return text;
-    }
-    [
-        (" . ", "."),
-        (" :: ", "::"),
-        (" (", "("),
-        ("( ", "("),
-        (" )", ")"),
-        (" [", "["),
-        (" !", "!"),
-        (" ,", ","),
-    ]
-    .iter()
-    .fold(text, |text, (from, to)| text.replace(from, to))
-}
-
 fn equals(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<()> {
     if input.parse::<Option<Token![=]>>()?.is_none() {
-        let what = format!("`{word}` needs a value: write `{word} = {example}`");
-        return Err(Error::new(word.span(), what));
+        return fail(word, format!("`{word}` needs a value: write `{word} = {example}`"));
     }
     Ok(())
 }
@@ -249,32 +229,21 @@ fn value(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
     input.parse().map(ungrouped)
 }
 
-/// What `$x:expr` of a `macro_rules!` stands for: it comes in a group that nobody wrote.
-pub(crate) fn ungrouped(expression: Expr) -> Expr {
-    match expression {
-        Expr::Group(group) => ungrouped(*group.expr),
-        other => other,
-    }
-}
-
 /// A text where an expression stands in another language's annotation.
 fn no_text(word: &Ident, given: Expr, example: &str) -> Result<Expr> {
-    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &given else { return Ok(given) };
+    let Some(text) = as_text(&given) else { return Ok(given) };
     let meant = syn::parse_str::<Expr>(&text.value()).map_or(example.to_string(), |_| text.value());
-    let what = format!("`{word}` is an expression, not a text: write `{word} = {meant}`");
-    Err(Error::new(text.span(), what))
+    fail(text, format!("`{word}` is an expression, not a text: write `{word} = {meant}`"))
 }
 
 /// A word, also where somebody wrote it as a text or as a variant.
 fn one_word(input: ParseStream<'_>, option: &Ident, example: &str) -> Result<Ident> {
     if let Some(text) = input.parse::<Option<LitStr>>()? {
-        let what = format!("`{option}` is a word, not a text: write `{option} = {example}`");
-        return Err(Error::new(text.span(), what));
+        return fail(&text, format!("`{option}` is a word, not a text: write `{option} = {example}`"));
     }
     let word = Ident::parse_any(input)?;
     if input.peek(Token![::]) {
-        let what = format!("`{option}` is a word: write `{option} = {example}`");
-        return Err(Error::new(word.span(), what));
+        return fail(&word, format!("`{option}` is a word: write `{option} = {example}`"));
     }
     Ok(word)
 }
@@ -289,16 +258,15 @@ fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr
         return Err(input.error(what));
     }
     if input.peek(Ident::peek_any) {
-        return Err(not_known_yet(input, Some((word, example))));
+        return not_known_yet(input, Some((word, example)));
     }
-    let what = format!("`{word}` is a text: write `{word} = \"{example}\"`");
-    Err(Error::new(input.span(), what))
+    fail(&input.span(), format!("`{word}` is a text: write `{word} = \"{example}\"`"))
 }
 
 /// A constant or a call where a text has to be: this is read before anything has a value.
-fn not_known_yet(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Error {
+fn not_known_yet<T>(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Result<T> {
     let span = value.span();
-    let value = value.parse().map_or_else(|_| "this".into(), |value| format!("`{}`", shown(&value)));
+    let value = value.parse().map_or_else(|_| "this".into(), |value| format!("`{}`", source(&value)));
     let (is_limit, form) = match option {
         None => (true, "#[limited(\"1000/s burst 20\")]".to_string()),
         Some((word, example)) => (word == "limit", format!("{word} = \"{example}\"")),
@@ -311,7 +279,7 @@ fn not_known_yet(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Erro
         "{value} has no value yet, as `#[limited]` is read before constants are: write the text itself, as in \
          `{form}`{later}"
     );
-    Error::new(span, what)
+    fail(&span, what)
 }
 
 fn hint(word: &str, is_outside: bool) -> String {
@@ -321,9 +289,24 @@ fn hint(word: &str, is_outside: bool) -> String {
     }
 }
 
-fn unknown(word: &Ident, hint: &str, is_outside: bool) -> Error {
-    let list: Vec<String> = known(is_outside).map(|word| format!("`{word}`")).collect();
-    Error::new(word.span(), format!("`{word}` is not an option{hint}; there are {}", list.join(", ")))
+/// Refuses an option that stands there already.
+pub(crate) fn seen(before: &mut Vec<String>, at: &impl Spanned, word: &str) -> Result<()> {
+    if before.iter().any(|before| before == word) {
+        return fail(at, format!("`{word}` stands there twice"));
+    }
+    before.push(word.into());
+    Ok(())
+}
+
+/// Refuses a word that is no option. `hint` says of what, or which word is meant.
+pub(crate) fn unknown<T>(
+    at: &impl Spanned,
+    word: &str,
+    hint: &str,
+    known: impl Iterator<Item = &'static str>,
+) -> Result<T> {
+    let list: Vec<&str> = known.collect();
+    fail(at, format!("`{word}` is not an option{hint}; there are `{}`", list.join("`, `")))
 }
 
 fn known(is_outside: bool) -> impl Iterator<Item = &'static str> {

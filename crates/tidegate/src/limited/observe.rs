@@ -1,9 +1,9 @@
-//! Who is told about the calls of limited functions: an observer for metrics, and the log.
+//! What becomes of the calls of limited functions, for an observer of metrics and for the log.
 //!
 //! The log (target `tidegate::limited`) gets what was let through at TRACE, and refusals at
 //! INFO, a few each second for each limit of a function.
 
-use super::Site;
+use super::FunctionLimit;
 use crate::decision::{Decision, Denial};
 use crate::explain::Numbers;
 use crate::gate::Gate;
@@ -17,10 +17,10 @@ const LOGGED_EACH_SECOND: u32 = 10;
 
 static OBSERVER: OnceLock<Box<dyn CallObserver>> = OnceLock::new();
 
-/// Told about every call of a function under `#[limited]`: where metrics are counted.
+/// Sees every call of a function under `#[limited]`: where metrics are counted.
 ///
-/// It is called on the call's way: count and return. Names of gates are few; keys are
-/// strangers' words, so no label for them.
+/// It runs on the call's thread: count and return. Names of gates are few; keys come from
+/// callers, so they make no label.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,9 +74,9 @@ pub fn observe_calls(observer: impl CallObserver) -> Result<(), AlreadyObserved>
 #[non_exhaustive]
 pub struct AlreadyObserved;
 
-/// True if somebody wants to hear of calls that were let through.
+/// True if calls that were let through are observed or logged.
 #[inline]
-pub(super) fn is_watched() -> bool {
+pub(super) fn is_observed() -> bool {
     OBSERVER.get().is_some() || tracing::enabled!(target: "tidegate::limited", tracing::Level::TRACE)
 }
 
@@ -105,14 +105,16 @@ pub(super) fn allowed(gate: &Gate, key: &[u8], decision: &Decision, wait: Durati
 }
 
 #[cold]
-pub(super) fn refused(site: &Site, gate: &Gate, refusal: Refusal) -> Refusal {
+pub(super) fn refused(limit: &FunctionLimit, gate: &Gate, refusal: Refusal) -> Refusal {
     if let Some(observer) = OBSERVER.get() {
         observer.refused(&refusal);
     }
     if !tracing::enabled!(target: "tidegate::limited", tracing::Level::INFO) {
         return refusal;
     }
-    let Some(suppressed) = site.sampler.admit(gate.clock().now(), LOGGED_EACH_SECOND) else { return refusal };
+    let Some(suppressed) = limit.sampler.admit(gate.clock().now(), LOGGED_EACH_SECOND) else {
+        return refusal;
+    };
     let decision = refusal.decision();
     let outcome = match decision.denial() {
         Some(Denial::Unavailable(_) | Denial::Full) => "unavailable",

@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use std::fmt::{self, Display, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A key as it is written.
-pub struct KeyText {
+/// The key of a call, as it is written.
+pub struct CallKey {
     bytes: SmallVec<[u8; 64]>,
     joint: &'static str,
-    /// True if parts are told apart by commas.
+    /// True if commas separate parts.
     is_joined: bool,
     is_first: bool,
     is_identified: bool,
@@ -29,7 +29,7 @@ pub enum Missing {
     Refuse,
 }
 
-impl KeyText {
+impl CallKey {
     pub(super) fn new(prefix: &str, joint: &'static str, parts: usize) -> Self {
         let bytes = SmallVec::from_slice(prefix.as_bytes());
         Self { bytes, joint, is_joined: parts > 1, is_first: true, is_identified: true }
@@ -39,7 +39,7 @@ impl KeyText {
     #[inline]
     #[must_use]
     pub fn part<T: KeyPart + ?Sized>(self, part: &T) -> Self {
-        self.labelled("", &Shows(part))
+        self.labelled("", &Displayed(part))
     }
 
     /// Adds the client of the running task.
@@ -102,7 +102,7 @@ impl KeyText {
     }
 }
 
-impl Write for KeyText {
+impl Write for CallKey {
     #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.bytes.extend_from_slice(text.as_bytes());
@@ -110,7 +110,7 @@ impl Write for KeyText {
     }
 }
 
-struct Escaped<'a>(&'a mut KeyText);
+struct Escaped<'a>(&'a mut CallKey);
 
 impl Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -135,23 +135,23 @@ impl Write for Escaped<'_> {
 )]
 pub trait KeyPart {
     /// Writes it.
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    fn write_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyPart for T {
     #[inline]
-    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fmt(f)
     }
 }
 
-struct Shows<'a, T: ?Sized>(&'a T);
+struct Displayed<'a, T: ?Sized>(&'a T);
 
-impl<T: KeyPart + ?Sized> Display for Shows<'_, T> {
+impl<T: KeyPart + ?Sized> Display for Displayed<'_, T> {
     #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.show(f)
+        self.0.write_part(f)
     }
 }
 
@@ -216,39 +216,39 @@ impl<T: AsClient + ?Sized> AsClient for &T {
     }
 }
 
-/// What `by = user(...)` was given. `Known(&x).shown()` is this type's own method for an
-/// `Option`, and [`Shown`]'s for everything else.
-pub struct Known<'a, T>(pub &'a T);
+/// What `by = user(...)` was given. `Given(&x).user()` is this type's own method for an
+/// `Option`, and [`AlwaysKnown`]'s for everything else.
+pub struct Given<'a, T>(pub &'a T);
 
-impl<'a, T: Display> Known<'a, Option<T>> {
+impl<'a, T: Display> Given<'a, Option<T>> {
     /// The user, if they are known.
-    pub fn shown(&self) -> Option<&'a dyn Display> {
+    pub fn user(&self) -> Option<&'a dyn Display> {
         self.0.as_ref().map(|user| user as &dyn Display)
     }
 }
 
-impl<'a, T: Display> Known<'a, &'a Option<T>> {
+impl<'a, T: Display> Given<'a, &'a Option<T>> {
     /// The user, if they are known.
-    pub fn shown(&self) -> Option<&'a dyn Display> {
-        Known(*self.0).shown()
+    pub fn user(&self) -> Option<&'a dyn Display> {
+        Given(*self.0).user()
     }
 }
 
 /// Users that are always known.
-pub trait Shown<'a> {
+pub trait AlwaysKnown<'a> {
     /// What they are.
     type User;
 
     /// The user.
-    fn shown(&self) -> Option<&'a dyn Display>
+    fn user(&self) -> Option<&'a dyn Display>
     where
         Self::User: UserId;
 }
 
-impl<'a, T> Shown<'a> for Known<'a, T> {
+impl<'a, T> AlwaysKnown<'a> for Given<'a, T> {
     type User = T;
 
-    fn shown(&self) -> Option<&'a dyn Display>
+    fn user(&self) -> Option<&'a dyn Display>
     where
         T: UserId,
     {
@@ -279,20 +279,20 @@ mod tests {
     use super::*;
     use crate::caller::User;
 
-    fn text(key: &KeyText) -> &str {
+    fn text(key: &CallKey) -> &str {
         std::str::from_utf8(key.as_bytes()).unwrap()
     }
 
     fn joined(parts: &[&str]) -> String {
-        let key = parts.iter().fold(KeyText::new("", "", parts.len()), |key, part| key.part(*part));
+        let key = parts.iter().fold(CallKey::new("", "", parts.len()), |key, part| key.part(*part));
         text(&key).to_string()
     }
 
     #[test]
     fn one_part_is_the_key_as_it_is() {
-        assert_eq!(text(&KeyText::new("", "", 1).part("a,b\\c")), "a,b\\c");
-        assert_eq!(text(&KeyText::new("shop::buy", "/", 1).part(&7)), "shop::buy/7");
-        assert_eq!(text(&KeyText::new("shop::buy", "/", 0)), "shop::buy");
+        assert_eq!(text(&CallKey::new("", "", 1).part("a,b\\c")), "a,b\\c");
+        assert_eq!(text(&CallKey::new("shop::buy", "/", 1).part(&7)), "shop::buy/7");
+        assert_eq!(text(&CallKey::new("shop::buy", "/", 0)), "shop::buy");
     }
 
     #[test]
@@ -317,18 +317,18 @@ mod tests {
 
     #[test]
     fn nobody_can_be_called_unknown() {
-        let nobody = KeyText::new("", "", 1).caller_user(Missing::Share);
-        let posing = KeyText::new("", "", 1).user(Some(&"unknown-user"), Missing::Share);
+        let nobody = CallKey::new("", "", 1).caller_user(Missing::Share);
+        let posing = CallKey::new("", "", 1).user(Some(&"unknown-user"), Missing::Share);
         assert_eq!((text(&nobody), text(&posing)), ("unknown-user", "user:unknown-user"));
     }
 
     #[test]
     fn an_option_may_be_missing_and_anything_else_is_known() {
-        let shown = |user: Option<&dyn Display>| user.map(ToString::to_string);
-        assert_eq!(shown(Known(&Some(7)).shown()), Some("7".into()));
-        assert_eq!(shown(Known(&None::<User>).shown()), None);
-        assert_eq!(shown(Known(&&Some(7)).shown()), Some("7".into()));
-        assert_eq!(shown(Known(&&None::<User>).shown()), None);
-        assert_eq!(shown(Known(&"ann").shown()), Some("ann".into()));
+        let text = |user: Option<&dyn Display>| user.map(ToString::to_string);
+        assert_eq!(text(Given(&Some(7)).user()), Some("7".into()));
+        assert_eq!(text(Given(&None::<User>).user()), None);
+        assert_eq!(text(Given(&&Some(7)).user()), Some("7".into()));
+        assert_eq!(text(Given(&&None::<User>).user()), None);
+        assert_eq!(text(Given(&"ann").user()), Some("ann".into()));
     }
 }

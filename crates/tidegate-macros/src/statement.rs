@@ -1,0 +1,253 @@
+//! The statement that stands in front of a limited body: it decides, and returns if the call is
+//! refused.
+
+use crate::deferral::RETURNS;
+use crate::errors::fail;
+use crate::expressions::as_number;
+use crate::rule::{Otherwise, Part, Rule, Rules};
+use crate::{arguments, future};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident};
+use syn::spanned::Spanned;
+use syn::{Expr, Ident, Local, Pat, Path, Result, ReturnType, Signature, Stmt, Type};
+
+/// Code whose names are its own: they neither see nor are seen by the function's.
+macro_rules! code {
+    ($($code:tt)*) => { ::quote::quote_spanned!(::proc_macro2::Span::mixed_site()=> $($code)*) };
+}
+pub(crate) use code;
+
+/// The same, where an error in it points at what somebody wrote.
+macro_rules! code_at {
+    ($at:expr=> $($code:tt)*) => {
+        ::quote::quote_spanned!($at.span().resolved_at(::proc_macro2::Span::mixed_site())=> $($code)*)
+    };
+}
+pub(crate) use code_at;
+
+/// A path as if it stood at this place, so that an error points there and not at the whole
+/// attribute.
+pub(crate) fn placed(path: &Path, at: Span) -> TokenStream {
+    let at_place = |mut token: TokenTree| {
+        // Only where it stands: what it means, `$crate` for example, stays.
+        token.set_span(token.span().located_at(at));
+        token
+    };
+    path.to_token_stream().into_iter().map(at_place).collect()
+}
+
+/// True for the statement that another `#[limited]` has put there, one that was imported
+/// under another name for example.
+pub(crate) fn is_limiting(first: &Stmt) -> bool {
+    let Stmt::Local(Local { pat: Pat::Ident(bound), .. }) = first else { return false };
+    bound.ident == "__tidegate_held"
+}
+
+/// The statement that lets the call through or returns. In a function that is generated, `limits`
+/// is the name of the one beside it whose limits are checked.
+pub(crate) fn limiting(
+    rules: &Rules,
+    is_async: bool,
+    refused: &TokenStream,
+    limits: Option<&str>,
+) -> TokenStream {
+    let krate = &rules.krate;
+    let statics = rules.limits.iter().enumerate().map(|(at, rule)| limit(krate, at, rule, limits));
+    let checks = rules.limits.iter().enumerate().map(|(at, rule)| check(rules, at, rule));
+    let limiter =
+        optional_reference(&code!(__tidegate_limiter), &code!(#krate::Limiter), rules.limiter.as_ref());
+    let decide = decide(rules, is_async);
+    // Declared first, it is dropped last: what it holds is held until the body is over.
+    code! {
+        let __tidegate_held = {
+            fn __tidegate_path() -> &'static str {
+                ::core::any::type_name_of_val(&__tidegate_path)
+            }
+            #[allow(unused_imports)]
+            use #krate::__private::AlwaysKnown as _;
+            #(#statics)*
+            #[allow(unused_variables)]
+            #limiter
+            #(#checks)*
+            match #decide {
+                ::core::result::Result::Ok(__tidegate_held) => __tidegate_held,
+                ::core::result::Result::Err(__tidegate_refusal) => {
+                    #[allow(unreachable_code)]
+                    return #refused;
+                }
+            }
+        };
+    }
+}
+
+/// Binds what somebody wrote as an `Option<&T>`. Statements, not a block: what the expression
+/// makes has to live on.
+pub(crate) fn optional_reference(name: &TokenStream, of: &TokenStream, given: Option<&Expr>) -> TokenStream {
+    match given {
+        None => code!(let #name: ::core::option::Option<&#of> = ::core::option::Option::None;),
+        Some(given) => {
+            let own = code_at!(given=> let __tidegate_own: &#of = &(#given););
+            code!(#own let #name = ::core::option::Option::Some(__tidegate_own);)
+        }
+    }
+}
+
+/// The static of one limit.
+fn limit(krate: &Path, at: usize, rule: &Rule, function: Option<&str>) -> TokenStream {
+    let (ident, limit, nth) = (limit_ident(at), &rule.text, rule.nth);
+    let (name, prefix, function) = (optional(&rule.name), optional(&rule.prefix), optional(&function));
+    code! {
+        static #ident: #krate::__private::FunctionLimit =
+            #krate::__private::FunctionLimit::new(#krate::__private::Definition {
+                name: #name,
+                nth: #nth,
+                prefix: #prefix,
+                limit: #limit,
+                path: __tidegate_path,
+                function: #function,
+                location: ::core::concat!(::core::file!(), ":", ::core::line!()),
+            });
+    }
+}
+
+fn optional(text: &Option<impl ToTokens>) -> TokenStream {
+    match text {
+        Some(text) => code!(::core::option::Option::Some(#text)),
+        None => code!(::core::option::Option::None),
+    }
+}
+
+/// What one limit is asked for: its key and cost; of a fixed key, the cost alone.
+fn check(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
+    let (krate, limit, check) = (&rules.krate, limit_ident(at), check_ident(at));
+    let cost = match &rule.cost {
+        None => code!(1),
+        Some(cost) if is_plain_number(cost) => code!(#cost),
+        Some(cost) => {
+            let krate = placed(krate, cost.span());
+            code_at!(cost=> #krate::__private::Cost::units(#cost))
+        }
+    };
+    if is_fixed(rules) {
+        return code!(let #check: u64 = #cost;);
+    }
+    let (count, missing) = (rule.parts.len(), Ident::new(rule.missing, Span::mixed_site()));
+    let missing = code!(#krate::__private::Missing::#missing);
+    let parts = rule.parts.iter().map(|part| match part {
+        Part::Value(value) => code_at!(value=> .part(&(#value))),
+        Part::Ip(Some(given)) => code_at!(given=> .ip(&(#given), #missing)),
+        Part::User(Some(given)) => {
+            let krate = placed(krate, given.span());
+            code_at!(given=> .user(#krate::__private::Given(&(#given)).user(), #missing))
+        }
+        Part::Ip(None) => code!(.caller_ip(#missing)),
+        Part::User(None) => code!(.caller_user(#missing)),
+    });
+    code! {
+        let #check = #krate::__private::CallCheck {
+            limit: &#limit,
+            key: #limit.key(#count)#(#parts)*,
+            cost: #cost,
+        };
+    }
+}
+
+/// True for whole numbers without a type, and what is computed from them: they become what
+/// a cost is, not the `i32` that they would be otherwise.
+fn is_plain_number(expression: &Expr) -> bool {
+    match expression {
+        Expr::Binary(both) => is_plain_number(&both.left) && is_plain_number(&both.right),
+        Expr::Paren(inner) => is_plain_number(&inner.expr),
+        Expr::Group(inner) => is_plain_number(&inner.expr),
+        other => as_number(other).is_some_and(|number| number.suffix().is_empty()),
+    }
+}
+
+/// The expression that decides, of type `Result<_, Refusal>`.
+fn decide(rules: &Rules, is_async: bool) -> TokenStream {
+    let (krate, limit, check) = (&rules.krate, limit_ident(0), check_ident(0));
+    let (waits, holds) = (rules.waits().is_some(), rules.holds());
+    if rules.limits.len() == 1 && !waits && !holds {
+        return match (is_fixed(rules), is_async) {
+            (true, false) => code!(#limit.check_fixed(#check)),
+            (true, true) => code!(#limit.check_fixed_async(#check).await),
+            (false, false) => code!(#check.check(__tidegate_limiter)),
+            (false, true) => code!(#check.check_async(__tidegate_limiter).await),
+        };
+    }
+    let checks = (0..rules.limits.len()).map(check_ident);
+    let checks = code!(#krate::__private::CallChecks::new(__tidegate_limiter, &[#(&#checks),*]));
+    // Who waits is settled here, not by what a limit is changed to while the program runs.
+    match (waits, holds, is_async) {
+        (true, _, false) => code!(#checks.acquire_blocking()),
+        (true, _, true) => code!(#checks.acquire().await),
+        (false, true, false) => code!(#checks.hold()),
+        (false, true, true) => code!(#checks.hold_async().await),
+        (false, false, false) => code!(#checks.check()),
+        (false, false, true) => code!(#checks.check_async().await),
+    }
+}
+
+/// True if every call checks the same key of the process's limiter, and no other.
+fn is_fixed(rules: &Rules) -> bool {
+    match rules.limits.as_slice() {
+        [rule] => {
+            rule.parts.is_empty() && rules.limiter.is_none() && rules.waits().is_none() && !rules.holds()
+        }
+        _ => false,
+    }
+}
+
+/// What a refused call returns.
+pub(crate) fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<TokenStream> {
+    let krate = &rules.krate;
+    let refusal = code!(__tidegate_refusal);
+    let check_await = |is_awaited: bool, at: &Expr| match is_awaited && !is_async {
+        true => fail(at, format!("`otherwise` awaits, and `{}` is not async", signature.ident)),
+        false => Ok(is_awaited.then(|| code!(.await))),
+    };
+    match &rules.otherwise {
+        Otherwise::Value(Expr::Tuple(unit)) if unit.elems.is_empty() => Ok(TokenStream::new()),
+        Otherwise::Value(value) => Ok(code!(#value)),
+        Otherwise::Closure { closure, is_awaited } => {
+            let awaited = check_await(*is_awaited, closure)?;
+            Ok(code!(#krate::__private::otherwise(#refusal, #closure)#awaited))
+        }
+        Otherwise::Call { path, is_awaited } => {
+            let awaited = check_await(*is_awaited, path)?;
+            // A name that an argument has is the argument, not a function beside it.
+            if arguments::has(signature, &path.to_token_stream().to_string()) {
+                return Ok(code!(#path #awaited));
+            }
+            let arguments = arguments::passed_on(signature)?;
+            Ok(code_at!(path=> #path(#(#arguments,)* #refusal)#awaited))
+        }
+        Otherwise::Error if !is_async && let Some(returned) = future::returned(signature) => {
+            let what = "this function returns a future and is not understood: make it `async fn`, let \
+                        `async move { ... }` be all that it returns, in `Box::pin(...)` for a boxed one, or \
+                        write `otherwise = |refusal| ...`";
+            fail(returned, what)
+        }
+        Otherwise::Error => {
+            let what = "this function has no way to say that it was refused: return `Result<T, E>` where \
+                        `E: From<tidegate::Refusal>`, or write `otherwise = |refusal| ...`";
+            let what = if rules.deferral.is_some() { RETURNS } else { what };
+            match &signature.output {
+                ReturnType::Default => fail(&signature.ident, what),
+                ReturnType::Type(_, returned) if matches!(**returned, Type::Never(_)) => fail(returned, what),
+                ReturnType::Type(_, returned) => {
+                    let krate = placed(krate, returned.span());
+                    Ok(code_at!(returned=> #krate::__private::FromRefusal::from_refusal(#refusal)))
+                }
+            }
+        }
+    }
+}
+
+fn limit_ident(at: usize) -> Ident {
+    format_ident!("__TIDEGATE_LIMIT_{at}", span = Span::mixed_site())
+}
+
+fn check_ident(at: usize) -> Ident {
+    format_ident!("__tidegate_check_{at}", span = Span::mixed_site())
+}
