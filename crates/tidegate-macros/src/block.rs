@@ -78,7 +78,7 @@ fn check_method(rules: &Rules, block: &ItemImpl) -> Result<()> {
 /// What a method says about itself.
 enum Own {
     None,
-    /// The place of its `#[limited(off)]`.
+    /// The index of its `#[limited(off)]`.
     Off(usize),
     Other,
 }

@@ -1,7 +1,7 @@
 //! Keys that are the same for every call.
 //!
 //! Whoever comes from annotations writes `key = "goods_id"` and means the argument. It would
-//! compile, and all calls would share one allowance. So a literal is an error that shows the
+//! compile, and all calls would share one allowance. So a literal is an error that names the
 //! argument; `const { "everyone" }` says a constant on purpose, as does one with a name.
 
 use crate::arguments;

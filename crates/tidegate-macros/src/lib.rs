@@ -43,7 +43,7 @@ pub fn limited(options: TokenStream, item: TokenStream) -> TokenStream {
 
 fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_macro2::TokenStream> {
     let rules = Rules::new(&syn::parse(options)?)?;
-    let place = "`#[limited]` goes on functions, methods and `impl` blocks";
+    let targets = "`#[limited]` goes on functions, methods and `impl` blocks";
     let wrong = |what: &str| errors::fail(&rules.span, what);
     match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Fn(mut function)) => {
@@ -59,12 +59,12 @@ fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_m
             Ok(block.into_token_stream())
         }
         Ok(Item::Trait(_)) => {
-            wrong(&format!("{place}: write it on the `impl`, or on a method that has a body"))
+            wrong(&format!("{targets}: write it on the `impl`, or on a method that has a body"))
         }
         _ if syn::parse2::<TraitItemFn>(item).is_ok() => {
             wrong("a method without a body cannot be limited: write it where the body is")
         }
-        Ok(_) => wrong(place),
+        Ok(_) => wrong(targets),
         Err(error) => Err(error),
     }
 }

@@ -28,12 +28,12 @@ pub(crate) use code_at;
 /// A path as if it stood at this place, so that an error points there and not at the whole
 /// attribute.
 pub(crate) fn placed(path: &Path, at: Span) -> TokenStream {
-    let at_place = |mut token: TokenTree| {
+    let located = |mut token: TokenTree| {
         // Only where it stands: what it means, `$crate` for example, stays.
         token.set_span(token.span().located_at(at));
         token
     };
-    path.to_token_stream().into_iter().map(at_place).collect()
+    path.to_token_stream().into_iter().map(located).collect()
 }
 
 /// True for the statement that another `#[limited]` has put there, one that was imported
@@ -117,7 +117,7 @@ fn optional(text: &Option<impl ToTokens>) -> TokenStream {
     }
 }
 
-/// What one limit is asked for: its key and cost; of a fixed key, the cost alone.
+/// What a call checks of one limit: key and cost; of a fixed key, the cost alone.
 fn check(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
     let (krate, limit, check) = (&rules.krate, limit_ident(at), check_ident(at));
     let cost = match &rule.cost {

@@ -130,7 +130,7 @@ impl Write for Escaped<'_> {
 /// What `key = ...` can be.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a key: it does not implement `Display`",
-    label = "`key = ...` takes what can be shown, such as a number or a text",
+    label = "`key = ...` takes what implements `Display`, such as a number or a text",
     note = "name a field of it (`key = order.id`), or write `key = format_args!(...)`"
 )]
 pub trait KeyPart {
@@ -159,7 +159,7 @@ impl<T: KeyPart + ?Sized> Display for Displayed<'_, T> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an address",
     label = "`by = ip(...)` takes an `IpAddr`, a `SocketAddr`, a `tidegate::Client`, or an `Option` of one",
-    note = "a text that a stranger sent is not an address: parse it, or write `key = ...`"
+    note = "a text that a client sent is not an address: parse it, or write `key = ...`"
 )]
 pub trait AsClient {
     /// The client, if it is known.
@@ -259,7 +259,7 @@ impl<'a, T> AlwaysKnown<'a> for Given<'a, T> {
 /// What `by = user(...)` can take.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a user: it does not implement `Display`",
-    label = "`by = user(...)` takes what can be shown, such as a number or a text, or an `Option` of it",
+    label = "`by = user(...)` takes what implements `Display`, such as a number or a text, or an `Option` of it",
     note = "name a field of it, as in `by = user(account.id)`"
 )]
 pub trait UserId {

@@ -75,7 +75,7 @@ fn by_two(limiter: &Limiter, user: &str, goods: &str) -> Refused {
 }
 
 #[test]
-fn several_parts_are_told_apart_whatever_they_hold() {
+fn several_parts_are_distinct_whatever_they_hold() {
     let (_, limiter) = on_manual_clock();
     for (user, goods) in [("a", "b"), ("a,b", ""), ("", "a,b"), ("a\\", ",b")] {
         assert!(by_two(&limiter, user, goods).is_ok(), "{user} {goods}");
@@ -93,13 +93,13 @@ fn named_two(limiter: &Limiter, id: u64) -> Refused {
     Ok(())
 }
 
-#[limited("1/day", name = "together", prefix = "goods:", key = id, limiter = limiter)]
-fn together_one(limiter: &Limiter, id: u64) -> Refused {
+#[limited("1/day", name = "one-allowance", prefix = "goods:", key = id, limiter = limiter)]
+fn one_allowance_a(limiter: &Limiter, id: u64) -> Refused {
     Ok(())
 }
 
-#[limited("1/day", name = "together", prefix = "goods:", key = id, limiter = limiter)]
-fn together_two(limiter: &Limiter, id: u64) -> Refused {
+#[limited("1/day", name = "one-allowance", prefix = "goods:", key = id, limiter = limiter)]
+fn one_allowance_b(limiter: &Limiter, id: u64) -> Refused {
     Ok(())
 }
 
@@ -111,9 +111,9 @@ fn functions_that_share_a_name_share_allowances_only_with_the_same_prefix() {
     let refusal = named_two(&limiter, 7).unwrap_err();
     assert_eq!((refusal.gate(), refusal.key()), ("shared", "limited::keys::named_two/7"));
 
-    assert!(together_one(&limiter, 7).is_ok());
-    assert_eq!(together_two(&limiter, 7).unwrap_err().key(), "goods:7");
-    assert_eq!(limiter.get("together").unwrap().peek("goods:7").remaining(), 0);
+    assert!(one_allowance_a(&limiter, 7).is_ok());
+    assert_eq!(one_allowance_b(&limiter, 7).unwrap_err().key(), "goods:7");
+    assert_eq!(limiter.get("one-allowance").unwrap().peek("goods:7").remaining(), 0);
 }
 
 #[limited("10/day", cost = items.len(), key = user, limiter = limiter)]
@@ -255,7 +255,7 @@ fn several_limits_are_charged_all_or_none() {
 }
 
 #[test]
-fn the_gates_are_ordinary_ones_that_others_can_ask_and_change() {
+fn the_gates_are_ordinary_ones_that_others_can_check_and_change() {
     let (_, limiter) = on_manual_clock();
     assert!(by_argument(&limiter, 1).is_ok());
     let gate = limiter.get("limited::keys::by_argument").unwrap();

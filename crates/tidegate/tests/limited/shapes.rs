@@ -151,11 +151,11 @@ mod by_macro {
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "it is called with the refusal")]
-    fn stand_in(_: &tidegate::Limiter, user: u8, goods: u8, _: tidegate::Refusal) -> u32 {
+    fn fallback(_: &tidegate::Limiter, user: u8, goods: u8, _: tidegate::Refusal) -> u32 {
         u32::from(user + goods)
     }
 
-    limited_fn!(pair(user: u8, goods: u8), (user, goods), 2 * 3, stand_in);
+    limited_fn!(pair(user: u8, goods: u8), (user, goods), 2 * 3, fallback);
     limited_fn!(one(user: u8), user, 6u16, |refusal| u32::try_from(refusal.key().len()).unwrap_or(0));
 }
 
@@ -188,7 +188,7 @@ fn a_cost_is_any_whole_number() {
 }
 
 #[limited("1/day", limiter = limiter)]
-#[allow(clippy::manual_async_fn, reason = "so is it written where a trait asks for it")]
+#[allow(clippy::manual_async_fn, reason = "as traits with futures require it")]
 fn future_of(limiter: &Limiter) -> impl Future<Output = Result<u32, Refusal>> {
     async move {
         std::future::ready(()).await;
@@ -202,7 +202,7 @@ fn boxed_future(limiter: &Limiter) -> std::pin::Pin<Box<dyn Future<Output = Resu
 }
 
 #[test]
-fn a_function_that_only_returns_a_future_is_asked_when_that_is_awaited() {
+fn a_function_that_only_returns_a_future_is_limited_when_that_is_awaited() {
     let (_, limiter) = on_manual_clock();
     drop(future_of(&limiter));
     assert!(ready(future_of(&limiter)).is_ok() && ready(future_of(&limiter)).is_err());
