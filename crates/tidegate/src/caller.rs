@@ -59,15 +59,8 @@ impl Client {
         Self::within(ip, 32, Self::IPV6_BITS)
     }
 
-    /// The address, if it is an IPv4 one, whole.
-    #[cfg(feature = "tower")]
-    #[inline]
-    pub(crate) fn as_ipv4(&self) -> Option<Ipv4Addr> {
-        (self.width.get() == V4.get() | 32).then(|| Ipv4Addr::from_bits(self.lower as u32))
-    }
-
     /// The network that is this client, and how many leading bits it has in common.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "rules")]
     pub(crate) fn network(&self) -> (IpAddr, u8) {
         (self.first(), self.bits())
     }
@@ -121,7 +114,7 @@ const SIX_TO_FOUR: u128 = 0x2002;
 const SIX_TO_FOUR_BITS: u8 = 48;
 
 /// The IPv4 address that NAT64 has made this address of.
-#[cfg(feature = "tower")]
+#[cfg(feature = "rules")]
 pub(crate) fn nat64(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     (ip.to_bits() >> 32 == NAT64).then(|| Ipv4Addr::from_bits(ip.to_bits() as u32))
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// One check: gate, key, cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Check<'a> {
-    gate: &'a Gate,
-    key: Key<'a>,
-    cost: u64,
+    pub(crate) gate: &'a Gate,
+    pub(crate) key: Key<'a>,
+    pub(crate) cost: u64,
 }
 
 impl<'a> Check<'a> {

@@ -64,7 +64,7 @@ impl fmt::Debug for Key<'_> {
 }
 
 /// True for what is shown of a key that was cut: nobody can tell which key it was.
-#[cfg(feature = "tower")]
+#[cfg(feature = "rules")]
 pub(crate) fn is_cut(shown: &[u8]) -> bool {
     let Ok(shown) = std::str::from_utf8(shown) else { return false };
     let Some((_, end)) = shown.rsplit_once("…(") else { return false };

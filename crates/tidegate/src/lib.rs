@@ -58,7 +58,7 @@ mod gate_error;
 mod key;
 mod pending;
 mod process;
-#[cfg(any(feature = "macros", feature = "tower", feature = "redis"))]
+#[cfg(any(feature = "rules", feature = "redis"))]
 mod sampler;
 mod sleep;
 mod timer;
@@ -82,7 +82,7 @@ mod sync;
 pub mod http;
 #[cfg(feature = "listen")]
 pub mod listener;
-#[cfg(feature = "tower")]
+#[cfg(feature = "rules")]
 pub mod rules;
 
 pub use acquire::Acquire;

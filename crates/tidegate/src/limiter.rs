@@ -318,7 +318,7 @@ impl Limiter {
     ///
     /// # Errors
     /// As [`gate`](Self::gate), with the index of the first that cannot be.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "rules")]
     pub(crate) fn define_all(
         &self,
         definitions: &[Definition<'_>],
@@ -435,7 +435,7 @@ impl Limiter {
     }
 
     /// The clock that front ends read.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "rules")]
     pub(crate) fn clock(&self) -> &StoreClock {
         &self.shared.clock
     }

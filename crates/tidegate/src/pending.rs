@@ -36,6 +36,17 @@ impl<T> Pending<T> {
         Self(State::Waiting(Box::pin(future)))
     }
 
+    /// The result, if it is known without waiting.
+    ///
+    /// # Errors
+    /// If it is not: the future goes on.
+    pub fn try_ready(self) -> Result<T, Self> {
+        match self.0 {
+            State::Ready(Some(value)) => Ok(value),
+            state => Err(Self(state)),
+        }
+    }
+
     /// Waits on this thread, for code without an executor. In async code, await instead.
     pub fn blocking(self) -> T {
         match self.0 {

@@ -9,6 +9,8 @@ use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::Decision;
+#[cfg(feature = "rules")]
+use crate::limiter::Check;
 use crate::pending::Pending;
 use crate::permit::{GroupCharge, Uncommitted};
 use crate::store::memory::{self, HashedCheck};
@@ -46,6 +48,19 @@ pub(crate) fn decide_in_memory(checks: &[OwnedCheck], mode: Mode) -> Option<Verd
     let group =
         decided.charge.map(|charge| group_charge((0..checks.len()).collect(), Charge::Memory(charge)));
     Some(Verdict::new(checks, decided.decisions, group.into_iter().collect(), decided.now))
+}
+
+/// Decides checks that are all in memory, and leaves charged what was.
+#[cfg(feature = "rules")]
+pub(crate) fn charge_in_memory(checks: &[Check<'_>], mode: Mode) -> Decisions {
+    let mut hashed: SmallVec<[HashedCheck<'_>; 4]> = SmallVec::new();
+    for check in checks {
+        if let Some(gate) = check.gate.backend().memory() {
+            let hash = gate.hash(check.key.as_bytes());
+            hashed.push(HashedCheck { gate: check.gate, hash, cost: check.cost });
+        }
+    }
+    memory::decide(&hashed, mode).decisions
 }
 
 fn hashed_check(check: &OwnedCheck) -> Option<HashedCheck<'_>> {

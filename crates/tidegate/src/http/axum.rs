@@ -4,14 +4,14 @@
 //! the app's state, for handlers that are guarded one by one. A [`Refusal`] that a handler
 //! returns is answered as the guard answers.
 
+use crate::http::admission::Admission;
 use crate::http::extension::Decided;
-use crate::http::facts::Facets;
+use crate::http::facts::RequestFacts;
 use crate::http::guard::Guard;
 use crate::http::response::headers::retry_after_seconds;
 use crate::http::response::{forbid_caching, problem_of};
 use crate::refusal::Refusal;
-use crate::rules::decide::{Begun, Passage};
-use crate::rules::record::Outcome;
+use crate::rules::Outcome;
 use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequestParts, OptionalFromRequestParts};
 use axum_core::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
@@ -36,7 +36,7 @@ impl std::error::Error for NotGuarded {}
 impl IntoResponse for NotGuarded {
     fn into_response(self) -> Response {
         // A fault of the program, told to its log and not to strangers.
-        tracing::error!(target: "tidegate::guard", "{self}");
+        tracing::error!(target: "tidegate::http", "{self}");
         http::StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
@@ -83,7 +83,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decided {
 /// let limiter = tidegate::Limiter::new();
 /// let guard = Guard::new(&limiter).rule(Rule::new("search", "5/s").by("ip")).build()?;
 /// let app: Router = Router::new().route("/search", get(search)).with_state(App { guard });
-/// # Ok::<(), tidegate::rules::GuardError>(())
+/// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
 ///
 /// It holds the places of concurrency limits, until it is dropped or returned: where they
@@ -92,13 +92,13 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decided {
 #[derive(Debug)]
 #[must_use = "places of a concurrency limit are given back as soon as it is dropped"]
 pub struct Admitted {
-    passage: Passage,
+    admission: Admission,
 }
 
 impl Admitted {
     /// What was decided; none without `tell_handlers`.
     pub fn decided(&self) -> Option<&Decided> {
-        self.passage.more.as_deref()?.decided.as_ref()
+        self.admission.decided()
     }
 }
 
@@ -111,16 +111,14 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let guard = Guard::from_ref(state);
-        // What is known about the request must not be held while somebody waits.
-        let rules = guard.shared.rules.load_full();
-        let begun = guard.begin(&rules, &Facets::of_parts(parts, &guard.shared.finder));
-        let judged = match begun {
-            Begun::Judged(judged) => judged,
-            Begun::Asking(asking) => asking.await,
+        // The facts must not be held while somebody waits.
+        let (form, pending) = {
+            let facts = RequestFacts::of_parts(parts, &guard.options.sources);
+            (guard.response_form(&facts), guard.decide(&facts))
         };
-        match judged {
-            Ok(passage) => Ok(Self { passage }),
-            Err(answer) => Err(answer.map(Body::from)),
+        match guard.admit(pending.await, form) {
+            Ok(admission) => Ok(Self { admission }),
+            Err(response) => Err(response.map(Body::from)),
         }
     }
 }
@@ -130,7 +128,7 @@ impl IntoResponseParts for Admitted {
     type Error = Infallible;
 
     fn into_response_parts(mut self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
-        self.passage.add_fields(parts.headers_mut());
+        self.admission.add_fields(parts.headers_mut());
         Ok(parts)
     }
 }

@@ -1,6 +1,7 @@
 //! What a handler may want to know of the verdict that let it run.
 
 use crate::decision::Decision;
+use crate::rules::{Record, Ruling};
 use http::Extensions;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -28,8 +29,10 @@ pub struct Decided {
 }
 
 impl Decided {
-    pub(crate) fn new(policies: impl Iterator<Item = (Arc<str>, Decision)>, wait: Duration) -> Self {
-        Self { policies: policies.collect(), wait }
+    pub(crate) fn of(ruling: &Ruling) -> Self {
+        let in_force = ruling.records().filter(|record| !record.is_shadow());
+        let policy = |record: Record<'_>| Some((record.policy().into(), *record.decision()?));
+        Self { policies: in_force.filter_map(policy).collect(), wait: ruling.wait() }
     }
 
     /// Says it to the handler, after what layers further out have said.

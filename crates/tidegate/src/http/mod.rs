@@ -52,9 +52,13 @@
 //! asks for.
 
 pub(crate) mod guard;
-pub(crate) mod layer;
 
 pub(crate) mod body;
+pub(crate) mod future;
+pub(crate) mod layer;
+pub(crate) mod service;
+
+pub(crate) mod admission;
 pub(crate) mod extension;
 pub(crate) mod facts;
 pub(crate) mod text;
@@ -72,11 +76,13 @@ pub use body::Body;
 pub use client_ip::peer::Peer;
 pub use client_ip::{ClientIp, ClientIpError};
 pub use extension::Decided;
-pub use facts::Facets;
+pub use facts::RequestFacts;
+pub use future::GuardFuture;
 pub use guard::{Guard, GuardBuilder};
 pub use json::layer::{JsonFuture, JsonLayer, JsonService};
 pub use json::replay::Replay;
-pub use layer::{GuardFuture, GuardLayer, GuardService};
+pub use layer::GuardLayer;
 pub use response::grpc::GrpcStatus;
 pub use response::headers::Headers;
 pub use response::{Refused, Render};
+pub use service::GuardService;

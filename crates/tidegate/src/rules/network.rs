@@ -62,6 +62,7 @@ const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
 impl Networks {
+    #[cfg(feature = "tower")]
     pub(crate) fn parse<N: AsRef<str>>(texts: impl IntoIterator<Item = N>) -> Result<Self, NetworkError> {
         let mut all = Self::default();
         all.add(texts)?;
@@ -148,6 +149,7 @@ fn canonical(ip: IpAddr) -> IpAddr {
 }
 
 /// True for a translated address that NAT64 must not make.
+#[cfg(feature = "tower")]
 pub(crate) fn is_forged(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if nat64(ip).is_some_and(is_local))
 }

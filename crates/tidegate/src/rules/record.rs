@@ -4,6 +4,7 @@ use crate::Limit;
 use crate::decision::{Decision, Denial};
 use crate::explain::{Numbers, Span};
 use crate::key::Key;
+use crate::rules::quota::Quota;
 use std::fmt;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ pub enum Outcome {
     Incomplete,
     /// Refused: a part of the key stands there twice, is too long or could not be read, and
     /// the rule refuses such requests, or has a list of denied keys on which it could be.
-    Unclear,
+    Ambiguous,
     /// Refused: the rule asks for a field of the body, and that did not come in time (see
     /// [`JsonLayer::body_timeout`](crate::http::JsonLayer::body_timeout)).
     SlowBody,
@@ -45,7 +46,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// One word for metrics, always the same: `allowed`, `waited`, `queued`, `denied`,
-    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
+    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `ambiguous`,
     /// `slow_body`, `off`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,7 +60,7 @@ impl Outcome {
             Self::Exempt => "exempt",
             Self::Skipped => "skipped",
             Self::Incomplete => "incomplete",
-            Self::Unclear => "unclear",
+            Self::Ambiguous => "ambiguous",
             Self::SlowBody => "slow_body",
             Self::Off => "off",
         }
@@ -72,7 +73,7 @@ impl Outcome {
             | Self::Unavailable
             | Self::Listed
             | Self::Incomplete
-            | Self::Unclear
+            | Self::Ambiguous
             | Self::SlowBody => true,
             Self::Allowed
             | Self::Waited
@@ -110,6 +111,7 @@ pub struct Record<'a> {
     pub(crate) policy: &'a str,
     pub(crate) key: Option<Key<'a>>,
     pub(crate) limit: Option<&'a Limit>,
+    pub(crate) quota: Option<&'a Quota>,
     pub(crate) decision: Option<Decision>,
     pub(crate) outcome: Outcome,
     pub(crate) is_shadow: bool,
@@ -142,6 +144,16 @@ impl<'a> Record<'a> {
     /// The limit, where it was asked.
     pub fn limit(&self) -> Option<&'a Limit> {
         self.limit
+    }
+
+    /// The limit as clients are told it: so many units in so many seconds.
+    pub fn quota(&self) -> Option<&'a Quota> {
+        self.quota
+    }
+
+    /// True if clients may see the key.
+    pub fn shows_key(&self) -> bool {
+        self.shows_keys
     }
 
     /// What the store decided, where it was asked.
@@ -200,8 +212,9 @@ impl fmt::Display for Record<'_> {
 }
 
 impl Record<'_> {
-    /// The sentence that a client may read.
-    pub(crate) fn for_client(&self) -> impl fmt::Display {
+    /// The sentence that a client may read: without the key and without a word of lists, unless the
+    /// rule [shows its keys](crate::rules::Rule::show_keys).
+    pub fn for_client(&self) -> impl fmt::Display {
         ForClient(self)
     }
 
@@ -212,8 +225,8 @@ impl Record<'_> {
             (Outcome::Queued, _) => "would be queued",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, false) => "refused",
-            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, true) => "would be refused",
+            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, false) => "refused",
+            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, true) => "would be refused",
             (Outcome::NotCharged, _) => "not charged",
             (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
             (Outcome::Off, _) => "let through",
@@ -237,8 +250,8 @@ impl Record<'_> {
             Outcome::NotCharged => f.write_str("another rule refused"),
             Outcome::Off => f.write_str("the guard is switched off"),
             Outcome::SlowBody => f.write_str("the request's body did not come in time"),
-            Outcome::Skipped | Outcome::Incomplete | Outcome::Unclear => {
-                let clearly = if self.outcome == Outcome::Unclear { "clearly " } else { "" };
+            Outcome::Skipped | Outcome::Incomplete | Outcome::Ambiguous => {
+                let clearly = if self.outcome == Outcome::Ambiguous { "clearly " } else { "" };
                 write!(f, "the request does not {clearly}say ")?;
                 self.expr.map_or(Ok(()), |expr| write!(f, "{expr}"))
             }

@@ -1,9 +1,9 @@
 //! Which requests meet which limits under which key.
 //!
-//! A rule is only what was said; it is checked, whole, when a guard is built.
+//! A rule is plain data; it is checked, whole, when it is put in force.
 
-use crate::http::facts::Facets;
 use crate::limiter::GateOptions;
+use crate::rules::facts::Facts;
 use crate::rules::key::{KeyError, KeyExpr};
 use crate::{Limit, LimitError};
 use std::fmt;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// A rule without [`on`](Self::on) applies to every request. [`by`](Self::by) must be
 /// said: `'everyone'` is one allowance for all.
 #[derive(Clone)]
-#[must_use = "give it to `GuardBuilder::rule`"]
+#[must_use = "give it to `GuardBuilder::rule` or `RulesBuilder::rule`"]
 pub struct Rule {
     pub(crate) name: String,
     pub(crate) limits: Vec<Result<Limit, LimitError>>,
@@ -43,7 +43,7 @@ pub struct Rule {
     pub(crate) options: GateOptions,
 }
 
-/// A list as it was said.
+/// A list as it was written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) networks: Vec<String>,
@@ -59,11 +59,11 @@ pub(crate) enum Cost {
 }
 
 /// A function that says what a request costs.
-pub(crate) type CostOf = Arc<dyn Fn(&Facets<'_>) -> u64 + Send + Sync>;
+pub(crate) type CostOf = Arc<dyn Fn(&dyn Facts) -> u64 + Send + Sync>;
 
-/// What happens to a request that does not say what the rule's key needs.
+/// What happens to a request that lacks a fact that the rule's key needs.
 ///
-/// What it says unclearly (twice, or longer than is read) takes no alternative of the key and
+/// An ambiguous fact (it stands there twice, or is longer than is read) takes no alternative of the key and
 /// skips no rule: it shares the allowance, or is refused by [`Refuse`](Self::Refuse) and where
 /// keys are on a deny list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum Missing {
     /// All such requests share one allowance, under a key of their own.
     #[default]
     Share,
-    /// The rule does not apply, unless the request is unclear.
+    /// The rule does not apply, unless the fact is ambiguous.
     Skip,
     /// It is refused, as a bad request (400; gRPC `INVALID_ARGUMENT`).
     Refuse,
@@ -109,7 +109,7 @@ impl Rule {
     /// answer it with the handler of GET. Said several times, any of them.
     ///
     /// The pattern is compared with the path as it came and with the normalised one
-    /// ([`Facets::path`]), and a slash at its end does not count, so that no other way to
+    /// ([`RequestPath::normalized`](crate::rules::RequestPath::normalized)), and a slash at its end does not count, so that no other way to
     /// write a path evades the rule.
     ///
     /// What could never match is an error when the guard is built: a method that is not
@@ -126,13 +126,13 @@ impl Rule {
         self
     }
 
-    /// What happens if a part of the key is missing; [`Missing::Share`] unless said.
+    /// What happens if a part of the key is missing; Default: [`Missing::Share`].
     pub fn missing(mut self, missing: Missing) -> Self {
         self.missing = missing;
         self
     }
 
-    /// What a request costs; 1 unless said. 0, and more than a limit of the rule can ever
+    /// What a request costs. Default: 1. 0, and more than a limit of the rule can ever
     /// allow, is an error when the guard is built.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = Cost::Units(units);
@@ -149,7 +149,7 @@ impl Rule {
     }
 
     /// A request costs what this function says. A cost of 0 takes nothing.
-    pub fn cost_with(mut self, cost: impl Fn(&Facets<'_>) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn cost_with(mut self, cost: impl Fn(&dyn Facts) -> u64 + Send + Sync + 'static) -> Self {
         self.cost = Cost::Custom(Arc::new(cost));
         self
     }
@@ -209,7 +209,7 @@ impl Rule {
     }
 
     /// What its gates have besides their limits: their own tables, what happens to
-    /// strangers, what happens while Redis is away. They count when the rule is new.
+    /// untracked keys, what happens while Redis is away. They take effect when the rule is new.
     pub fn options(mut self, options: GateOptions) -> Self {
         self.options = options;
         self

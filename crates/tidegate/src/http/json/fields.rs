@@ -1,10 +1,11 @@
 //! Fields of a JSON body, found without building the document.
 //!
-//! The parser walks to each pointer and skips everything else, so what a stranger sends
+//! The parser walks to each pointer and skips everything else, so what a client sends
 //! is neither copied nor nested into. A member that stands twice on the way makes the
-//! field unclear: programs differ in which one they take. As a key, what is unclear is shared
+//! field ambiguous: programs differ in which one they take. As a key, an ambiguous field is shared
 //! or refused; as a cost, it is the most, or whoever writes such bodies would pay the least.
 
+use crate::rules::Fact;
 use http::Extensions;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
@@ -16,23 +17,16 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JsonFields(Arc<[(Box<str>, Field)]>);
 
-/// What a body says at a pointer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
-    /// Nothing, or `null`; also where there is no body.
-    Missing,
-    /// A string as it is, a number (beyond 64 bits as the nearest double), a boolean.
-    Text(Box<str>),
-    /// An object or a list, a member that stands twice, or a body that is not JSON or was
-    /// not read.
-    Unclear,
-}
+/// What a body says at a pointer. A string as it is, a number (beyond 64 bits as the nearest
+/// double), a boolean. Missing also for `null`, and where there is no body. Ambiguous for an object
+/// or a list, a member that stands twice, and a body that is not JSON or was not read.
+pub(crate) type Field = Fact<Box<str>>;
 
 impl JsonFields {
     /// The fields of `body` at these pointers.
     pub(crate) fn find(pointers: Vec<Box<str>>, body: &[u8]) -> Self {
         let find = |pointer: Box<str>| {
-            let field = field(body, &pointer).unwrap_or(Field::Unclear);
+            let field = field(body, &pointer).unwrap_or(Fact::Ambiguous);
             (pointer, field)
         };
         Self(pointers.into_iter().map(find).collect())
@@ -40,12 +34,12 @@ impl JsonFields {
 
     /// The same, where there is no body.
     pub(crate) fn of_no_body(pointers: Vec<Box<str>>) -> Self {
-        Self(pointers.into_iter().map(|pointer| (pointer, Field::Missing)).collect())
+        Self(pointers.into_iter().map(|pointer| (pointer, Fact::Missing)).collect())
     }
 
     /// The same, where the body was not read: too long, too slow, or of another type.
     pub(crate) fn of_unread_body(pointers: Vec<Box<str>>) -> Self {
-        Self(pointers.into_iter().map(|pointer| (pointer, Field::Unclear)).collect())
+        Self(pointers.into_iter().map(|pointer| (pointer, Fact::Ambiguous)).collect())
     }
 
     /// Adds these fields of a body to those that layers further out have found. Where both have
@@ -106,12 +100,12 @@ impl<'de> DeserializeSeed<'de> for Step<'_> {
 
 impl Step<'_> {
     fn end(&self, text: impl FnOnce() -> Box<str>) -> Field {
-        if self.rest.is_empty() { Field::Text(text()) } else { Field::Missing }
+        if self.rest.is_empty() { Fact::Found(text()) } else { Fact::Missing }
     }
 
     /// What an object or a list says that has nothing at the next step, or ends the way.
     fn nothing(&self) -> Field {
-        if self.rest.is_empty() { Field::Unclear } else { Field::Missing }
+        if self.rest.is_empty() { Fact::Ambiguous } else { Fact::Missing }
     }
 }
 
@@ -143,7 +137,7 @@ impl<'de> Visitor<'de> for Step<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Field::Missing)
+        Ok(Fact::Missing)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -160,7 +154,7 @@ impl<'de> Visitor<'de> for Step<'_> {
                 }
             }
         }
-        Ok(if times > 1 { Field::Unclear } else { found })
+        Ok(if times > 1 { Fact::Ambiguous } else { found })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
@@ -193,8 +187,8 @@ mod tests {
 
     fn at(pointer: &str, json: &str) -> Option<String> {
         match look(pointer, json) {
-            Field::Text(text) => Some(text.into()),
-            Field::Missing | Field::Unclear => None,
+            Fact::Found(text) => Some(text.into()),
+            Fact::Missing | Fact::Ambiguous => None,
         }
     }
 
@@ -211,12 +205,12 @@ mod tests {
         assert_eq!(at("/a/1/~0", json).as_deref(), Some("true"));
         assert_eq!(at("/n", json).as_deref(), Some("-1.5"));
         for missing in ["/a/2", "/a/01", "/a/-", "/x", "/n/0", "/order/goodsId/0"] {
-            assert_eq!(look(missing, json), Field::Missing, "{missing}");
+            assert_eq!(look(missing, json), Fact::Missing, "{missing}");
         }
         for unclear in ["/a", "/order", "/a/1"] {
-            assert_eq!(look(unclear, json), Field::Unclear, "{unclear}");
+            assert_eq!(look(unclear, json), Fact::Ambiguous, "{unclear}");
         }
-        assert_eq!(look("/a", r#"{"a": null}"#), Field::Missing);
+        assert_eq!(look("/a", r#"{"a": null}"#), Fact::Missing);
     }
 
     #[test]
@@ -230,9 +224,9 @@ mod tests {
             ("/a", r#"{"\u0061": 1, "a": 2}"#),
             ("/a", ""),
         ] {
-            assert_eq!(look(pointer, json), Field::Unclear, "{json}");
+            assert_eq!(look(pointer, json), Fact::Ambiguous, "{json}");
         }
-        assert_eq!(look("/a", "\"a\""), Field::Missing);
+        assert_eq!(look("/a", "\"a\""), Fact::Missing);
     }
 
     #[test]

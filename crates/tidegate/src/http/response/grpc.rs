@@ -4,12 +4,12 @@
 //! The three messages that it takes (`google.rpc.Status`, `google.rpc.RetryInfo` and what
 //! they are made of) are written by hand: no protobuf library for a few bytes.
 
-use crate::http::facts::Facets;
+use crate::http::facts::RequestFacts;
 use crate::http::response::Refused;
 use crate::http::response::base64;
-use crate::http::text::{self, Said};
+use crate::http::text;
 use crate::refusal::Refusal;
-use crate::rules::record::Outcome;
+use crate::rules::{Fact, Facts, Outcome};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response, Version};
@@ -34,20 +34,20 @@ const TYPES: [&str; 7] = [
     "application/grpc-web-text+json",
 ];
 
-/// The content type of the answer to a gRPC request; none if the request is not one.
+/// The content type of the response to a gRPC request; none if the request is not one.
 ///
 /// gRPC is POST over HTTP/2, gRPC-Web is POST over any version. A type that only begins like
 /// one of theirs (`application/grpcfoo`) is another type, and two types are none.
-pub(crate) fn answer_type(facets: &Facets<'_>) -> Option<&'static str> {
-    let Said::Once(kind) = text::header(facets.headers(), &CONTENT_TYPE) else { return None };
-    if *facets.method() != Method::POST {
+pub(crate) fn response_type(facts: &RequestFacts<'_>) -> Option<&'static str> {
+    let Fact::Found(kind) = text::header(facts.headers(), CONTENT_TYPE) else { return None };
+    if facts.method() != Some(Method::POST.as_str()) {
         return None;
     }
     let known = |kind: &[u8]| TYPES.into_iter().find(|known| kind.eq_ignore_ascii_case(known.as_bytes()));
     let kind = kind.split(|byte| *byte == b';').next()?.trim_ascii();
     let without_format = kind.split(|byte| *byte == b'+').next()?;
     match known(without_format)? {
-        GRPC => (facets.version() == Version::HTTP_2).then_some(GRPC),
+        GRPC => (facts.version() == Version::HTTP_2).then_some(GRPC),
         web => Some(known(kind).unwrap_or(web)),
     }
 }
@@ -94,7 +94,7 @@ impl GrpcStatus {
         let code = match outcome {
             Outcome::Unavailable => UNAVAILABLE,
             Outcome::Listed => PERMISSION_DENIED,
-            Outcome::Incomplete | Outcome::Unclear => INVALID_ARGUMENT,
+            Outcome::Incomplete | Outcome::Ambiguous => INVALID_ARGUMENT,
             _ => RESOURCE_EXHAUSTED,
         };
         let details = status(code, &message, retry_after).into();

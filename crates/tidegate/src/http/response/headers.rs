@@ -57,11 +57,6 @@ impl Headers {
         self
     }
 
-    /// The standard ones at most, in their shortest form.
-    pub(crate) fn are_plain(&self) -> bool {
-        !self.legacy
-    }
-
     /// When to come back, as a client is told it, whatever protocol says it: jitter included.
     pub(crate) fn told_after(&self, after: Duration) -> Duration {
         if self.jitter_permille == 0 {

@@ -1,4 +1,4 @@
-//! What somebody who is refused is told, and that no cache may keep it.
+//! The response to a refused request, which no cache may keep.
 
 pub(crate) mod base64;
 pub(crate) mod fields;
@@ -6,13 +6,10 @@ pub(crate) mod grpc;
 pub(crate) mod headers;
 
 use crate::decision::Decision;
-use crate::http::facts::Facets;
-use crate::http::guard::Shared;
-use crate::http::response::fields::Shown;
+use crate::http::response::fields::Fields;
 use crate::http::response::headers::{Headers, retry_after_seconds};
 use crate::key::Key;
-use crate::rules::record::{Outcome, Record};
-use crate::rules::rule_set::RuleSet;
+use crate::rules::{Outcome, Record, Ruling};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -27,44 +24,54 @@ const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#
 /// [shows its keys](crate::rules::Rule::show_keys).
 #[derive(Debug)]
 pub struct Refused<'a> {
-    pub(crate) records: &'a [Record<'a>],
-    pub(crate) binding: usize,
-    pub(crate) retry_after: Option<Duration>,
-    /// The time that a client is told, jitter included.
+    records: Vec<Record<'a>>,
+    binding: Record<'a>,
+    /// The time to come back as clients are told it, jitter included.
     pub(crate) told_after: Option<Duration>,
 }
 
 impl<'a> Refused<'a> {
+    fn new(ruling: &'a Ruling, headers: &Headers) -> Self {
+        // Of the rules in force: those that have decided, or have refused without.
+        let counts = |record: &Record<'a>| {
+            !record.is_shadow() && (record.decision().is_some() || record.outcome().is_refusal())
+        };
+        let records: Vec<Record<'a>> = ruling.records().filter(counts).collect();
+        let binding = ruling.binding().expect("a refused request has a record that refuses it");
+        let retry_after = binding.decision().and_then(Decision::retry_after);
+        Self { records, binding, told_after: retry_after.map(|after| headers.told_after(after)) }
+    }
+
     /// The verdict that binds: of several refusals the one that takes longest to come
     /// right, as far as that is known.
     pub fn record(&self) -> &Record<'a> {
-        &self.records[self.binding]
+        &self.binding
     }
 
     /// The verdicts of all rules that apply, in their order.
     pub fn records(&self) -> &[Record<'a>] {
-        self.records
+        &self.records
     }
 
     /// The rule that refused; empty if it was the guard's own deny list.
     pub fn rule(&self) -> &'a str {
-        self.record().rule
+        self.binding.rule()
     }
 
     /// Whose request it is, where the rule found that out, as [`Record::key`] has it. It is
     /// in no answer unless you put it there.
     pub fn key(&self) -> Option<Key<'a>> {
-        self.record().key
+        self.binding.key()
     }
 
     /// Why.
     pub fn outcome(&self) -> Outcome {
-        self.record().outcome
+        self.binding.outcome()
     }
 
     /// The time after which the request would fit, where that is known.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        self.binding.decision().and_then(Decision::retry_after)
     }
 
     /// What `Retry-After` says: whole seconds, rounded up, jitter included.
@@ -80,8 +87,8 @@ impl<'a> Refused<'a> {
 
     /// The names of the policies that refused.
     pub fn violated(&self) -> impl Iterator<Item = &'a str> {
-        let refuses = |record: &&Record<'a>| record.outcome.is_refusal() && !record.policy.is_empty();
-        self.records.iter().filter(refuses).map(|record| record.policy)
+        let refuses = |record: &&Record<'a>| record.outcome().is_refusal() && !record.policy().is_empty();
+        self.records.iter().filter(refuses).map(|record| record.policy())
     }
 
     /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny
@@ -120,7 +127,7 @@ impl fmt::Display for Refused<'_> {
 ///
 /// let limiter = tidegate::Limiter::new();
 /// let guard = Guard::new(&limiter).rule(Rule::new("all", "1000/s").by("ip")).render(in_house).build()?;
-/// # Ok::<(), tidegate::rules::GuardError>(())
+/// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
 pub trait Render: Send + Sync + 'static {
     /// The answer.
@@ -137,7 +144,7 @@ fn status(outcome: Outcome) -> StatusCode {
     match outcome {
         Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Outcome::Listed => StatusCode::FORBIDDEN,
-        Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
+        Outcome::Incomplete | Outcome::Ambiguous => StatusCode::BAD_REQUEST,
         Outcome::SlowBody => StatusCode::REQUEST_TIMEOUT,
         _ => StatusCode::TOO_MANY_REQUESTS,
     }
@@ -160,7 +167,7 @@ pub(crate) fn problem_of<'a>(
             (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
         }
         Outcome::Listed => ("about:blank", "Forbidden"),
-        Outcome::Incomplete | Outcome::Unclear => ("about:blank", "Bad Request"),
+        Outcome::Incomplete | Outcome::Ambiguous => ("about:blank", "Bad Request"),
         Outcome::SlowBody => ("about:blank", "Request Timeout"),
         _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
     };
@@ -190,51 +197,35 @@ pub(crate) fn forbid_caching(headers: &mut HeaderMap) {
 
 /// In which form a refusal is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ResponseForm {
     Http,
-    /// With this content type.
+    /// The same, to a browser that asks whether a page may send a request.
+    Preflight,
+    /// gRPC with this content type.
     Grpc(&'static str),
 }
 
-impl Protocol {
-    /// A client chooses gRPC only where the guard was told that it is served: its answers go
-    /// past the renderer, and say 200.
-    pub(crate) fn of(shared: &Shared, facets: &Facets<'_>) -> Self {
-        let kind = if shared.serves_grpc { grpc::answer_type(facets) } else { None };
-        kind.map_or(Self::Http, Self::Grpc)
-    }
-}
-
-/// The whole answer: rendered, with its header fields.
+/// The whole response to a refused request: rendered, with its header fields.
 pub(crate) fn whole(
     render: &dyn Render,
     headers: &Headers,
-    refused: &Refused<'_>,
-    rules: &RuleSet,
-    protocol: Protocol,
+    ruling: &Ruling,
+    form: ResponseForm,
 ) -> Response<Bytes> {
-    let mut response = match protocol {
-        Protocol::Http => render.render(refused),
-        Protocol::Grpc(kind) => grpc::render(refused, kind),
+    let refused = Refused::new(ruling, headers);
+    let mut response = match form {
+        ResponseForm::Http | ResponseForm::Preflight => render.render(&refused),
+        ResponseForm::Grpc(content_type) => grpc::render(&refused, content_type),
     };
-    // Those that would have let it through were not charged: what they have left is not
-    // what they said.
-    let refusing: Vec<(&Record<'_>, &Decision)> = refused
-        .records
-        .iter()
-        .filter(|record| record.outcome.is_refusal())
-        .filter_map(|record| record.decision.as_ref().map(|decision| (record, decision)))
-        .collect();
-    let shown: Vec<Shown<'_>> = refusing
-        .iter()
-        .filter_map(|(record, decision)| {
-            let text = rules.policy(record.policy)?;
-            let key = record.key.filter(|_| record.shows_keys);
-            Some(Shown { text, decision, key: key.map(|key| key.as_bytes()) })
-        })
-        .collect();
-    fields::add(headers, &shown, response.headers_mut());
-    if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds(), protocol) {
+    // Those that would have let it through were not charged: what they have left is not what they
+    // said.
+    let refusing = refused.records.iter().filter(|record| record.outcome().is_refusal());
+    if let Some(fields) = Fields::of(headers, refusing.copied()) {
+        fields.add_to(response.headers_mut());
+    }
+    if let (Some(seconds), ResponseForm::Http | ResponseForm::Preflight) =
+        (refused.retry_after_seconds(), form)
+    {
         response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
     }
     forbid_caching(response.headers_mut());

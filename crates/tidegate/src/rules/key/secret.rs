@@ -7,9 +7,8 @@
 //! The digest is SHA-256 without a key, so that `sha256sum` finds whose a line is. A secret
 //! that can be guessed (a PIN) can be found by trying all of them.
 
-use crate::http::text::{PartText, decoded};
-use crate::rules::key::Part;
-use crate::rules::key::bytes::KeyBytes;
+use crate::rules::key::{KeyBytes, Part};
+use crate::rules::text::{PartText, decoded};
 use sha2::{Digest, Sha256};
 
 /// What stands before a digest. No value that is written whole begins with it.
@@ -42,7 +41,7 @@ impl Part {
     /// True if its values are secrets.
     #[inline]
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self, Self::Secret(_)) || matches!(self.said(), Self::Header(_) | Self::Cookie(_))
+        matches!(self, Self::Secret(_)) || matches!(self.source(), Self::Header(_) | Self::Cookie(_))
     }
 }
 

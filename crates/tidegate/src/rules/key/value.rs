@@ -3,17 +3,15 @@
 //!
 //! Both are here, because a list that takes what is never written refuses nobody.
 
-use crate::http::text::{PartText, decoded, shortest_number};
-use crate::rules::key::Part;
-use crate::rules::key::bytes::KeyBytes;
+use crate::rules::facts::Fact;
 use crate::rules::key::secret::{self, is_digest};
-use crate::rules::key::write::Found;
-use http::Method;
-use std::fmt::Write;
+use crate::rules::key::{KeyBytes, Part};
+use crate::rules::text::{PartText, decoded, shortest_number};
+use std::fmt::{self, Display, Write};
 
 /// Longer values are digested, whatever part they are of.
 const WHOLE_MAX: usize = 128;
-/// Longer values are unclear: a stranger does not make us digest megabytes.
+/// Longer values are ambiguous: no client makes us digest megabytes.
 pub(crate) const VALUE_MAX: usize = 4096;
 /// Bytes of a long value that are shown, what stands behind them, and the digits of its digest.
 const SHOWN: usize = 16;
@@ -41,16 +39,16 @@ pub(crate) fn write_tag(part: &Part, key: &mut KeyBytes) {
             key.extend_from_slice(name.as_bytes());
             key.push(b':');
         }
-        Part::Header(name) => named(key, b"header:", name.as_str()),
+        Part::Header(name) => named(key, b"header:", name),
         Part::Query(name) => named(key, b"query:", name),
         Part::Cookie(name) => named(key, b"cookie:", name),
         Part::Json(pointer) => named(key, b"json:", pointer),
+        Part::Entry(name) => named(key, b"entry:", name),
         // A number is written under the name of what it is read from.
         Part::Number(part) => write_tag(part, key),
-        // Writing to a key does not fail.
-        Part::Path(_) | Part::Secret(_) => drop(write!(key, "{part}=")),
+        Part::Path(_) | Part::Secret(_) => write_text(key, format_args!("{part}=")),
         // It is all tag.
-        Part::Constant(_) => drop(write!(key, "{part}")),
+        Part::Constant(_) => write_text(key, part),
     }
 }
 
@@ -61,19 +59,18 @@ fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
 }
 
 /// Writes the value of a part that somebody says: a user, a client's word, a function.
-#[inline]
-pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut KeyBytes) -> Found {
+pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut KeyBytes) -> Fact<()> {
     if value.is_empty() {
-        return Found::Missing;
+        return Fact::Missing;
     }
     if value.len() > VALUE_MAX {
-        return Found::Unclear;
+        return Fact::Ambiguous;
     }
     let is_secret = part.is_secret();
     let is_digested = is_secret && secrets == Secrets::Digested;
     if let Part::Number(_) = part {
         // What is no number for us may be one for the handler.
-        let Some((sign, digits)) = shortest_number(value) else { return Found::Unclear };
+        let Some((sign, digits)) = shortest_number(value) else { return Fact::Ambiguous };
         if is_digested {
             secret::write(key, &[sign, digits]);
         } else {
@@ -89,35 +86,38 @@ pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut
     } else {
         plain(key, value);
     }
-    Found::Whole
+    Fact::Found(())
 }
 
 /// Writes the method and the pattern of a route.
-pub(crate) fn write_route(key: &mut KeyBytes, method: &Method, pattern: &str) {
-    key.extend_from_slice(route_method(method));
+pub(crate) fn write_route(key: &mut KeyBytes, method: &str, pattern: &str) {
+    key.extend_from_slice(route_method(method).as_bytes());
     key.push(b' ');
     plain(key, pattern.as_bytes());
 }
 
 /// As routers have it, HEAD is a GET: the two are no two allowances.
-pub(crate) fn route_method(own: &Method) -> &[u8] {
-    if *own == Method::HEAD { Method::GET.as_str().as_bytes() } else { method(own) }
+pub(crate) fn route_method(own: &str) -> &str {
+    if own == "HEAD" { "GET" } else { method(own) }
 }
 
 /// Methods that anybody could make up would each have an allowance of their own.
-pub(crate) fn method(method: &Method) -> &[u8] {
-    match *method {
-        Method::GET
-        | Method::HEAD
-        | Method::POST
-        | Method::PUT
-        | Method::PATCH
-        | Method::DELETE
-        | Method::OPTIONS
-        | Method::CONNECT
-        | Method::TRACE => method.as_str().as_bytes(),
-        _ => b"OTHER",
+pub(crate) fn method(own: &str) -> &str {
+    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
+    if KNOWN.contains(&own) { own } else { "OTHER" }
+}
+
+/// Writes a text as it is.
+pub(crate) fn write_text(key: &mut KeyBytes, text: impl Display) {
+    struct Writer<'a>(&'a mut KeyBytes);
+    impl Write for Writer<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
     }
+    // Writing to a key does not fail; what a broken `Display` has written is a key, too.
+    let _ = write!(Writer(key), "{text}");
 }
 
 /// A value with its `+` and `%` escaped; a long one by its beginning and its digest.
@@ -166,7 +166,7 @@ pub(crate) fn is_value(part: &Part, text: &[u8]) -> bool {
     }
     let value = decoded(text, PartText::Path);
     let mut written = KeyBytes::new();
-    if write_value(part, &value, Secrets::Whole, &mut written) != Found::Whole {
+    if write_value(part, &value, Secrets::Whole, &mut written) != Fact::Found(()) {
         return false;
     }
     if !part.is_secret() || is_number {

@@ -4,8 +4,6 @@
 //! rule may therefore name those that are registered; others are said on purpose
 //! (`extension:FETCH`).
 
-use http::Method;
-
 /// IANA's registry of HTTP methods, most common first, and `PURGE`, which caches understand.
 /// Without `PRI`, which begins a connection and is no request.
 const KNOWN: [&str; 40] = [
@@ -64,13 +62,15 @@ const TYPO_MAX: usize = 2;
 ///
 /// # Errors
 /// If no request has this method, with what to write.
-pub(crate) fn parse(text: &str) -> Result<Method, String> {
+pub(crate) fn parse(text: &str) -> Result<Box<str>, String> {
     if let Some(name) = text.strip_prefix(EXTENSION) {
-        return Method::from_bytes(name.as_bytes())
-            .map_err(|_| format!("`{name}` is not a method: write letters, as in `{EXTENSION}FETCH`"));
+        return match is_token(name) {
+            true => Ok(name.into()),
+            false => Err(format!("`{name}` is not a method: write letters, as in `{EXTENSION}FETCH`")),
+        };
     }
     if KNOWN.contains(&text) {
-        return Method::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a method"));
+        return Ok(text.into());
     }
     let capitals = text.to_ascii_uppercase();
     if matches!(&*capitals, "*" | "ANY" | "ALL") {
@@ -82,12 +82,18 @@ pub(crate) fn parse(text: &str) -> Result<Method, String> {
     if text.contains([',', '|']) {
         return Err(format!("`{text}` is not a method: say `on` once for each method"));
     }
-    let own = match Method::from_bytes(text.as_bytes()) {
-        Ok(_) => format!("; for a method of your own write `{EXTENSION}{text}`"),
-        Err(_) => String::new(),
+    let own = match is_token(text) {
+        true => format!("; for a method of your own write `{EXTENSION}{text}`"),
+        false => String::new(),
     };
     let instead = nearest(&capitals).map_or(String::new(), |near| format!(": write `{near}`"));
     Err(format!("`{text}` is not a registered method{instead}{own}"))
+}
+
+/// True for what a method can be (RFC 9110, 5.6.2).
+pub(crate) fn is_token(text: &str) -> bool {
+    let is_part = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(is_part)
 }
 
 /// True if a text without a path is meant as a method, however it is written.
@@ -130,10 +136,10 @@ mod tests {
     #[test]
     fn every_known_method_is_one() {
         for known in KNOWN {
-            assert_eq!(parse(known).unwrap().as_str(), known);
+            assert_eq!(&*parse(known).unwrap(), known);
         }
-        assert_eq!(parse("extension:FETCH").unwrap().as_str(), "FETCH");
-        assert_eq!(parse("extension:fetch").unwrap().as_str(), "fetch");
+        assert_eq!(&*parse("extension:FETCH").unwrap(), "FETCH");
+        assert_eq!(&*parse("extension:fetch").unwrap(), "fetch");
     }
 
     #[test]

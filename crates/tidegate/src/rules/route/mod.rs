@@ -1,7 +1,7 @@
 //! Which requests a rule is about: a method, a pattern of the path, or both.
 //!
 //! The pattern is axum's (`/goods/{id}/order`, `/files/{*rest}`). It is compared with every
-//! reading of the path ([`Paths`]), literal segments after percent-decoding, and a slash at
+//! reading of the path ([`RequestPath`]), literal segments after percent-decoding, and a slash at
 //! the end does not count: a rule that is evaded is worse than one that is asked once more.
 //!
 //! How a pattern is read, and what is told of one that could never fit, is in
@@ -11,14 +11,13 @@ pub(crate) mod methods;
 pub(crate) mod path;
 pub(crate) mod text;
 
-use crate::http::text::{PartText, decoded};
-use http::Method;
+use crate::rules::text::{PartText, decoded};
 use std::fmt;
 
 /// A method, or any, and a pattern of the path, or any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    pub(crate) method: Option<Method>,
+    pub(crate) method: Option<Box<str>>,
     pub(crate) pattern: Option<Pattern>,
 }
 
@@ -68,10 +67,12 @@ impl Route {
         }
     }
 
-    #[inline]
-    pub(crate) fn is_for(&self, method: &Method, path: &str) -> bool {
-        self.method.as_ref().is_none_or(|own| own == method || is_head_of(own, method))
-            && self.pattern.as_ref().is_none_or(|pattern| pattern.fits(path))
+    pub(crate) fn is_for_method(&self, method: Option<&str>) -> bool {
+        self.method.as_deref().is_none_or(|own| method == Some(own) || is_head_of(own, method))
+    }
+
+    pub(crate) fn is_for_path(&self, path: &str) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| pattern.fits(path))
     }
 }
 
@@ -103,11 +104,10 @@ impl Pattern {
 }
 
 /// Routers call what is there for GET, when HEAD is asked: it costs them the same.
-fn is_head_of(own: &Method, method: &Method) -> bool {
-    *own == Method::GET && *method == Method::HEAD
+fn is_head_of(own: &str, method: Option<&str>) -> bool {
+    own == "GET" && method == Some("HEAD")
 }
 
-#[inline]
 fn is_literal(literal: &[u8], own: &[u8]) -> bool {
     literal == own || (own.contains(&b'%') && *decoded(own, PartText::Path) == *literal)
 }
@@ -116,7 +116,7 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.method, self.pattern()) {
             (Some(method), Some(pattern)) => write!(f, "{method} {pattern}"),
-            (Some(method), None) => method.fmt(f),
+            (Some(method), None) => f.write_str(method),
             (None, pattern) => f.write_str(pattern.unwrap_or_default()),
         }
     }
@@ -125,12 +125,12 @@ impl fmt::Display for Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::route::path::Paths;
+    use crate::rules::route::path::RequestPath;
 
     fn fits(route: &str, method: &str, path: &str) -> bool {
-        let method = Method::from_bytes(method.as_bytes()).unwrap();
         let route = Route::parse(route).unwrap();
-        Paths::new(path).readings().any(|path| route.is_for(&method, path))
+        route.is_for_method(Some(method))
+            && RequestPath::new(path).readings().any(|path| route.is_for_path(path))
     }
 
     #[test]

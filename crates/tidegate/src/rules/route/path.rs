@@ -1,4 +1,4 @@
-//! A path as the programs behind a guard may read it.
+//! A path as the programs behind a front end may read it.
 //!
 //! `//goods/7`, `/goods/./7`, `/x/../goods/7` and `/goods/%37` are `/goods/7` for many routers
 //! and proxies, and another path for others. A rule that knew one of these readings only could
@@ -10,9 +10,9 @@
 
 use std::cell::OnceCell;
 
-/// A path as it came, and its other readings, which are found when somebody asks.
+/// The path of a request as it came, and its other readings, which are found when they are needed.
 #[derive(Debug)]
-pub(crate) struct Paths<'a> {
+pub struct RequestPath<'a> {
     raw: &'a str,
     /// None if there is no other reading, as of nearly every path.
     others: OnceCell<Option<Box<Others>>>,
@@ -34,32 +34,36 @@ impl Others {
     }
 }
 
-impl<'a> Paths<'a> {
-    #[inline]
-    pub(crate) fn new(raw: &'a str) -> Self {
+impl<'a> RequestPath<'a> {
+    /// A path as it came.
+    pub fn new(raw: &'a str) -> Self {
         Self { raw, others: OnceCell::new() }
     }
 
-    /// The normalised path; where that is ambiguous, doubled slashes are merged first.
-    #[inline]
-    pub(crate) fn normal(&self) -> &str {
+    /// The path as it came. It can be written in many ways: [`normalized`](Self::normalized) is one
+    /// for all of them.
+    pub fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// The path normalised as in RFC 3986 §6.2.2 (percent-encoded letters, digits and `-._~`
+    /// decoded, dot segments removed), with doubled slashes as one: `/goods/7` for
+    /// `//goods/x/../%37`. Where the order of both makes a difference, slashes are merged first.
+    pub fn normalized(&self) -> &str {
         self.others().map_or(self.raw, |others| &others.normal)
     }
 
     /// True if there is one reading only.
-    #[inline]
     pub(crate) fn is_normal(&self) -> bool {
         self.others().is_none()
     }
 
     /// All readings, as it came first: most routers take that one.
-    #[inline]
     pub(crate) fn readings(&self) -> impl Iterator<Item = &str> {
         let others = || self.others().into_iter().flat_map(Others::readings);
         std::iter::once(self.raw).chain(std::iter::once_with(others).flatten())
     }
 
-    #[inline]
     fn others(&self) -> Option<&Others> {
         self.others
             .get_or_init(|| if is_normal(self.raw.as_bytes()) { None } else { others(self.raw) })
@@ -67,7 +71,6 @@ impl<'a> Paths<'a> {
     }
 }
 
-#[inline]
 fn is_normal(path: &[u8]) -> bool {
     path.iter().enumerate().all(|(at, byte)| match byte {
         b'/' => !matches!(
@@ -176,9 +179,9 @@ mod tests {
             "*",
             "",
         ] {
-            let paths = Paths::new(path);
+            let paths = RequestPath::new(path);
             assert!(is_normal(path.as_bytes()), "{path}");
-            assert!(paths.is_normal() && paths.normal() == path, "{path}");
+            assert!(paths.is_normal() && paths.normalized() == path, "{path}");
         }
     }
 
@@ -197,7 +200,7 @@ mod tests {
             "/%67oods/%37/%6frde%72",
             "/x/..//goods/7/order",
         ] {
-            let paths = Paths::new(path);
+            let paths = RequestPath::new(path);
             assert_eq!(paths.readings().collect::<Vec<_>>(), [path, "/goods/7/order"], "{path}");
         }
         for (path, normal) in [
@@ -211,13 +214,13 @@ mod tests {
             ("/a%2Fb/%7E", "/a%2Fb/~"),
             ("/caf%C3%A9//x", "/caf%C3%A9/x"),
         ] {
-            assert_eq!(Paths::new(path).normal(), normal, "{path}");
+            assert_eq!(RequestPath::new(path).normalized(), normal, "{path}");
         }
     }
 
     #[test]
     fn where_programs_differ_both_readings_are_known() {
-        let paths = Paths::new("/a//../b");
+        let paths = RequestPath::new("/a//../b");
         assert_eq!(paths.readings().collect::<Vec<_>>(), ["/a//../b", "/b", "/a/b"]);
         let mut seen = Vec::new();
         let all = std::cell::RefCell::new(&mut seen);
@@ -231,6 +234,6 @@ mod tests {
     #[test]
     fn a_long_path_is_walked_a_few_times_only() {
         let path = format!("{}/goods", "/a/..//./%2e".repeat(20_000));
-        assert_eq!(Paths::new(&path).normal(), "/goods");
+        assert_eq!(RequestPath::new(&path).normalized(), "/goods");
     }
 }

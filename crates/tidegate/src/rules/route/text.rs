@@ -4,9 +4,9 @@
 //! of three letters and a colon), only one that nobody asks for. The rule would build, and let
 //! everything through. So whatever cannot have been meant is an error that says what to write.
 
-use crate::http::text::{PartText, decoded};
 use crate::rules::route::methods;
 use crate::rules::route::{Pattern, Route, Segment};
+use crate::rules::text::{PartText, decoded};
 
 /// The longest pattern.
 const PATTERN_MAX: usize = 1024;
