@@ -149,9 +149,11 @@ impl Rule {
             missing = match word.to_string().as_str() {
                 "share" => "Share",
                 "refuse" => "Refuse",
+                "skip" => "Skip",
                 _ => {
                     let what = format!(
-                        "`missing` is `share` (one allowance for all of them) or `refuse`, not `{word}`"
+                        "`missing` is `share` (one allowance for all of them), `refuse` or `skip` (the limit \
+                         does not apply to them), not `{word}`"
                     );
                     return fail(word, what);
                 }
@@ -164,6 +166,16 @@ impl Rule {
         }
         let (name, prefix, cost) = (options.name.clone(), options.prefix.clone(), options.cost.clone());
         Ok(Self { limit, text, name, nth: 1, prefix, parts, missing, cost })
+    }
+
+    /// The callers in the key, as the library's rules name them: `user + ip`.
+    pub(crate) fn callers(&self) -> String {
+        let callers = self.parts.iter().filter_map(|part| match part {
+            Part::Ip(_) => Some("ip"),
+            Part::User(_) => Some("user"),
+            Part::Value(_) => None,
+        });
+        callers.collect::<Vec<_>>().join(" + ")
     }
 
     fn gate(&self) -> (Option<String>, usize) {

@@ -96,11 +96,14 @@ pub(crate) fn optional_reference(name: &TokenStream, of: &TokenStream, given: Op
 fn limit(krate: &Path, at: usize, rule: &Rule, function: Option<&str>) -> TokenStream {
     let (ident, limit, nth) = (limit_ident(at), &rule.text, rule.nth);
     let (name, prefix, function) = (optional(&rule.name), optional(&rule.prefix), optional(&function));
+    let (callers, missing) = (rule.callers(), Ident::new(rule.missing, Span::mixed_site()));
     code! {
         static #ident: #krate::__private::FunctionLimit =
             #krate::__private::FunctionLimit::new(#krate::__private::Definition {
                 name: #name,
                 nth: #nth,
+                callers: #callers,
+                missing: #krate::__private::Missing::#missing,
                 prefix: #prefix,
                 limit: #limit,
                 path: __tidegate_path,
@@ -131,25 +134,18 @@ fn check(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
     if is_fixed(rules) {
         return code!(let #check: u64 = #cost;);
     }
-    let (count, missing) = (rule.parts.len(), Ident::new(rule.missing, Span::mixed_site()));
-    let missing = code!(#krate::__private::Missing::#missing);
+    let count = rule.parts.len();
     let parts = rule.parts.iter().map(|part| match part {
         Part::Value(value) => code_at!(value=> .part(&(#value))),
-        Part::Ip(Some(given)) => code_at!(given=> .ip(&(#given), #missing)),
+        Part::Ip(Some(given)) => code_at!(given=> .ip(&(#given))),
         Part::User(Some(given)) => {
             let krate = placed(krate, given.span());
-            code_at!(given=> .user(#krate::__private::Given(&(#given)).user(), #missing))
+            code_at!(given=> .user(#krate::__private::Given(&(#given)).user()))
         }
-        Part::Ip(None) => code!(.caller_ip(#missing)),
-        Part::User(None) => code!(.caller_user(#missing)),
+        Part::Ip(None) => code!(.caller_ip()),
+        Part::User(None) => code!(.caller_user()),
     });
-    code! {
-        let #check = #krate::__private::CallCheck {
-            limit: &#limit,
-            key: #limit.key(#count)#(#parts)*,
-            cost: #cost,
-        };
-    }
+    code!(let #check = #krate::__private::CallCheck::new(&#limit, #limit.key(#count)#(#parts)*, #cost);)
 }
 
 /// True for whole numbers without a type, and what is computed from them: they become what

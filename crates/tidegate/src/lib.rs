@@ -92,7 +92,7 @@ pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
 pub use key::Key;
 #[cfg(feature = "macros")]
-pub use limited::{AlreadyObserved, CallObserver, observe_calls};
+pub use limited::{AlreadyObserved, observe_calls};
 pub use limiter::{Check, GateOptions, Limiter, LimiterBuilder, Overflow};
 pub use pending::Pending;
 pub use permit::Permit;

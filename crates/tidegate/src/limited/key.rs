@@ -1,130 +1,96 @@
-//! The text of a key, written on the stack: a prefix, and one part or several.
+//! The key of a call, written as rules write theirs: a caller by a tag and an escaped value,
+//! parts joined by `+`.
 //!
-//! Several parts are joined by commas, and a comma or backslash inside of one is escaped,
-//! so that no two calls with different parts share a key.
+//! A key of one argument is the bare value: nothing stands beside it that it could imitate.
 
 use crate::caller::{Caller, Client};
-use crate::gate::Gate;
-use crate::refusal::Refusal;
-use smallvec::SmallVec;
-use std::fmt::{self, Display, Write};
+use crate::rules::facts::Fact;
+use crate::rules::key::value::{Secrets, plain, write_tag, write_text, write_value};
+use crate::rules::key::{KeyBytes, Part};
+use std::fmt::{self, Display};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The key of a call, as it is written.
+/// The key of a call, as far as it is written.
 pub struct CallKey {
-    bytes: SmallVec<[u8; 64]>,
+    pub(super) bytes: KeyBytes,
+    /// Whether all callers in it are known.
+    pub(super) found: Fact<()>,
+    /// Before the next part.
     joint: &'static str,
-    /// True if commas separate parts.
-    is_joined: bool,
-    is_first: bool,
-    is_identified: bool,
-}
-
-/// What happens where the caller is not known.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Missing {
-    /// All such calls share one allowance.
-    Share,
-    /// Such calls are refused.
-    Refuse,
+    has_several_parts: bool,
 }
 
 impl CallKey {
     pub(super) fn new(prefix: &str, joint: &'static str, parts: usize) -> Self {
-        let bytes = SmallVec::from_slice(prefix.as_bytes());
-        Self { bytes, joint, is_joined: parts > 1, is_first: true, is_identified: true }
+        let bytes = KeyBytes::from_slice(prefix.as_bytes());
+        Self { bytes, found: Fact::Found(()), joint, has_several_parts: parts > 1 }
     }
 
-    /// Adds what an expression over the arguments says.
+    /// Adds the value of an expression over the arguments.
     #[inline]
     #[must_use]
-    pub fn part<T: KeyPart + ?Sized>(self, part: &T) -> Self {
-        self.labelled("", &Displayed(part))
+    pub fn part<T: KeyPart + ?Sized>(mut self, part: &T) -> Self {
+        self.join();
+        if self.has_several_parts {
+            plain(&mut self.bytes, &text(&Displayed(part)));
+        } else {
+            write_text(&mut self.bytes, Displayed(part));
+        }
+        self
     }
 
     /// Adds the client of the running task.
     #[must_use]
-    pub fn caller_ip(self, missing: Missing) -> Self {
-        self.ip(&Caller::current_client(), missing)
+    pub fn caller_ip(self) -> Self {
+        self.ip(&Caller::current_client())
     }
 
     /// Adds the user of the running task.
     #[must_use]
-    pub fn caller_user(self, missing: Missing) -> Self {
+    pub fn caller_user(self) -> Self {
         let user = Caller::current_user();
-        self.user(user.as_ref().map(|user| user as &dyn Display), missing)
+        self.user(user.as_ref().map(|user| user as &dyn Display))
     }
 
     /// Adds the client of an address.
     #[must_use]
-    pub fn ip<T: AsClient + ?Sized>(self, address: &T, missing: Missing) -> Self {
+    pub fn ip<T: AsClient + ?Sized>(mut self, address: &T) -> Self {
+        self.join();
         match address.as_client() {
-            Some(client) => self.labelled("ip:", &client),
-            None => self.unknown("unknown-ip", missing),
+            Some(client) => {
+                write_tag(&Part::Ip, &mut self.bytes);
+                write_text(&mut self.bytes, client);
+            }
+            None => self.found = Fact::Missing,
         }
+        self
     }
 
     /// Adds a user.
     #[must_use]
-    pub fn user(self, user: Option<&dyn Display>, missing: Missing) -> Self {
-        match user {
-            Some(user) => self.labelled("user:", user),
-            None => self.unknown("unknown-user", missing),
+    pub fn user(mut self, user: Option<&dyn Display>) -> Self {
+        self.join();
+        write_tag(&Part::User, &mut self.bytes);
+        let found = match user {
+            Some(user) => write_value(&Part::User, &text(user), Secrets::Whole, &mut self.bytes),
+            None => Fact::Missing,
+        };
+        if self.found == Fact::Found(()) {
+            self.found = found;
         }
-    }
-
-    /// `label` begins with a letter and holds nothing that is escaped. A known caller
-    /// has a colon in it, an unknown one has not: nobody can be called `unknown-user`.
-    fn unknown(mut self, label: &str, missing: Missing) -> Self {
-        self.is_identified &= missing == Missing::Share;
-        self.labelled(label, "")
-    }
-
-    #[inline]
-    fn labelled<T: Display + ?Sized>(mut self, label: &str, part: &T) -> Self {
-        let joint = if self.is_first { self.joint } else { "," };
-        self.is_first = false;
-        self.bytes.extend_from_slice(joint.as_bytes());
-        self.bytes.extend_from_slice(label.as_bytes());
-        // What a broken `Display` has written before it failed is a key, too.
-        let _ = if self.is_joined { write!(Escaped(&mut self), "{part}") } else { write!(self, "{part}") };
         self
     }
 
-    /// The refusal, if somebody had to be known who is not.
-    #[inline]
-    pub(super) fn identified(&self, gate: &Gate) -> Result<(), Refusal> {
-        if self.is_identified { Ok(()) } else { Err(Refusal::unidentified(gate)) }
-    }
-
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+    fn join(&mut self) {
+        self.bytes.extend_from_slice(self.joint.as_bytes());
+        self.joint = "+";
     }
 }
 
-impl Write for CallKey {
-    #[inline]
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.bytes.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-}
-
-struct Escaped<'a>(&'a mut CallKey);
-
-impl Write for Escaped<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for part in text.split_inclusive([',', '\\']) {
-            match part.as_bytes().split_last() {
-                Some((last @ (b',' | b'\\'), rest)) => {
-                    self.0.bytes.extend_from_slice(rest);
-                    self.0.bytes.extend_from_slice(&[b'\\', *last]);
-                }
-                _ => self.0.bytes.extend_from_slice(part.as_bytes()),
-            }
-        }
-        Ok(())
-    }
+fn text(value: &dyn Display) -> KeyBytes {
+    let mut text = KeyBytes::new();
+    write_text(&mut text, value);
+    text
 }
 
 /// What `key = ...` can be.
@@ -280,7 +246,7 @@ mod tests {
     use crate::caller::User;
 
     fn text(key: &CallKey) -> &str {
-        std::str::from_utf8(key.as_bytes()).unwrap()
+        std::str::from_utf8(&key.bytes).unwrap()
     }
 
     fn joined(parts: &[&str]) -> String {
@@ -290,36 +256,54 @@ mod tests {
 
     #[test]
     fn one_part_is_the_key_as_it_is() {
-        assert_eq!(text(&CallKey::new("", "", 1).part("a,b\\c")), "a,b\\c");
+        assert_eq!(text(&CallKey::new("", "", 1).part("a+b%c")), "a+b%c");
         assert_eq!(text(&CallKey::new("shop::buy", "/", 1).part(&7)), "shop::buy/7");
         assert_eq!(text(&CallKey::new("shop::buy", "/", 0)), "shop::buy");
+        let long = "x".repeat(200);
+        assert_eq!(text(&CallKey::new("", "", 1).part(&long)), long);
     }
 
     #[test]
     fn no_two_lists_of_parts_make_the_same_key() {
-        let lists: [&[&str]; 9] = [
+        let long = "x".repeat(200);
+        let lists: [&[&str]; 11] = [
             &["a", "b"],
-            &["a,b", ""],
-            &["", "a,b"],
-            &["a\\", "b"],
-            &["a", "\\b"],
-            &["a\\,b", ""],
+            &["a+b", ""],
+            &["", "a+b"],
+            &["a%", "b"],
+            &["a", "%b"],
+            &["a%2Bb", ""],
             &["a", "b", ""],
             &["", "", ""],
             &["", ""],
+            &[&long, ""],
+            &[&long[1..], ""],
         ];
         let mut keys: Vec<String> = lists.iter().map(|list| joined(list)).collect();
         keys.sort();
         keys.dedup();
         assert_eq!(keys.len(), lists.len(), "{keys:?}");
-        assert_eq!(joined(&["a,b", "c\\"]), "a\\,b,c\\\\");
+        assert_eq!(joined(&["a+b", "c%"]), "a%2Bb+c%25");
+        assert!(joined(&[&long, ""]).len() < 100);
     }
 
     #[test]
-    fn nobody_can_be_called_unknown() {
-        let nobody = CallKey::new("", "", 1).caller_user(Missing::Share);
-        let posing = CallKey::new("", "", 1).user(Some(&"unknown-user"), Missing::Share);
-        assert_eq!((text(&nobody), text(&posing)), ("unknown-user", "user:unknown-user"));
+    fn callers_are_written_as_rules_write_them() {
+        let address: IpAddr = "2001:db8::1".parse().unwrap();
+        let both = CallKey::new("", "", 2).user(Some(&"a+b")).ip(&address);
+        assert_eq!((text(&both), both.found), ("user:a%2Bb+ip:2001:db8::/64", Fact::Found(())));
+    }
+
+    #[test]
+    fn a_caller_is_missing_or_ambiguous_as_in_a_rule() {
+        let found = |key: CallKey| key.found;
+        assert_eq!(found(CallKey::new("", "", 1).caller_user()), Fact::Missing);
+        assert_eq!(found(CallKey::new("", "", 1).caller_ip()), Fact::Missing);
+        assert_eq!(found(CallKey::new("", "", 1).user(Some(&""))), Fact::Missing);
+        assert_eq!(found(CallKey::new("", "", 1).user(Some(&"x".repeat(5_000)))), Fact::Ambiguous);
+        let none: Option<IpAddr> = None;
+        assert_eq!(found(CallKey::new("", "", 2).ip(&none).user(Some(&"ann"))), Fact::Missing);
+        assert_eq!(found(CallKey::new("", "", 2).user(None).part(&7)), Fact::Missing);
     }
 
     #[test]

@@ -10,15 +10,19 @@ mod key;
 mod observe;
 mod path;
 
+pub use crate::rules::Missing;
 pub use check::{CallCheck, CallChecks};
 pub use convert::{Cost, ErrorFromRefusal, FromRefusal, otherwise, retry_in};
-pub use key::{AlwaysKnown, AsClient, CallKey, Given, KeyPart, Missing, UserId};
-pub use observe::{AlreadyObserved, CallObserver, observe_calls};
+pub use key::{AlwaysKnown, AsClient, CallKey, Given, KeyPart, UserId};
+pub use observe::{AlreadyObserved, observe_calls};
 pub use path::{deferred_function, deferred_method};
 
 use crate::gate::{Gate, GateError, Handle};
 use crate::limiter::Limiter;
 use crate::refusal::Refusal;
+use crate::rules::key::KeyBytes;
+use crate::rules::key::value::write_text;
+use crate::rules::{KeyExpr, Outcome};
 use crate::sampler::Sampler;
 use crate::{Decision, Limit};
 use std::borrow::Cow;
@@ -43,6 +47,10 @@ pub struct Definition {
     pub name: Option<&'static str>,
     /// Which of the limits of the function that share its name it is, from 1.
     pub nth: usize,
+    /// The callers in the key, as a rule names them: `user + ip`. Empty if there is none.
+    pub callers: &'static str,
+    /// What happens to callers that are not known.
+    pub missing: Missing,
     /// Stands before the key. Default: the function's path, if the gate is named otherwise.
     pub prefix: Option<&'static str>,
     /// Checked when the function was compiled.
@@ -61,6 +69,8 @@ struct Resolved {
     prefix: String,
     /// Between the prefix and the key.
     joint: &'static str,
+    /// None if there is no caller in the key.
+    callers: Option<KeyExpr>,
     limit: Limit,
 }
 
@@ -86,7 +96,7 @@ impl FunctionLimit {
     #[inline]
     pub fn check_fixed(&self, cost: u64) -> Result<(), Refusal> {
         let handle = self.handle();
-        self.observed(handle.gate(), || self.fixed_key(), handle.check_cost(cost))
+        self.result(handle.gate(), || self.fixed_key(), handle.check_cost(cost))
     }
 
     /// [`check_fixed`](Self::check_fixed) for async code.
@@ -94,24 +104,36 @@ impl FunctionLimit {
     pub async fn check_fixed_async(&self, cost: u64) -> Result<(), Refusal> {
         let handle = self.handle();
         let decision = handle.check_cost_async(cost).await;
-        self.observed(handle.gate(), || self.fixed_key(), decision)
+        self.result(handle.gate(), || self.fixed_key(), decision)
     }
 
-    /// The permission or the refusal, once the observer and the log have it.
+    /// What one decision returns, once it is recorded.
     #[inline]
-    fn observed<'k>(
+    fn result<'k>(
         &self,
         gate: &Gate,
         key: impl FnOnce() -> &'k [u8],
         decision: Decision,
     ) -> Result<(), Refusal> {
         if !decision.is_allowed() {
-            return Err(observe::refused(self, gate, Refusal::new(gate, key(), decision)));
+            let key = key();
+            self.record(gate, key, decision, Outcome::of_denied(&decision), Duration::ZERO);
+            return Err(Refusal::new(gate, key, decision));
         }
         if observe::is_observed() {
-            observe::allowed(gate, key(), &decision, Duration::ZERO);
+            self.record(gate, key(), decision, Outcome::Allowed, Duration::ZERO);
         }
         Ok(())
+    }
+
+    /// The key that calls share whose callers are not known.
+    fn shared_key(&self) -> KeyBytes {
+        let Resolved { prefix, joint, callers, .. } = self.resolved();
+        let mut key = KeyBytes::from_slice(prefix.as_bytes());
+        if let Some(callers) = callers {
+            write_text(&mut key, format_args!("{joint}(no {callers})"));
+        }
+        key
     }
 
     fn fixed_key(&self) -> &[u8] {
@@ -180,8 +202,9 @@ impl Definition {
             (None, Some(_)) => (path, "/"),
             (None, None) => (String::new(), ""),
         };
+        let callers = self.callers.parse().ok();
         match self.limit.parse() {
-            Ok(limit) => Resolved { name: path::shortened(name), prefix, joint, limit },
+            Ok(limit) => Resolved { name: path::shortened(name), prefix, joint, callers, limit },
             Err(error) => panic!("#[limited] at {}: {error}", self.location),
         }
     }

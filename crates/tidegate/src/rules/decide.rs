@@ -270,7 +270,7 @@ fn refuse(
 
 /// What becomes of a request by its key alone; none if its limits decide, under its own key or
 /// the one that is shared.
-fn without_key(found: Fact<()>, missing: Missing) -> Option<Outcome> {
+pub(crate) fn without_key(found: Fact<()>, missing: Missing) -> Option<Outcome> {
     match (found, missing) {
         (Fact::Found(()), _) | (Fact::Missing, Missing::Share) => None,
         (Fact::Missing, Missing::Skip) => Some(Outcome::Skipped),

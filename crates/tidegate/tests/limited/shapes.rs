@@ -45,7 +45,7 @@ fn arguments_can_be_taken_apart() {
     let (_, limiter) = on_manual_clock();
     let call = || taken_apart(&limiter, Path(7), Pair { left: 1, right: 2 }, &("x".into(), 0));
     assert_eq!(call().unwrap(), "7 3 x");
-    assert_eq!(call().unwrap_err().key(), "7,1");
+    assert_eq!(call().unwrap_err().key(), "7+1");
 }
 
 #[limited("1/day", limiter = limiter)]
@@ -164,7 +164,7 @@ fn what_a_macro_passes_on_is_what_it_stands_for() {
     let (_, limiter) = on_manual_clock();
     assert_eq!(by_macro::pair(&limiter, 20, 3), 1);
     assert_eq!(by_macro::pair(&limiter, 20, 3), 23, "a function is called");
-    assert_eq!(limiter.get("limited::shapes::by_macro::pair").unwrap().peek("20,3").remaining(), 0);
+    assert_eq!(limiter.get("limited::shapes::by_macro::pair").unwrap().peek("20+3").remaining(), 0);
     assert_eq!(by_macro::one(&limiter, 123), 1);
     assert_eq!(by_macro::one(&limiter, 123), 3, "and a closure is one");
 }

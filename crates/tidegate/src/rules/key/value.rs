@@ -122,7 +122,7 @@ pub(crate) fn write_text(key: &mut KeyBytes, text: impl Display) {
 
 /// A value with its `+` and `%` escaped; a long one by its beginning and its digest.
 #[inline]
-fn plain(key: &mut KeyBytes, value: &[u8]) {
+pub(crate) fn plain(key: &mut KeyBytes, value: &[u8]) {
     if value.len() <= WHOLE_MAX {
         return escaped(key, value);
     }
