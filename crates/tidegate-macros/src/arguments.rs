@@ -57,6 +57,11 @@ pub(crate) fn check(option: &str, expression: &Expr, signature: &Signature) -> R
     }
 }
 
+/// The same of an option that may not be there.
+pub(crate) fn check_option(option: &str, given: Option<&Expr>, signature: &Signature) -> Result<()> {
+    given.map_or(Ok(()), |given| check(option, given, signature))
+}
+
 fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
     let names: Vec<String> = names(signature).iter().map(ToString::to_string).collect();
     let text = name.to_string();

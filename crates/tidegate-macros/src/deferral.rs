@@ -36,7 +36,6 @@ impl Deferral {
     /// `defer` or `defer(...)`; none if it is something else.
     pub(crate) fn read(otherwise: &Expr) -> Result<Option<Self>> {
         let (word, options) = match otherwise {
-            Expr::Path(path) => (path, None),
             Expr::Paren(inner) => return Self::read(&inner.expr),
             Expr::Await(awaited) => {
                 return match Self::read(&awaited.base)? {
@@ -44,13 +43,10 @@ impl Deferral {
                     None => Ok(None),
                 };
             }
-            Expr::Call(call) => match &*call.func {
-                Expr::Path(path) => (path, Some(&call.args)),
-                _ => return Ok(None),
-            },
-            _ => return Ok(None),
+            Expr::Call(call) => (&*call.func, Some(&call.args)),
+            other => (other, None),
         };
-        if !word.path.is_ident("defer") {
+        if !matches!(word, Expr::Path(word) if word.path.is_ident("defer")) {
             return Ok(None);
         }
         let mut deferral = Self {
@@ -94,21 +90,14 @@ impl Deferral {
 
     /// Refuses names that no argument has.
     pub(crate) fn check_arguments(&self, signature: &Signature) -> Result<()> {
-        let options = [
-            ("key", &self.key),
-            ("deadline", &self.deadline),
-            ("priority", &self.priority),
-            ("journal", &self.journal),
-        ];
         if let Some(key) = &self.key {
             constant::check(key, ("key = ", ""), "all deferred calls would be one record", signature)?;
         }
-        for (option, given) in options {
-            if let Some(given) = given {
-                arguments::check(option, given, signature)?;
-            }
-        }
-        Ok(())
+        let Self { key, deadline, priority, journal, .. } = self;
+        let options = [("key", key), ("deadline", deadline), ("priority", priority), ("journal", journal)];
+        options
+            .iter()
+            .try_for_each(|(option, given)| arguments::check_option(option, given.as_ref(), signature))
     }
 
     /// The journal's path as if it stood at the word `defer`, so that an error points there

@@ -134,8 +134,8 @@ fn check_expressions(rules: &Rules, signature: &Signature) -> Result<()> {
             constant::check(given, around, effect, signature)?;
             arguments::check(option, given, signature)?;
         }
-        rule.cost.as_ref().map_or(Ok(()), |cost| arguments::check("cost", cost, signature))?;
+        arguments::check_option("cost", rule.cost.as_ref(), signature)?;
     }
-    rules.limiter.as_ref().map_or(Ok(()), |limiter| arguments::check("limiter", limiter, signature))?;
+    arguments::check_option("limiter", rules.limiter.as_ref(), signature)?;
     rules.deferral.as_ref().map_or(Ok(()), |deferral| deferral.check_arguments(signature))
 }

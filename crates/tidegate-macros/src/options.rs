@@ -149,23 +149,20 @@ impl Options {
 
 impl By {
     fn parse_all(input: ParseStream<'_>) -> Result<Vec<Self>> {
-        if !input.peek(token::Paren) {
-            return Ok(vec![Self::parse_one(input)?]);
+        match input.parse().map(ungrouped)? {
+            Expr::Tuple(all) if all.elems.is_empty() => {
+                fail(&all, "`by = ()` names nobody: leave it out, or write for example `by = user`")
+            }
+            Expr::Tuple(all) => all.elems.into_iter().map(|one| Self::new(&one)).collect(),
+            Expr::Paren(one) => Ok(vec![Self::new(&one.expr)?]),
+            one => Ok(vec![Self::new(&one)?]),
         }
-        let span = input.span();
-        let content;
-        parenthesized!(content in input);
-        let all: Vec<Self> = content.parse_terminated(Self::parse_one, Token![,])?.into_iter().collect();
-        if all.is_empty() {
-            return fail(&span, "`by = ()` names nobody: leave it out, or write for example `by = user`");
-        }
-        Ok(all)
     }
 
-    fn parse_one(input: ParseStream<'_>) -> Result<Self> {
+    fn new(expression: &Expr) -> Result<Self> {
         const KNOWN: [&str; 4] = ["ip", "user", "global", "custom"];
         let is_known = |text: &str| KNOWN.contains(&text);
-        if let Some(literal) = input.parse::<Option<LitStr>>()? {
+        if let Some(literal) = as_text(expression) {
             let text = literal.value();
             let what = match text.to_lowercase() {
                 word if is_known(&word) => format!("`by` is a word, not a text: write `by = {word}`"),
@@ -174,23 +171,29 @@ impl By {
                      `by = user({text})` or `key = {text}`"
                 ),
             };
-            return fail(&literal, what);
+            return fail(literal, what);
         }
-        let written = input.fork();
-        let word = Ident::parse_any(input)?;
-        let text = word.to_string();
-        if input.peek(Token![.]) || input.peek(Token![::]) || input.peek(token::Bracket) {
-            let expression = written.parse().map_or(text, |expression| source(&expression));
-            let last = expression.rsplit("::").next().unwrap_or_default().to_lowercase();
-            let what = match expression.contains("::") && is_known(&last) {
+        let (word, given) = match expression {
+            Expr::Call(call) => (&*call.func, Some(&call.args)),
+            word => (word, None),
+        };
+        let word = match word {
+            Expr::Path(path) => path.path.get_ident(),
+            _ => None,
+        };
+        let Some(word) = word.cloned() else {
+            let expr = source(expression);
+            let last = expr.rsplit("::").next().unwrap_or_default().to_lowercase();
+            let what = match expr.contains("::") && is_known(&last) {
                 true => format!("`by` is a word: write `by = {last}`"),
                 false => format!(
-                    "`by` says who calls in a word, and `{expression}` is an expression: write \
-                     `by = user({expression})` or `key = {expression}`"
+                    "`by` says who calls in a word, and `{expr}` is an expression: write \
+                     `by = user({expr})` or `key = {expr}`"
                 ),
             };
-            return fail(&word, what);
-        }
+            return fail(expression, what);
+        };
+        let text = word.to_string();
         if !is_known(&text) {
             let lower = text.to_lowercase();
             let hint = match suggestion(&lower, KNOWN.into_iter()) {
@@ -198,21 +201,21 @@ impl By {
                 none if none.is_empty() => format!("; an argument is `by = user({text})` or `key = {text}`"),
                 hint => hint,
             };
-            let what = format!("`by` is `ip`, `user`, `global` or `custom`, not `{text}`{hint}");
-            return fail(&word, what);
+            return fail(&word, format!("`by` is `ip`, `user`, `global` or `custom`, not `{text}`{hint}"));
         }
-        let mut given = None;
-        if input.peek(token::Paren) {
-            if !matches!(text.as_str(), "ip" | "user") {
+        let given = match given.map(|given| given.iter().collect::<Vec<_>>()).as_deref() {
+            None => None,
+            Some(_) if text != "ip" && text != "user" => {
                 return fail(&word, format!("`by = {text}` takes nothing in parentheses"));
             }
-            let content;
-            parenthesized!(content in input);
-            given = Some(content.parse().map(ungrouped)?);
-            if !content.is_empty() {
-                return Err(content.error(format!("`by = {text}(...)` takes one expression")));
+            Some([one]) => Some(ungrouped((*one).clone())),
+            Some(given) => {
+                return fail(
+                    given.get(1).unwrap_or(&expression),
+                    format!("`by = {text}(...)` takes one expression"),
+                );
             }
-        }
+        };
         Ok(Self { word, given })
     }
 }

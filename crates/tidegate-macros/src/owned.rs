@@ -3,6 +3,7 @@
 
 use crate::errors::fail;
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
@@ -14,18 +15,13 @@ use syn::{
 /// One argument of a function that can be deferred.
 pub(crate) struct Argument {
     pub(crate) ident: Ident,
+    /// In the record.
+    pub(crate) name: String,
     /// As the function takes it.
     pub(crate) given: Type,
     /// As it is read from its record.
     pub(crate) owned: Type,
     pub(crate) is_borrowed: bool,
-}
-
-impl Argument {
-    /// The name in the record.
-    pub(crate) fn name(&self) -> String {
-        self.ident.to_string().trim_start_matches("r#").to_string()
-    }
 }
 
 /// The arguments, without `self`. A `mut` moves along with the body: here nothing changes them.
@@ -57,7 +53,7 @@ fn argument(typed: &mut PatType) -> Result<Argument> {
     };
     check_owned(&owned)?;
     Forever.visit_type_mut(&mut owned);
-    Ok(Argument { ident, given, owned, is_borrowed })
+    Ok(Argument { name: ident.unraw().to_string(), ident, given, owned, is_borrowed })
 }
 
 /// What `$t:ty` of a `macro_rules!` stands for: it comes in a group that nobody wrote.

@@ -18,6 +18,7 @@ use crate::statement::{self, code, code_at, placed};
 use crate::{arguments, attributes, future};
 use proc_macro2::{Span, TokenStream};
 use quote::format_ident;
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
     Attribute, Ident, ItemFn, Path, Receiver, ReceiverKind, Result, ReturnType, Signature, Type, parse_quote,
@@ -121,8 +122,7 @@ struct Generated {
 impl Generated {
     fn new(function: &Function<'_>) -> Self {
         let ident = &function.signature.ident;
-        let name = ident.to_string().trim_start_matches("r#").to_string();
-        Self { function: ident.clone(), name, is_method: function.is_method }
+        Self { function: ident.clone(), name: ident.unraw().to_string(), is_method: function.is_method }
     }
 
     fn ident(&self, what: &str) -> Ident {
@@ -198,24 +198,16 @@ impl Generated {
         let ident = format_ident!("{}_deferred", self.name, span = self.function.span());
         let this = format_ident!("this", span = Span::mixed_site());
         let receiver = signature.receiver();
-        let (input, bound, again) = match receiver {
-            Some(_) => (
-                code!(#this: ::std::sync::Arc<Self>),
-                code!(where Self: ::core::marker::Send + ::core::marker::Sync + 'static),
-                code!(let #this = ::std::sync::Arc::clone(&#this);),
-            ),
-            None => (TokenStream::new(), TokenStream::new(), TokenStream::new()),
-        };
+        let input = receiver.map(|_| code!(#this: ::std::sync::Arc<Self>));
+        let bound =
+            receiver.map(|_| code!(where Self: ::core::marker::Send + ::core::marker::Sync + 'static));
+        let again = receiver.map(|_| code!(let #this = ::std::sync::Arc::clone(&#this);));
         let this = receiver.map(|receiver| match is_arc(receiver) {
             true => code!(#this,),
             false => code!(&#this,),
         });
-        let read = arguments.iter().map(|argument| {
-            let Argument { ident, owned, .. } = argument;
-            let name = argument.name();
-            code_at!(owned=> let #ident: #owned = __tidegate_replayed.read(#name)?;)
-        });
-        let read = code!(#(#read)*);
+        let read = |Argument { ident, name, owned, .. }: &Argument| code_at!(owned=> let #ident: #owned = __tidegate_replayed.read(#name)?;);
+        let read: TokenStream = arguments.iter().map(read).collect();
         let passed = arguments.iter().map(|Argument { ident, is_borrowed, .. }| match is_borrowed {
             true => code!(&#ident),
             false => code!(#ident),
@@ -279,15 +271,14 @@ impl Generated {
         let (krate, journal, tidegate) = (&deferral.krate, deferral.krate(), &rules.krate);
         let method = self.path("method");
         let with = arguments.iter().map(|argument| {
-            let (ident, given, name) = (&argument.ident, &argument.given, argument.name());
+            let Argument { ident, name, given, .. } = argument;
             code_at!(given=> .with(#name, &#ident))
         });
         let to_text = |key: &syn::Expr| code_at!(key=> .key(::std::string::ToString::to_string(&(#key))));
         let key = deferral.key.as_ref().map(to_text);
         let deadline = deferral.deadline.as_ref().map(|time| code!(.deadline_in(#time)));
         let priority = deferral.priority.as_ref().map(|priority| code!(.priority(#priority)));
-        let (bound, of) = (code!(__tidegate_journal), code!(#journal::Journal));
-        let own = statement::optional_reference(&bound, &of, deferral.journal.as_ref());
+        let own = statement::optional_reference(&journal, "Journal", deferral.journal.as_ref());
         let record = match signature.asyncness {
             Some(_) => code!(#journal::site::record(__tidegate_call, __tidegate_journal).await),
             None => code!(#journal::site::record_blocking(__tidegate_call, __tidegate_journal)),

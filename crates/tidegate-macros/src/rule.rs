@@ -7,6 +7,7 @@ use crate::expressions::{as_number, as_text};
 use crate::options::{By, Options};
 use proc_macro2::Span;
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::{Error, Expr, LitStr, Path, Result, parse_quote};
 use tidegate_limit::{Algorithm, Limit};
 
@@ -255,6 +256,6 @@ impl Otherwise {
 /// a capital and are values.
 fn is_function(expression: &Expr) -> bool {
     let Expr::Path(path) = expression else { return false };
-    let last = path.path.segments.last().map(|segment| segment.ident.to_token_stream().to_string());
-    last.is_some_and(|name| name.trim_start_matches("r#").starts_with(|c: char| c.is_lowercase() || c == '_'))
+    let last = path.path.segments.last().map(|segment| segment.ident.unraw().to_string());
+    last.is_some_and(|name| name.starts_with(|c: char| c.is_lowercase() || c == '_'))
 }

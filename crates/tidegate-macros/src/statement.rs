@@ -54,8 +54,7 @@ pub(crate) fn limiting(
     let krate = &rules.krate;
     let statics = rules.limits.iter().enumerate().map(|(at, rule)| limit(krate, at, rule, limits));
     let checks = rules.limits.iter().enumerate().map(|(at, rule)| check(rules, at, rule));
-    let limiter =
-        optional_reference(&code!(__tidegate_limiter), &code!(#krate::Limiter), rules.limiter.as_ref());
+    let limiter = optional_reference(krate, "Limiter", rules.limiter.as_ref());
     let decide = decide(rules, is_async);
     // Declared first, it is dropped last: what it holds is held until the body is over.
     code! {
@@ -80,13 +79,16 @@ pub(crate) fn limiting(
     }
 }
 
-/// Binds what somebody wrote as an `Option<&T>`. Statements, not a block: what the expression
-/// makes has to live on.
-pub(crate) fn optional_reference(name: &TokenStream, of: &TokenStream, given: Option<&Expr>) -> TokenStream {
+/// Binds what somebody wrote as an `Option<&T>`, with `T` a type of that crate: `Limiter` as
+/// `__tidegate_limiter`. Statements, not a block: what the expression makes has to live on.
+pub(crate) fn optional_reference(krate: &impl ToTokens, of: &str, given: Option<&Expr>) -> TokenStream {
+    let span = given.map_or_else(Span::mixed_site, |given| given.span().resolved_at(Span::mixed_site()));
+    let of_type = Ident::new(of, span);
+    let name = format_ident!("__tidegate_{}", of.to_lowercase(), span = Span::mixed_site());
     match given {
-        None => code!(let #name: ::core::option::Option<&#of> = ::core::option::Option::None;),
+        None => code!(let #name: ::core::option::Option<&#krate::#of_type> = ::core::option::Option::None;),
         Some(given) => {
-            let own = code_at!(given=> let __tidegate_own: &#of = &(#given););
+            let own = code_at!(given=> let __tidegate_own: &#krate::#of_type = &(#given););
             code!(#own let #name = ::core::option::Option::Some(__tidegate_own);)
         }
     }
