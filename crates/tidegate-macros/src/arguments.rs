@@ -2,7 +2,7 @@
 //! are passed on to the function that `otherwise` names.
 
 use crate::errors::fail;
-use crate::expressions::inner;
+use crate::expressions::{as_word, inner};
 use crate::suggest::suggestion;
 use proc_macro2::Span;
 use quote::format_ident;
@@ -52,8 +52,8 @@ pub(crate) fn check(option: &str, expression: &Expr, signature: &Signature) -> R
         Expr::Field(field) => check(option, &field.base, signature),
         Expr::MethodCall(call) => check(option, &call.receiver, signature),
         Expr::Index(index) => check(option, &index.expr, signature),
-        Expr::Path(path) => path.path.get_ident().map_or(Ok(()), |name| check_name(option, name, signature)),
-        other => inner(other).map_or(Ok(()), |inner| check(option, inner, signature)),
+        Expr::Path(_) => as_word(expression).map_or(Ok(()), |name| check_name(option, name, signature)),
+        other => check_option(option, inner(other), signature),
     }
 }
 

@@ -18,8 +18,8 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
                     them: write it on a method of the type itself, and call that one from here";
         return fail(&deferral.span, what);
     }
-    check_method(rules, block)?;
-    let (mut generated, mut errors, mut limited) = (Vec::new(), Errors::default(), 0);
+    let (mut generated, mut errors) = (Vec::new(), Errors::default());
+    let (mut methods, mut limited) = (0, 0);
     for item in &mut block.items {
         let method = match item {
             ImplItem::Fn(method) => method,
@@ -31,10 +31,13 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
                 continue;
             }
         };
-        limited += 1;
+        methods += 1;
         let done = match own(&method.attrs) {
-            Ok(Own::None) => function::limit(rules, &mut Function::method(method))
-                .map(|functions| generated.extend(functions)),
+            Ok(Own::None) => {
+                limited += 1;
+                let functions = function::limit(rules, &mut Function::method(method));
+                functions.map(|functions| generated.extend(functions))
+            }
             Ok(Own::Off(at)) => {
                 method.attrs.remove(at);
                 Ok(())
@@ -50,29 +53,19 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
             errors.add(error);
         }
     }
-    if limited == 0 && errors.is_empty() {
+    if let Some(name) = rules.deferral.as_ref().and_then(|deferral| deferral.method.as_ref())
+        && limited > 1
+    {
+        let what = "several methods would have this one name in the journal, and run each other's calls: leave \
+                    `method` out, or write it on each of them";
+        errors.add(Error::new(name.span(), what));
+    }
+    if methods == 0 && errors.is_empty() {
         return fail(&rules.span, "there is no method to limit in this `impl` block");
     }
     let generated = generated.into_iter().map(|function| ImplItem::Verbatim(function.into_token_stream()));
     block.items.extend(generated);
     errors.into_result()
-}
-
-/// Refuses one name in the journal for several methods, which would run each other's calls.
-fn check_method(rules: &Rules, block: &ItemImpl) -> Result<()> {
-    let Some(name) = rules.deferral.as_ref().and_then(|deferral| deferral.method.as_ref()) else {
-        return Ok(());
-    };
-    let is_limited_here = |item: &&ImplItem| match item {
-        ImplItem::Fn(method) => matches!(own(&method.attrs), Ok(Own::None)),
-        _ => false,
-    };
-    if block.items.iter().filter(is_limited_here).count() < 2 {
-        return Ok(());
-    }
-    let what = "several methods would have this one name in the journal, and run each other's calls: leave \
-                `method` out, or write it on each of them";
-    fail(name, what)
 }
 
 /// What a method says about itself.

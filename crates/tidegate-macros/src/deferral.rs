@@ -2,7 +2,7 @@
 
 use crate::errors::fail;
 use crate::expressions::{as_number, as_text, ungrouped};
-use crate::options::{seen, unknown};
+use crate::options::{crate_path, seen, unknown};
 use crate::suggest::suggestion;
 use crate::{arguments, constant};
 use proc_macro2::{Span, TokenStream};
@@ -78,7 +78,7 @@ impl Deferral {
                 "priority" => self.priority = Some(priority(&given)?),
                 "method" => self.method = Some(method(&given)?),
                 "journal" => self.journal = Some(given),
-                "crate" => self.krate = krate(&given)?,
+                "crate" => self.krate = crate_path(&given, "my_journal")?,
                 _ => {
                     let hint = suggestion(&word, KNOWN.into_iter());
                     return unknown(left, &word, &format!(" of `defer`{hint}"), KNOWN.into_iter());
@@ -144,11 +144,4 @@ fn method(given: &Expr) -> Result<LitStr> {
         return fail(text, what);
     }
     Ok(text.clone())
-}
-
-fn krate(given: &Expr) -> Result<Path> {
-    match given {
-        Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
-        other => fail(other, "`crate` is a path: write for example `crate = my_journal`"),
-    }
 }

@@ -1,7 +1,7 @@
 //! Expressions as somebody wrote them: what stands inside of the brackets, and the text.
 
 use quote::ToTokens;
-use syn::{Expr, ExprLit, Lit, LitInt, LitStr};
+use syn::{Expr, ExprLit, Ident, Lit, LitInt, LitStr};
 
 /// An expression as somebody would write it.
 pub(crate) fn source(expression: &Expr) -> String {
@@ -55,6 +55,14 @@ pub(crate) fn as_text(expression: &Expr) -> Option<&LitStr> {
 pub(crate) fn as_number(expression: &Expr) -> Option<&LitInt> {
     match expression {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => Some(number),
+        _ => None,
+    }
+}
+
+/// The word, if it is nothing else.
+pub(crate) fn as_word(expression: &Expr) -> Option<&Ident> {
+    match expression {
+        Expr::Path(path) => path.path.get_ident(),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@
 //! `function.rs`.
 
 use crate::errors::fail;
-use crate::expressions::{as_text, source, ungrouped};
+use crate::expressions::{as_text, as_word, source, ungrouped};
 use crate::suggest::{said_by_a_limit, suggestion};
 use proc_macro2::Span;
 use syn::ext::IdentExt;
@@ -99,29 +99,12 @@ impl Options {
             "name" => self.name = Some(literal(input, &word, "checkout")?),
             "prefix" => self.prefix = Some(literal(input, &word, "goods:")?),
             "key" => self.key = Some(value(input, &word, "goods_id")?),
-            "cost" => self.cost = Some(no_text(&word, value(input, &word, "items.len()")?, "items.len()")?),
-            "limiter" => {
-                self.limiter = Some(no_text(&word, value(input, &word, "self.limiter")?, "self.limiter")?);
-            }
+            "cost" => self.cost = Some(no_text(input, &word, "items.len()")?),
+            "limiter" => self.limiter = Some(no_text(input, &word, "self.limiter")?),
             "otherwise" => self.otherwise = Some(value(input, &word, "|refusal| ...")?),
-            "by" => {
-                equals(input, &word, "user")?;
-                self.by = By::parse_all(input)?;
-            }
-            "missing" => {
-                equals(input, &word, "refuse")?;
-                self.missing = Some(one_word(input, &word, "refuse")?);
-            }
-            "crate" => {
-                equals(input, &word, "my_tidegate")?;
-                if let Some(text) = input.parse::<Option<LitStr>>()? {
-                    return fail(
-                        &text,
-                        format!("`crate` is a path, not a text: write `crate = {}`", text.value()),
-                    );
-                }
-                self.krate = Some(input.call(Path::parse_mod_style)?);
-            }
+            "by" => self.by = By::all(value(input, &word, "user")?)?,
+            "missing" => self.missing = Some(one_word(&word, &value(input, &word, "refuse")?, "refuse")?),
+            "crate" => self.krate = Some(crate_path(&value(input, &word, "my_tidegate")?, "my_tidegate")?),
             "blocking" => self.blocking = Some(word.span()),
             "off" => self.off = Some(word.span()),
             "and" => {
@@ -135,7 +118,7 @@ impl Options {
             _ => {
                 let hint = hint(&text, is_outside);
                 let is_value = input.peek(Token![::]) || input.peek(Token![!]) || input.peek(Token![.]);
-                let is_constant = text.starts_with(|c: char| c.is_uppercase());
+                let is_constant = text.starts_with(char::is_uppercase);
                 let is_no_option = is_value || !input.peek(Token![=]) && (is_constant || hint.is_empty());
                 if self.limit.is_none() && is_no_option {
                     return not_known_yet(&written, None);
@@ -148,8 +131,8 @@ impl Options {
 }
 
 impl By {
-    fn parse_all(input: ParseStream<'_>) -> Result<Vec<Self>> {
-        match input.parse().map(ungrouped)? {
+    fn all(given: Expr) -> Result<Vec<Self>> {
+        match given {
             Expr::Tuple(all) if all.elems.is_empty() => {
                 fail(&all, "`by = ()` names nobody: leave it out, or write for example `by = user`")
             }
@@ -177,11 +160,7 @@ impl By {
             Expr::Call(call) => (&*call.func, Some(&call.args)),
             word => (word, None),
         };
-        let word = match word {
-            Expr::Path(path) => path.path.get_ident(),
-            _ => None,
-        };
-        let Some(word) = word.cloned() else {
+        let Some(word) = as_word(word).cloned() else {
             let expr = source(expression);
             let last = expr.rsplit("::").next().unwrap_or_default().to_lowercase();
             let what = match expr.contains("::") && is_known(&last) {
@@ -232,23 +211,32 @@ fn value(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
     input.parse().map(ungrouped)
 }
 
-/// A text where an expression stands in another language's annotation.
-fn no_text(word: &Ident, given: Expr, example: &str) -> Result<Expr> {
+/// An expression; a text stands there in another language's annotation.
+fn no_text(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
+    let given = value(input, word, example)?;
     let Some(text) = as_text(&given) else { return Ok(given) };
     let meant = syn::parse_str::<Expr>(&text.value()).map_or(example.to_string(), |_| text.value());
     fail(text, format!("`{word}` is an expression, not a text: write `{word} = {meant}`"))
 }
 
-/// A word, also where somebody wrote it as a text or as a variant.
-fn one_word(input: ParseStream<'_>, option: &Ident, example: &str) -> Result<Ident> {
-    if let Some(text) = input.parse::<Option<LitStr>>()? {
-        return fail(&text, format!("`{option}` is a word, not a text: write `{option} = {example}`"));
+/// A word; somebody may write it as a text or as a variant.
+fn one_word(option: &Ident, given: &Expr, example: &str) -> Result<Ident> {
+    let not_a_text = if as_text(given).is_some() { ", not a text" } else { "" };
+    match as_word(given) {
+        Some(word) => Ok(word.clone()),
+        None => fail(given, format!("`{option}` is a word{not_a_text}: write `{option} = {example}`")),
     }
-    let word = Ident::parse_any(input)?;
-    if input.peek(Token![::]) {
-        return fail(&word, format!("`{option}` is a word: write `{option} = {example}`"));
+}
+
+/// The path of a crate.
+pub(crate) fn crate_path(given: &Expr, example: &str) -> Result<Path> {
+    match (given, as_text(given)) {
+        (Expr::Path(path), _) if path.qself.is_none() => Ok(path.path.clone()),
+        (_, Some(text)) => {
+            fail(text, format!("`crate` is a path, not a text: write `crate = {}`", text.value()))
+        }
+        _ => fail(given, format!("`crate` is a path: write for example `crate = {example}`")),
     }
-    Ok(word)
 }
 
 fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr> {

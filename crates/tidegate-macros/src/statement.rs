@@ -164,26 +164,24 @@ fn is_plain_number(expression: &Expr) -> bool {
 /// The expression that decides, of type `Result<_, Refusal>`.
 fn decide(rules: &Rules, is_async: bool) -> TokenStream {
     let (krate, limit, check) = (&rules.krate, limit_ident(0), check_ident(0));
-    let (waits, holds) = (rules.waits().is_some(), rules.holds());
-    if rules.limits.len() == 1 && !waits && !holds {
-        return match (is_fixed(rules), is_async) {
-            (true, false) => code!(#limit.check_fixed(#check)),
-            (true, true) => code!(#limit.check_fixed_async(#check).await),
-            (false, false) => code!(#check.check(__tidegate_limiter)),
-            (false, true) => code!(#check.check_async(__tidegate_limiter).await),
-        };
+    // Who waits is settled here, not by what a limit is changed to while the program runs.
+    let method = match (rules.waits().is_some(), rules.holds()) {
+        (true, _) => "acquire",
+        (false, true) => "hold",
+        (false, false) => "check",
+    };
+    let (method, awaited) = match is_async {
+        true => (format_ident!("{method}_async", span = Span::mixed_site()), code!(.await)),
+        false => (Ident::new(method, Span::mixed_site()), TokenStream::new()),
+    };
+    if is_fixed(rules) {
+        return code!(#limit.#method(#check)#awaited);
+    }
+    if rules.limits.len() == 1 && method.to_string().starts_with("check") {
+        return code!(#check.#method(__tidegate_limiter)#awaited);
     }
     let checks = (0..rules.limits.len()).map(check_ident);
-    let checks = code!(#krate::__private::CallChecks::new(__tidegate_limiter, &[#(&#checks),*]));
-    // Who waits is settled here, not by what a limit is changed to while the program runs.
-    match (waits, holds, is_async) {
-        (true, _, false) => code!(#checks.acquire_blocking()),
-        (true, _, true) => code!(#checks.acquire().await),
-        (false, true, false) => code!(#checks.hold()),
-        (false, true, true) => code!(#checks.hold_async().await),
-        (false, false, false) => code!(#checks.check()),
-        (false, false, true) => code!(#checks.check_async().await),
-    }
+    code!(#krate::__private::CallChecks::new(__tidegate_limiter, &[#(&#checks),*]).#method()#awaited)
 }
 
 /// True if every call checks the same key of the process's limiter, and no other.

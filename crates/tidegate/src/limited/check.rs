@@ -1,6 +1,6 @@
 //! What a call checks: one key of one limit, or several together.
 //!
-//! A fixed key needs nothing of this: [`FunctionLimit::check_fixed`].
+//! A fixed key needs nothing of this: [`FunctionLimit::check`].
 
 use super::{CallKey, FunctionLimit, observe};
 use crate::gate::Gate;
@@ -108,13 +108,13 @@ impl<'a> CallChecks<'a> {
     }
 
     /// Waits on this thread.
-    pub fn acquire_blocking(mut self) -> Result<Permit, Refusal> {
+    pub fn acquire(mut self) -> Result<Permit, Refusal> {
         self.settle()?;
         self.result(self.limiter.acquire(&self.checks()).blocking())
     }
 
     /// Waits, under any executor.
-    pub async fn acquire(mut self) -> Result<Permit, Refusal> {
+    pub async fn acquire_async(mut self) -> Result<Permit, Refusal> {
         self.settle()?;
         let acquire = self.limiter.acquire(&self.checks());
         self.result(acquire.await)

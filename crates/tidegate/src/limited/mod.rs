@@ -94,14 +94,14 @@ impl FunctionLimit {
 
     /// Decides now about the one key of this limit, on the process's limiter.
     #[inline]
-    pub fn check_fixed(&self, cost: u64) -> Result<(), Refusal> {
+    pub fn check(&self, cost: u64) -> Result<(), Refusal> {
         let handle = self.handle();
         self.result(handle.gate(), || self.fixed_key(), handle.check_cost(cost))
     }
 
-    /// [`check_fixed`](Self::check_fixed) for async code.
+    /// [`check`](Self::check) for async code.
     #[inline]
-    pub async fn check_fixed_async(&self, cost: u64) -> Result<(), Refusal> {
+    pub async fn check_async(&self, cost: u64) -> Result<(), Refusal> {
         let handle = self.handle();
         let decision = handle.check_cost_async(cost).await;
         self.result(handle.gate(), || self.fixed_key(), decision)
