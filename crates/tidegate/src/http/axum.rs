@@ -36,7 +36,7 @@ impl std::error::Error for NotGuarded {}
 impl IntoResponse for NotGuarded {
     fn into_response(self) -> Response {
         // A fault of the program, told to its log and not to strangers.
-        tracing::error!(target: "tidegate::http", "{self}");
+        tracing::error!(target: "tidegate::rules", "{self}");
         http::StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }

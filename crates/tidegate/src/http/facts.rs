@@ -72,7 +72,7 @@ impl FactSources {
     fn warn_of_no_peer(&self) {
         if !self.is_peer_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                target: "tidegate::http",
+                target: "tidegate::rules",
                 "a key by `ip` met a request without a peer's address: all such requests count as one client, \
                  or as the rule's `missing` says. With axum, write \
                  `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, tell the guard \
@@ -87,7 +87,7 @@ impl FactSources {
     fn warn_of_no_json_layer(&self, pointer: &str) {
         if !self.is_json_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                target: "tidegate::http",
+                target: "tidegate::rules",
                 "a rule asks for `json:{pointer}`, but nothing reads the body for it: all such requests share \
                  one allowance, or are refused if the rule's `missing` says so. Add the guard's JSON layer \
                  outside of its layer, around the same routes: \

@@ -173,7 +173,7 @@ impl Guard {
         let is_expected = options.sources.passes_preflights;
         if !is_expected && !options.is_warned_of_preflights.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                target: "tidegate::http",
+                target: "tidegate::rules",
                 "a CORS preflight was refused, which a browser shows as a CORS error: put the CORS layer outside of \
                  the guard, so that it answers preflights itself, or write `.pass_preflights()` if handlers answer them"
             );

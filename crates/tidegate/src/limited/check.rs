@@ -8,7 +8,7 @@ use crate::limiter::{Check, Limiter};
 use crate::permit::Permit;
 use crate::refusal::Refusal;
 use crate::rules::Outcome;
-use crate::rules::decide::without_key;
+use crate::rules::apply::without_key;
 use crate::rules::facts::Fact;
 use crate::rules::key::KeyBytes;
 use crate::verdict::Verdict;

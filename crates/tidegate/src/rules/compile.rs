@@ -8,6 +8,8 @@
 use crate::gate::Gate;
 use crate::limiter::{Definition, GateOptions, Limiter};
 use crate::rules::error::RulesError;
+use crate::rules::index::{ExactIndex, RouteIndex};
+use crate::rules::key::text::check_name;
 use crate::rules::key::{KeyExpr, Part};
 use crate::rules::list::List;
 use crate::rules::quota::Quota;
@@ -44,9 +46,16 @@ pub(crate) fn put_in_force(
             limiter.remove(&gone.name);
         }
     }
+    let (mut index, mut entry_index) = (RouteIndex::default(), ExactIndex::default());
+    for (place, rule) in (0..).zip(&rules) {
+        match rule.when.first() {
+            Some((name, value)) => entry_index.insert(place, name, value.as_bytes()),
+            None => index.insert(place, &rule.routes),
+        }
+    }
     let places = rules.iter().enumerate().map(|(place, rule)| (rule.name.clone(), place)).collect();
     let reads_json = rules.iter().any(|rule| rule.pointers().next().is_some());
-    Ok(RuleSet { rules, places, reads_json })
+    Ok(RuleSet { rules, index, entry_index, places, reads_json })
 }
 
 /// A rule that was read. Nothing is in force yet.
@@ -54,6 +63,7 @@ struct Draft {
     name: String,
     limits: Vec<Limit>,
     routes: Vec<Route>,
+    when: Vec<(String, String)>,
     key: KeyExpr,
     missing: Missing,
     cost: CompiledCost,
@@ -70,7 +80,8 @@ const LIMITS_MAX: usize = 8;
 
 impl Draft {
     fn new(rule: Rule, client_text: &ClientText) -> Result<Self, RulesError> {
-        let Rule { name, limits, on, key, cost, missing, is_shadow, shows_keys, allow, deny, options } = rule;
+        let Rule { name, limits, on, when, key, cost, missing, is_shadow, shows_keys, allow, deny, options } =
+            rule;
         let is_part = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
             let what = "a name is 1 to 60 letters, digits or any of `._-:/`; write for example `checkout`";
@@ -101,7 +112,23 @@ impl Draft {
         }
         let list = |listed| List::parse(listed).map_err(|what| of(&what));
         let (allow, deny) = (list(&allow)?, list(&deny)?);
-        Ok(Self { limits, routes, key, missing, cost, is_shadow, shows_keys, allow, deny, options, name })
+        for (entry, _) in &when {
+            check_name("entry", entry).map_err(|error| of(&error))?;
+        }
+        Ok(Self {
+            limits,
+            routes,
+            when,
+            key,
+            missing,
+            cost,
+            is_shadow,
+            shows_keys,
+            allow,
+            deny,
+            options,
+            name,
+        })
     }
 
     /// The rule with its gates, which are in force.
@@ -110,7 +137,7 @@ impl Draft {
         let policies: SmallVec<[Policy; 1]> = (0..self.limits.len()).filter_map(policy).collect();
         let before = old.and_then(|old| old.get(&self.name));
         // With the same patterns, what it has matched counts.
-        let same = before.filter(|rule| rule.routes == self.routes);
+        let same = before.filter(|rule| rule.routes == self.routes && rule.when == self.when);
         CompiledRule {
             shows_keys: self.shows_keys,
             shared_key: format!("(no {})", self.key).into_bytes().into(),
@@ -119,6 +146,7 @@ impl Draft {
             name: self.name.into(),
             policies,
             routes: self.routes,
+            when: self.when,
             key: self.key,
             missing: self.missing,
             cost: self.cost,

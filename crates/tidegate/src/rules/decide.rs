@@ -4,19 +4,15 @@
 //! Everything else is a future that owns what it needs.
 
 use crate::algorithm::Mode;
-use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::limiter::Check;
 use crate::pending::Pending;
 use crate::permit::Permit;
 use crate::rules::engine::{Engine, Rules};
-use crate::rules::facts::{Fact, Facts};
-use crate::rules::key::KeyBytes;
-use crate::rules::list::List;
+use crate::rules::facts::Facts;
 use crate::rules::record::Outcome;
-use crate::rules::rule::Missing;
-use crate::rules::rule_set::{CompiledRule, RuleSet, Timing};
-use crate::rules::ruling::{AppliedRule, AppliedRules, RuleResult, Ruling};
+use crate::rules::rule_set::Timing;
+use crate::rules::ruling::{AppliedRule, AppliedRules, Ruling};
 use crate::transaction;
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
@@ -36,9 +32,6 @@ pub enum Charges {
     /// known afterwards, or taken back.
     Adjustable,
 }
-
-/// The rules that apply to a request, by their places, each with the pattern that fits.
-pub(crate) type Matches<'a> = SmallVec<[(usize, Option<&'a str>); 4]>;
 
 impl Rules {
     /// Decides a request: all rules that apply are charged, or none. Ready at once if all of them
@@ -93,191 +86,6 @@ impl Rules {
             }
             ruling
         })
-    }
-
-    /// The fields of a JSON body that the rules which apply to a request ask for, by their
-    /// pointers: none if its client's network is on a deny list, so nobody reads a body of such a
-    /// client.
-    pub fn json_pointers(&self, facts: &dyn Facts) -> Vec<Box<str>> {
-        let set = self.engine.set.load();
-        let mut pointers: Vec<Box<str>> = Vec::new();
-        if !set.reads_json || !self.is_on() {
-            return pointers;
-        }
-        let matches = self.matches(&set, facts);
-        for pointer in matches.iter().flat_map(|(place, _)| set.rules[*place].pointers()) {
-            if !pointers.iter().any(|known| **known == *pointer) {
-                pointers.push(pointer.into());
-            }
-        }
-        if !pointers.is_empty() && self.network_denier(&set, facts, &matches).is_some() {
-            pointers.clear();
-        }
-        pointers
-    }
-
-    /// The refusal of a request whose body did not come in time, in the name of the first rule that
-    /// needs it. None if no rule in force insists on it: then the request goes on, and what the
-    /// body says is ambiguous. `started` is when the body was waited for first.
-    pub fn refuse_slow_body(&self, facts: &dyn Facts, started: Timestamp) -> Option<Ruling> {
-        let (engine, set) = (&*self.engine, self.engine.set.load_full());
-        if !self.is_on() || engine.allow.exempts_client_of(facts) {
-            return None;
-        }
-        let insists = |rule: &CompiledRule| {
-            rule.pointers().next().is_some() && !rule.is_shadow && !rule.allow.exempts_client_of(facts)
-        };
-        let applies = self.matches(&set, facts).into_iter().map(|(place, _)| place);
-        let place = applies.into_iter().find(|place| insists(&set.rules[*place]))?;
-        let slow = AppliedRule::settled(Some(place), KeyBytes::new(), Outcome::SlowBody);
-        let started = engine.started().map(|_| started);
-        let mut ruling = Ruling::new(set, AppliedRules::from_buf([slow]), false, started);
-        engine.record(&mut ruling);
-        Some(ruling)
-    }
-
-    /// The rules that apply to a request.
-    pub(crate) fn matches<'s>(&self, set: &'s RuleSet, facts: &dyn Facts) -> Matches<'s> {
-        let mut matches = Matches::new();
-        for (place, rule) in set.rules.iter().enumerate() {
-            if let Some(route) = rule.applies(facts)
-                && self.choice.has(&rule.name)
-            {
-                matches.push((place, route));
-            }
-        }
-        matches
-    }
-
-    /// Settles all rules that apply without their limits.
-    fn settle_all(&self, set: &RuleSet, facts: &dyn Facts, outcome: Outcome, applied: &mut AppliedRules) {
-        let settle = |(place, _)| AppliedRule::settled(Some(place), KeyBytes::new(), outcome);
-        applied.extend(self.matches(set, facts).into_iter().map(settle));
-    }
-
-    /// Finds the keys and costs of the rules that apply, and settles those that lists or missing
-    /// facts settle.
-    ///
-    /// # Errors
-    /// If a list or a missing fact refuses the request. Nothing is left to decide then.
-    fn apply(
-        &self,
-        set: &RuleSet,
-        facts: &dyn Facts,
-        matches: &Matches<'_>,
-        applied: &mut AppliedRules,
-    ) -> Result<(), Refused> {
-        let engine = &*self.engine;
-        // Networks need no key, so they come first, and nobody reads a body of such a client.
-        match self.network_denier(set, facts, matches) {
-            None => {}
-            Some(Denier::AllRules) => {
-                let key = facts.client().map(|client| format!("ip:{client}")).unwrap_or_default();
-                return refuse(applied, None, KeyBytes::from_slice(key.as_bytes()), Outcome::Listed);
-            }
-            Some(Denier::Rule(place, route)) => {
-                let (rule, mut key) = (&set.rules[place], KeyBytes::new());
-                let reads_body = rule.pointers().next().is_some();
-                if reads_body || rule.write_key(facts, route, &mut key) != Fact::Found(()) {
-                    key.clear();
-                }
-                return refuse(applied, Some(place), key, Outcome::Listed);
-            }
-        }
-        let is_exempt = engine.allow.exempts_client_of(facts);
-        for (place, route) in matches {
-            let rule = &set.rules[*place];
-            let mut key = KeyBytes::new();
-            let found = rule.write_key(facts, *route, &mut key);
-            let is_found = found == Fact::Found(());
-            let is_key_on = |own: &List, all: &List| {
-                let has_keys = is_found && (own.has_keys() || all.has_keys());
-                let has = |key: &[u8]| own.has_key(key) || all.has_key(key);
-                has_keys && has(&rule.listed_key(&key))
-            };
-            let outcome = if rule.deny.has_client_of(facts) || is_key_on(&rule.deny, &engine.deny) {
-                Some(Outcome::Listed)
-            } else if found == Fact::Ambiguous && (rule.deny.has_keys() || engine.deny.has_keys()) {
-                // It may be one of those.
-                Some(Outcome::Ambiguous)
-            } else if is_exempt
-                || rule.allow.exempts_client_of(facts)
-                || (is_key_on(&rule.allow, &engine.allow) && !facts.is_client_forged())
-            {
-                Some(Outcome::Exempt)
-            } else {
-                without_key(found, rule.missing)
-            };
-            match outcome {
-                None => {
-                    if !is_found {
-                        key = KeyBytes::from_slice(&rule.shared_key);
-                    }
-                    let (rule, cost) = (Some(*place), rule.cost(facts));
-                    applied.push(AppliedRule { rule, key, cost, result: RuleResult::Undecided });
-                }
-                Some(outcome) => {
-                    if !is_found {
-                        key.clear();
-                    }
-                    if outcome.is_refusal() && !rule.is_shadow {
-                        return refuse(applied, Some(*place), key, outcome);
-                    }
-                    applied.push(AppliedRule::settled(Some(*place), key, outcome));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Whose deny list has the client's network, if it is refused for that.
-    pub(crate) fn network_denier<'s>(
-        &self,
-        set: &RuleSet,
-        facts: &dyn Facts,
-        matches: &Matches<'s>,
-    ) -> Option<Denier<'s>> {
-        if self.engine.deny.has_client_of(facts) {
-            return Some(Denier::AllRules);
-        }
-        let denies = |rule: &CompiledRule| !rule.is_shadow && rule.deny.has_client_of(facts);
-        let rule = matches.iter().find(|(place, _)| denies(&set.rules[*place]));
-        rule.map(|(place, route)| Denier::Rule(*place, *route))
-    }
-}
-
-/// Whose deny list has the network of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denier<'a> {
-    AllRules,
-    /// By its place, with the pattern that fits.
-    Rule(usize, Option<&'a str>),
-}
-
-/// A list or a missing fact refuses the request.
-struct Refused;
-
-fn refuse(
-    applied: &mut AppliedRules,
-    rule: Option<usize>,
-    key: KeyBytes,
-    outcome: Outcome,
-) -> Result<(), Refused> {
-    applied.retain(|applied| !matches!(applied.result, RuleResult::Undecided));
-    applied.push(AppliedRule::settled(rule, key, outcome));
-    Err(Refused)
-}
-
-/// What becomes of a request by its key alone; none if its limits decide, under its own key or
-/// the one that is shared.
-pub(crate) fn without_key(found: Fact<()>, missing: Missing) -> Option<Outcome> {
-    match (found, missing) {
-        (Fact::Found(()), _) | (Fact::Missing, Missing::Share) => None,
-        (Fact::Missing, Missing::Skip) => Some(Outcome::Skipped),
-        (Fact::Missing, Missing::Refuse) => Some(Outcome::Incomplete),
-        // Skipped would be what a client gains by it.
-        (Fact::Ambiguous, Missing::Share | Missing::Skip) => None,
-        (Fact::Ambiguous, Missing::Refuse) => Some(Outcome::Ambiguous),
     }
 }
 

@@ -7,7 +7,7 @@
 //! Once each rule has matched or was logged, a request only reads here.
 
 use crate::clock::Timestamp;
-use crate::rules::decide::Matches;
+use crate::rules::apply::Matches;
 use crate::rules::rule_set::{CompiledRule, RuleSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

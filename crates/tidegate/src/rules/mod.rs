@@ -10,6 +10,7 @@ pub(crate) mod facts;
 pub(crate) mod rule;
 
 pub(crate) mod compile;
+pub(crate) mod index;
 pub(crate) mod key;
 pub(crate) mod list;
 pub(crate) mod network;
@@ -19,6 +20,7 @@ pub(crate) mod rule_set;
 pub(crate) mod text;
 pub(crate) mod validate;
 
+pub(crate) mod apply;
 pub(crate) mod decide;
 pub(crate) mod ruling;
 

@@ -28,9 +28,9 @@ pub enum Outcome {
     NotCharged,
     /// Refused: on a deny list.
     Listed,
-    /// Not asked: on an allow list.
+    /// Not decided: on an allow list.
     Exempt,
-    /// Not asked: a part of the key is missing, and the rule skips such requests.
+    /// Not decided: a part of the key is missing, and the rule skips such requests.
     Skipped,
     /// Refused: a part of the key is missing, and the rule refuses such requests.
     Incomplete,
@@ -40,7 +40,7 @@ pub enum Outcome {
     /// Refused: the rule asks for a field of the body, and that did not come in time (see
     /// [`JsonLayer::body_timeout`](crate::http::JsonLayer::body_timeout)).
     SlowBody,
-    /// Not asked: the guard is switched off.
+    /// Not decided: the rules are switched off.
     Off,
 }
 
@@ -89,7 +89,7 @@ impl Outcome {
         match decision.denial() {
             Some(Denial::Unavailable(_) | Denial::Full) => Self::Unavailable,
             Some(Denial::Unidentified) => Self::Incomplete,
-            // Another rule has refused before this one was asked.
+            // Another rule has refused before this one was decided.
             Some(Denial::Busy) if !decision.is_asked() => Self::NotCharged,
             Some(_) => Self::Denied,
             None => Self::NotCharged,
@@ -141,7 +141,7 @@ impl<'a> Record<'a> {
         self.key
     }
 
-    /// The limit, where it was asked.
+    /// The limit, where it was decided.
     pub fn limit(&self) -> Option<&'a Limit> {
         self.limit
     }
@@ -156,7 +156,7 @@ impl<'a> Record<'a> {
         self.shows_keys
     }
 
-    /// What the store decided, where it was asked.
+    /// What the store decided, if it did.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
@@ -192,7 +192,7 @@ impl<'a> Record<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Operator,
-    /// Is not told whose key it is, nor of lists.
+    /// Does not read whose key it is, nor of lists.
     Client,
 }
 
@@ -228,7 +228,8 @@ impl Record<'_> {
             (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, false) => "refused",
             (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, true) => "would be refused",
             (Outcome::NotCharged, _) => "not charged",
-            (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
+            (Outcome::Exempt, _) => "exempt",
+            (Outcome::Skipped, _) => "skipped",
             (Outcome::Off, _) => "let through",
         };
         f.write_str(verb)?;
@@ -248,7 +249,7 @@ impl Record<'_> {
             Outcome::Listed => f.write_str("on a deny list"),
             Outcome::Exempt => f.write_str("on an allow list"),
             Outcome::NotCharged => f.write_str("another rule refused"),
-            Outcome::Off => f.write_str("the guard is switched off"),
+            Outcome::Off => f.write_str("the rules are switched off"),
             Outcome::SlowBody => f.write_str("the request's body did not come in time"),
             Outcome::Skipped | Outcome::Incomplete | Outcome::Ambiguous => {
                 let clearly = if self.outcome == Outcome::Ambiguous { "clearly " } else { "" };

@@ -33,6 +33,8 @@ pub struct Rule {
     pub(crate) name: String,
     pub(crate) limits: Vec<Result<Limit, LimitError>>,
     pub(crate) on: Vec<String>,
+    /// Entries that a request must have, by name and value.
+    pub(crate) when: Vec<(String, String)>,
     pub(crate) key: Option<Result<KeyExpr, KeyError>>,
     pub(crate) cost: Cost,
     pub(crate) missing: Missing,
@@ -86,6 +88,7 @@ impl Rule {
             name: name.into(),
             limits: vec![limit.try_into().map_err(Into::into)],
             on: Vec::new(),
+            when: Vec::new(),
             key: None,
             cost: Cost::Units(1),
             missing: Missing::default(),
@@ -106,7 +109,7 @@ impl Rule {
 
     /// Applies to requests of this method (any, if none is said) and pattern (any, if none is
     /// said), as in `POST /goods/{id}/order`, `/files/{*rest}` or `POST`. `GET` means `HEAD` too, as routers
-    /// answer it with the handler of GET. Said several times, any of them.
+    /// answer it with the handler of GET. Given several times, any of them.
     ///
     /// The pattern is compared with the path as it came and with the normalised one
     /// ([`RequestPath::normalized`](crate::rules::RequestPath::normalized)), and a slash at its end does not count, so that no other way to
@@ -117,6 +120,14 @@ impl Rule {
     /// router's grammar (`:id`, `<id>`), an empty one, `.` and `..`.
     pub fn on(mut self, pattern: &str) -> Self {
         self.on.push(pattern.into());
+        self
+    }
+
+    /// Applies to requests whose entry of this name has this value: an entry is what a front end
+    /// knows under a name, such as a part of a descriptor (see [`Facts::entry`]). Given several
+    /// times, all of them. An entry that is missing or ambiguous has no value.
+    pub fn when(mut self, entry: &str, value: &str) -> Self {
+        self.when.push((entry.into(), value.into()));
         self
     }
 

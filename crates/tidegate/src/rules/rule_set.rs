@@ -4,6 +4,7 @@
 
 use crate::gate::Gate;
 use crate::rules::facts::{Fact, Facts};
+use crate::rules::index::{ExactIndex, RouteIndex};
 use crate::rules::key::secret::stored_key;
 use crate::rules::key::value::Secrets;
 use crate::rules::key::write::{self, KeyInput};
@@ -23,6 +24,9 @@ use std::sync::Arc;
 /// The rules in force.
 pub(crate) struct RuleSet {
     pub(crate) rules: Vec<CompiledRule>,
+    pub(crate) index: RouteIndex,
+    /// Rules that apply to requests with an entry, by the first of these.
+    pub(crate) entry_index: ExactIndex,
     /// Where each of them is, by name.
     pub(crate) places: HashMap<Box<str>, usize>,
     /// True if a key or a cost of a rule is read from a JSON body.
@@ -34,6 +38,7 @@ pub(crate) struct CompiledRule {
     pub(crate) name: Box<str>,
     pub(crate) policies: SmallVec<[Policy; 1]>,
     pub(crate) routes: Vec<Route>,
+    pub(crate) when: Vec<(String, String)>,
     pub(crate) key: KeyExpr,
     pub(crate) missing: Missing,
     /// The key that requests without one share.
@@ -116,6 +121,11 @@ impl RuleSet {
 impl CompiledRule {
     /// Whether it is about a request; the pattern that fits, if it has any.
     pub(crate) fn applies(&self, facts: &dyn Facts) -> Option<Option<&str>> {
+        let has =
+            |name: &str, value: &str| facts.entry(name).found().is_some_and(|own| *own == *value.as_bytes());
+        if !self.when.iter().all(|(name, value)| has(name, value)) {
+            return None;
+        }
         if self.routes.is_empty() {
             return (!facts.needs_named_method()).then_some(None);
         }

@@ -39,7 +39,7 @@ fn a_router_is_guarded_as_a_whole_and_by_route() {
     assert_eq!(call(&app, get("/goods/2")).status(), 200);
     let refused = call(&app, get("/goods/3"));
     assert_eq!(refused.status(), 429);
-    let left = |key: &str| guard.limiter().get("route").unwrap().peek(key).remaining();
+    let left = |key: &str| guard.rules().limiter().get("route").unwrap().peek(key).remaining();
     assert_eq!(left("route:GET /goods/{id}"), 0, "the pattern is the key");
     let ordered = call(&app, post("/goods/1/order"));
     assert_eq!(ordered.headers().get_all("ratelimit").iter().count(), 2);
@@ -62,7 +62,7 @@ fn the_peer_is_where_axum_puts_it() {
     assert_eq!(call(&app, peer("192.0.2.2")).status(), 200);
     let refused = call(&app, peer("192.0.2.1"));
     assert_eq!(refused.status(), 429);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("ip:192.0.2.1").remaining(), 0);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("ip:192.0.2.1").remaining(), 0);
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn a_handler_that_wants_to_know_is_served_while_the_guard_is_off() {
         format!("{:?} left, {} asked", decided.remaining(), decided.policies().count())
     }
     let app: Router = Router::new().route("/", on_get(handler)).layer(guard.layer());
-    guard.switch_off();
+    guard.rules().switch_off();
     for _ in 0..3 {
         assert_eq!(text(call(&app, get("/"))), "None left, 0 asked");
     }
-    guard.switch_on();
+    guard.rules().switch_on();
     assert_eq!(text(call(&app, get("/"))), "Some(0) left, 1 asked");
 }
 
@@ -147,7 +147,7 @@ fn a_handler_can_be_guarded_from_the_apps_state() {
     let answer = call(&app, by("ann", get("/")));
     assert_eq!(answer.headers()["ratelimit"], "\"x\";r=1;t=1800, \"places\";r=0");
     assert_eq!(text(answer), "Some(1)");
-    assert_eq!(guard.limiter().get("places").unwrap().peek("'all'").remaining(), 1);
+    assert_eq!(guard.rules().limiter().get("places").unwrap().peek("'all'").remaining(), 1);
     assert_eq!(call(&app, by("ann", get("/"))).status(), 200);
     let refused = call(&app, by("ann", get("/")));
     assert_eq!(refused.status(), 429);
@@ -189,6 +189,6 @@ fn inside_a_nested_router_a_rule_meets_the_path_that_is_left() {
     let outside: Router = Router::new().nest("/api", goods()).layer(guard.layer());
     assert!(policies(&outside).starts_with("\"whole\""));
     // The pattern that axum tells is the whole one at both places.
-    let left = |key: &str| guard.limiter().get("route").unwrap().peek(key).remaining();
+    let left = |key: &str| guard.rules().limiter().get("route").unwrap().peek(key).remaining();
     assert_eq!(left("route:GET /api/goods/{id}"), 7);
 }

@@ -33,7 +33,7 @@ fn two_guards(goods: &str, coupon: &str) -> (Guard, Guard) {
 }
 
 fn used(guard: &Guard, rule: &str, key: &str) -> u64 {
-    9 - guard.limiter().get(rule).unwrap().peek(key).remaining()
+    9 - guard.rules().limiter().get(rule).unwrap().peek(key).remaining()
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_slow_json_body_is_refused_when_its_time_is_over() {
     clock.advance(ms(9_999));
     assert!(poll_once(answer.as_mut()).is_pending(), "10 s are its time");
     // It holds nothing while it comes.
-    assert_eq!(guard.limiter().get("goods").unwrap().peek("(no json:/goods)").remaining(), 2);
+    assert_eq!(guard.rules().limiter().get("goods").unwrap().peek("(no json:/goods)").remaining(), 2);
     clock.advance(ms(1));
     let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
     assert_eq!(answer.status(), 408);
@@ -218,7 +218,7 @@ fn a_slow_json_body_is_refused_when_its_time_is_over() {
     // Neither served, nor charged.
     assert_eq!(shop.served.load(std::sync::atomic::Ordering::SeqCst), 0);
     for key in ["(no json:/goods)", "json:/goods=7"] {
-        assert_eq!(guard.limiter().get("goods").unwrap().peek(key).remaining(), 2, "{key}");
+        assert_eq!(guard.rules().limiter().get("goods").unwrap().peek(key).remaining(), 2, "{key}");
     }
     let sentence = "[slow_body] refused by `goods`: the request's body did not come in time; it took 10 s";
     assert_eq!(*told.0.lock().unwrap(), [sentence]);
@@ -291,7 +291,7 @@ fn a_slow_body_that_no_rule_in_force_needs_goes_on_unread() {
         let mut answer = pin!(service.call(from("192.0.2.1", request)));
         assert!(poll_once(answer.as_mut()).is_pending());
         if is_off {
-            guard.switch_off();
+            guard.rules().switch_off();
         }
         clock.advance(ms(10_000));
         let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
@@ -381,7 +381,7 @@ fn the_body_of_a_client_in_a_denied_network_is_not_read() {
             build(|guard| guard.rule(goods()).rule(Rule::new("ip", "9/h").by("ip").deny_networks(denied))),
         ),
     ] {
-        let lines = logged("tidegate::guard", Level::WARN, || {
+        let lines = logged("tidegate::rules", Level::WARN, || {
             let request = untouched(from("198.51.100.7", post("/orders")));
             assert_eq!(status_of(&guard, request), 403, "{name}");
         });

@@ -41,7 +41,7 @@ fn a_preflight_is_charged_and_refused_unless_said_otherwise() {
 #[test]
 fn a_refused_preflight_is_told_to_the_log_once() {
     let (guard, _) = guard_of(by_key());
-    let lines = logged("tidegate::guard", Level::WARN, || {
+    let lines = logged("tidegate::rules", Level::WARN, || {
         for _ in 0..3 {
             ask(&guard, preflight("/orders"));
         }
@@ -54,7 +54,7 @@ fn a_refused_preflight_is_told_to_the_log_once() {
     let (guard, _) = guard_of(Rule::new("places", "1 concurrent").by("'x'"));
     let mut shop = shop(&guard);
     let _held = now(tower::Service::call(&mut shop, get("/"))).unwrap();
-    let lines = logged("tidegate::guard", Level::WARN, || {
+    let lines = logged("tidegate::rules", Level::WARN, || {
         assert_eq!(ask_shop(&mut shop, preflight("/")).status, 429);
     });
     assert_eq!(lines.len(), 1, "{lines:#?}");

@@ -10,7 +10,7 @@ use tidegate::rules::{Missing, Rule};
 const MEGABYTE: usize = 1 << 20;
 
 fn remaining(guard: &tidegate::http::Guard, key: &str) -> u64 {
-    guard.limiter().get("x").unwrap().peek(key).remaining()
+    guard.rules().limiter().get("x").unwrap().peek(key).remaining()
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn send(guard: &Guard, max: usize, kind: &str, body: Chunks) -> (u16, Option<Rec
 const ORDER: &[u8] = br#"{"order": {"goodsId": 7, "count": 2}}"#;
 
 fn remaining(guard: &Guard, key: &str) -> u64 {
-    guard.limiter().get("goods").unwrap().peek(key).remaining()
+    guard.rules().limiter().get("goods").unwrap().peek(key).remaining()
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_body_whose_cost_cannot_be_read_costs_the_most() {
         let guard = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50)).0;
         let (status, received) = send(&guard, 60, kind, Chunks::new(&[body]));
         assert_eq!((status, received.unwrap().0.as_slice()), (200, body));
-        100 - guard.limiter().get("x").unwrap().peek("'all'").remaining()
+        100 - guard.rules().limiter().get("x").unwrap().peek("'all'").remaining()
     };
     let json = |body: &str| spent("application/json", body.as_bytes());
     assert_eq!(json(r#"{"count": 7}"#), 7);
@@ -187,7 +187,7 @@ fn a_body_whose_cost_cannot_be_read_costs_the_most() {
     for lacks in ["{}", r#"{"other": 7}"#, "[7]", "7", r#"{"count": null}"#, r#"{"x": {"count": 7}}"#] {
         assert_eq!(json(lacks), 1, "{lacks}");
     }
-    for unclear in [
+    for ambiguous in [
         &format!(r#"{{"count": 7{}}}"#, " ".repeat(60)),
         r#"{"count": 7, "count": 7}"#,
         r#"{"count": 7, "c\u006funt": 1}"#,
@@ -198,7 +198,7 @@ fn a_body_whose_cost_cannot_be_read_costs_the_most() {
         r#"{"count": "many"}"#,
         r#"{"count": -7}"#,
     ] {
-        assert_eq!(json(unclear), 50, "{unclear}");
+        assert_eq!(json(ambiguous), 50, "{ambiguous}");
     }
     assert_eq!(spent("text/plain", br#"{"count": 7}"#), 50);
 }
@@ -211,12 +211,12 @@ fn a_request_without_a_body_costs_one() {
     });
     let mut shop = ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop);
     assert_eq!(block_on(shop.call(get("/").map(|()| Full::default()))).unwrap().status(), 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 99);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 99);
     // Some clients say what an empty body is, too.
     let mut request = get("/").map(|()| Full::default());
     request.headers_mut().insert("content-type", "application/json".parse().unwrap());
     assert_eq!(block_on(shop.call(request)).unwrap().status(), 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 98);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 98);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_body_that_says_itself_that_it_is_too_long_costs_the_most() {
     let mut body = Chunks::new(&[br#"{"count": 7}"#]);
     body.says_length = Some(61);
     assert_eq!(send(&guard, 60, "application/json", body).0, 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 50);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 50);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn a_cost_that_nobody_reads_is_the_most() {
     let (guard, _) = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50));
     // Without `json_layer()`.
     assert_eq!(ask(&guard, post("/orders")).status, 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 50);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 50);
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn who_is_denied_is_forbidden_and_nothing_is_charged() {
     assert_eq!(refused.json()["title"], "Forbidden");
     assert_eq!(refused.detail(), "denied by `x`: the request is not allowed");
     assert_eq!(ask(&guard, from("2001:db8::1", get("/"))).status, 403);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("user:eve").remaining(), 5);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("user:eve").remaining(), 5);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_secret_number_is_listed_by_its_digest_too() {
             let guard = guard.unwrap_or_else(|error| panic!("{listed}: {error}"));
             assert_eq!(ask(&guard, with("x-card", "007", get("/"))).status, 403, "{rule:?}: {listed}");
             assert_eq!(ask(&guard, with("x-card", "8", get("/"))).status, 200, "{rule:?}: {listed}");
-            let lines = logged("tidegate::guard", Level::WARN, || guard.replace([rule]).unwrap());
+            let lines = logged("tidegate::rules", Level::WARN, || guard.replace([rule]).unwrap());
             assert!(lines.is_empty(), "{listed}: {lines:#?}");
         }
     }

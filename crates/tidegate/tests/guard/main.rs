@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
+mod ambiguous;
 mod answers;
 mod axum;
 mod bodies;
@@ -24,5 +25,4 @@ mod shown;
 #[cfg(feature = "redis")]
 mod store;
 mod support;
-mod unclear;
 mod waiting;

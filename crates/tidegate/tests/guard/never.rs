@@ -86,11 +86,11 @@ fn a_key_in_a_list_that_no_request_has_is_told() {
     assert!(of_guard("eve").unwrap_err().to_string().contains(says.split("number").next().unwrap()));
     let guard = of_guard("user:eve").unwrap();
     assert_eq!(ask(&guard, by("eve", get("/"))).status, 403);
-    let lines = logged("tidegate::guard", Level::WARN, || {
+    let lines = logged("tidegate::rules", Level::WARN, || {
         guard.replace([Rule::new("x", "1/s").by("header:x-k")]).unwrap();
     });
     assert_eq!(lines.len(), 1, "{lines:#?}");
-    assert!(lines[0].contains("keys of the guard's `deny_keys` do nothing"), "{}", lines[0]);
+    assert!(lines[0].contains("keys of `deny_keys` do nothing"), "{}", lines[0]);
     assert!(lines[0].contains("idle=1"), "{}", lines[0]);
 }
 
@@ -98,12 +98,12 @@ fn a_key_in_a_list_that_no_request_has_is_told() {
 fn a_layer_for_no_rule_at_all_is_told() {
     let (guard, _) = guard_of(rule());
     let error = guard.only(Vec::<String>::new()).unwrap_err().to_string();
-    assert!(error.starts_with("`only` without a name guards nothing"), "{error}");
+    assert!(error.starts_with("`only` without a name limits nothing"), "{error}");
 }
 
 /// Warnings while `run` runs.
 fn warned(run: impl FnOnce()) -> Vec<String> {
-    logged("tidegate::guard", Level::WARN, run)
+    logged("tidegate::rules", Level::WARN, run)
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_rule_that_matches_nothing_for_an_hour_of_traffic_is_logged_once() {
         ask(&guard, post("/goods/7"));
     });
     assert!(quiet.is_empty(), "{quiet:#?}");
-    assert_eq!(guard.stats().unmatched().collect::<Vec<_>>(), ["order"]);
+    assert_eq!(guard.rules().stats().unmatched().collect::<Vec<_>>(), ["order"]);
 
     clock.advance(ms(1));
     let lines = warned(|| {
@@ -141,11 +141,11 @@ fn a_rule_that_matches_nothing_for_an_hour_of_traffic_is_logged_once() {
         assert!(lines[0].contains(part), "{part} in {}", lines[0]);
     }
     // It is in the stats until it matches one.
-    let order = |guard: &Guard| guard.stats().rules[0].clone();
+    let order = |guard: &Guard| guard.rules().stats().rules[0].clone();
     assert_eq!((order(&guard).has_matched, order(&guard).unmatched), (false, 5));
     assert_eq!(ask(&guard, post("/shop/goods/7")).status, 200);
     assert!(order(&guard).has_matched);
-    assert_eq!(guard.stats().unmatched().count(), 0);
+    assert_eq!(guard.rules().stats().unmatched().count(), 0);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_rule_that_has_matched_a_request_is_not_logged() {
         }
     });
     assert!(lines.is_empty(), "{lines:#?}");
-    assert_eq!(guard.stats().unmatched().count(), 0);
+    assert_eq!(guard.rules().stats().unmatched().count(), 0);
 }
 
 #[test]
@@ -196,15 +196,15 @@ fn rules_that_are_replaced_often_are_logged_all_the_same() {
     assert_eq!(lines.len(), 1, "{lines:#?}");
     // With another pattern, it is another rule.
     guard.replace([rule("1/h", "/")]).unwrap();
-    assert_eq!(guard.stats().rules[0].unmatched, 0);
+    assert_eq!(guard.rules().stats().rules[0].unmatched, 0);
     ask(&guard, get("/"));
-    assert!(guard.stats().rules[0].has_matched);
+    assert!(guard.rules().stats().rules[0].has_matched);
 }
 
 #[test]
 fn a_guard_that_is_switched_off_logs_no_rule_as_unmatched() {
     let (guard, clock) = guard_of(rule().on("/a"));
-    guard.switch_off();
+    guard.rules().switch_off();
     let lines = warned(|| {
         for _ in 0..3 {
             ask(&guard, get("/a"));
@@ -229,10 +229,10 @@ fn a_rule_that_was_logged_has_matched_once_a_layer_applies_it() {
         }
     });
     assert_eq!(lines.len(), 1, "{lines:#?}");
-    assert_eq!(guard.stats().unmatched().count(), 1);
+    assert_eq!(guard.rules().stats().unmatched().count(), 1);
     let passed = ask(&guard, from("192.0.2.1", get("/")));
     assert!(passed.header("ratelimit").is_some(), "the rule applies");
-    assert_eq!(guard.stats().unmatched().count(), 0);
+    assert_eq!(guard.rules().stats().unmatched().count(), 0);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn every_verdict_is_a_sentence() {
     ask(&guard, by("eve", get("/")));
     ask(&guard, by("me", get("/")));
     ask(&guard, by("a\nb\0", get("/")));
-    guard.switch_off();
+    guard.rules().switch_off();
     ask(&guard, by("42", get("/")));
     assert_eq!(
         told.take(),
@@ -50,15 +50,15 @@ fn every_verdict_is_a_sentence() {
             "[allowed] allowed by `checkout` for user:42: 1000/s burst 1, 0 left",
             "[denied] denied by `checkout` for user:42: 1000/s burst 1, 0 left, free again in 1 ms",
             "[listed] denied by `checkout` for user:eve: on a deny list",
-            "[exempt] not asked by `checkout` for user:me: on an allow list",
+            "[exempt] exempt by `checkout` for user:me: on an allow list",
             "[allowed] allowed by `checkout` for user:a\\nb\\0: 1000/s burst 1, 0 left",
-            "[off] let through by `checkout`: the guard is switched off",
+            "[off] let through by `checkout`: the rules are switched off",
         ]
     );
 }
 
 #[test]
-fn rules_that_watch_or_do_not_apply_are_told_too() {
+fn rules_in_shadow_and_rules_that_do_not_apply_are_recorded_in_their_order() {
     let (guard, _, told) = watched([
         Rule::new("watch", "1/h").by("'x'").shadow(),
         Rule::new("live", "5/h").by("'x'"),
@@ -71,10 +71,10 @@ fn rules_that_watch_or_do_not_apply_are_told_too() {
     assert_eq!(
         told.take(),
         [
-            "[skipped] not asked by `skip`: the request does not say user",
-            "[incomplete shadow] would be refused by `need`: the request does not say user else header:x-k",
-            "[allowed] allowed by `live` for 'x': 5/h, 3 left",
             "[denied shadow] would be denied by `watch` for 'x': 1/h, 0 left, free again in 1 h",
+            "[allowed] allowed by `live` for 'x': 5/h, 3 left",
+            "[skipped] skipped by `skip`: the request does not say user",
+            "[incomplete shadow] would be refused by `need`: the request does not say user else header:x-k",
         ]
     );
 }
@@ -156,7 +156,7 @@ fn a_wait_for_a_place_is_told_as_one() {
 }
 
 pub(crate) fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
-    crate::logged::logged("tidegate::guard", level, run)
+    crate::logged::logged("tidegate::rules", level, run)
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn data(text: &'static str) -> Result<Frame<Bytes>, &'static str> {
 
 fn one_place() -> (Guard, impl Fn() -> u64) {
     let (guard, _) = guard_of(Rule::new("x", "1 concurrent").by("'all'"));
-    let gate = guard.limiter().get("x").unwrap();
+    let gate = guard.rules().limiter().get("x").unwrap();
     (guard, move || gate.peek("'all'").remaining())
 }
 
@@ -129,7 +129,7 @@ fn who_finds_no_place_is_refused_or_queues() {
 #[test]
 fn a_shadow_concurrency_limit_counts_who_is_there() {
     let (guard, _) = guard_of(Rule::new("x", "1 concurrent").by("'all'").shadow());
-    let gate = guard.limiter().get("x").unwrap();
+    let gate = guard.rules().limiter().get("x").unwrap();
     let first = call(&guard, vec![data("ab")]);
     let second = call(&guard, vec![data("ab")]);
     assert_eq!((second.status().as_u16(), gate.peek("'all'").remaining()), (200, 0));
@@ -141,6 +141,6 @@ fn a_shadow_concurrency_limit_counts_who_is_there() {
 fn a_rate_is_not_given_back_with_the_place() {
     let (guard, _) = guard_of(Rule::new("x", "5 concurrent").limit("10/h").by("'all'"));
     drop(call(&guard, vec![data("ab")]));
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 5);
-    assert_eq!(guard.limiter().get("x/2").unwrap().peek("'all'").remaining(), 9);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 5);
+    assert_eq!(guard.rules().limiter().get("x/2").unwrap().peek("'all'").remaining(), 9);
 }

@@ -26,8 +26,8 @@ fn a_rule_that_stays_keeps_its_state_while_others_come_and_go() {
     let (guard, _) = build(|guard| guard.rule(a()).rule(Rule::new("b", "1/h").on("/b").by("'x'")));
     ask(&guard, get("/"));
     guard.replace([Rule::new("c", "9/h").by("'x'"), a()]).unwrap();
-    assert_eq!(guard.rules(), ["c", "a"]);
-    assert!(guard.limiter().get("b").is_none());
+    assert_eq!(guard.rules().names(), ["c", "a"]);
+    assert!(guard.rules().limiter().get("b").is_none());
     assert_eq!(ask(&guard, get("/b")).header("ratelimit"), Some("\"c\";r=8;t=400, \"a\";r=0;t=3600"));
     assert_eq!(ask(&guard, get("/")).status, 429);
 }
@@ -48,9 +48,9 @@ fn rules_that_cannot_be_put_in_force_change_nothing() {
     ] {
         let error = guard.replace(wrong).unwrap_err();
         assert!(error.rule().is_some(), "{error}");
-        assert_eq!(guard.rules(), ["a", "b"]);
-        assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "2/h");
-        assert!(guard.limiter().get("new").is_none());
+        assert_eq!(guard.rules().names(), ["a", "b"]);
+        assert_eq!(guard.rules().limiter().get("a").unwrap().limit().to_string(), "2/h");
+        assert!(guard.rules().limiter().get("new").is_none());
     }
     ask(&guard, get("/"));
     ask(&guard, get("/"));
@@ -78,7 +78,7 @@ fn nobody_sees_a_limit_that_is_not_put_in_force() {
     let (guard, _) = build(|guard| {
         guard.rule(Rule::new("a", "2/h").by("'x'")).rule(Rule::new("b", "3 concurrent").by("'x'"))
     });
-    let limiter = guard.limiter().clone();
+    let limiter = guard.rules().limiter().clone();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -104,14 +104,14 @@ fn nobody_sees_a_limit_that_is_not_put_in_force() {
 #[test]
 fn of_new_rules_all_gates_are_defined_or_none() {
     let (guard, _) = guard_of(Rule::new("a", "2/h").by("'x'"));
-    guard.limiter().gate("theirs", "7/s").unwrap();
+    guard.rules().limiter().gate("theirs", "7/s").unwrap();
     let rule = |name: &str, limit: &str| Rule::new(name, limit).by("'x'");
     let error = guard.replace([rule("a", "5/h"), rule("new", "1/h"), rule("theirs", "1/s")]).unwrap_err();
     assert_eq!(error.rule(), Some("theirs"));
-    assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "2/h");
-    assert!(guard.limiter().get("new").is_none());
+    assert_eq!(guard.rules().limiter().get("a").unwrap().limit().to_string(), "2/h");
+    assert!(guard.rules().limiter().get("new").is_none());
     guard.replace([rule("a", "5/h"), rule("new", "1/h"), rule("theirs", "7/s")]).unwrap();
-    assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "5/h");
+    assert_eq!(guard.rules().limiter().get("a").unwrap().limit().to_string(), "5/h");
 }
 
 #[test]

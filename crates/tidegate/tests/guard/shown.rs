@@ -84,7 +84,7 @@ fn a_secret_stands_in_no_answer_no_line_and_no_record() {
     assert!(!all.contains("k-secret"), "{all}");
 
     // The store's key is the one that is shown.
-    let gate = guard.limiter().get("x").unwrap();
+    let gate = guard.rules().limiter().get("x").unwrap();
     let whole = "header:x-api-key=k-secret+cookie:session=k-secret+path:1=goods-7";
     assert_eq!(gate.peek(whole).remaining(), 1);
     assert_eq!(gate.peek(&stored_key(whole)).remaining(), 0);
@@ -142,7 +142,7 @@ fn one_switch_shows_keys_to_clients_and_operators_alike() {
     let grpc = ask(&guard, with("x-tenant", "acme", grpc("/")));
     assert_eq!(grpc.header("grpc-message"), Some(says));
     assert_eq!(ask(&guard, of("evil")).detail(), "denied by `x` for header:x-tenant=evil: on a deny list");
-    assert_eq!(guard.limiter().get("x").unwrap().peek("header:x-tenant=acme").remaining(), 0);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("header:x-tenant=acme").remaining(), 0);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn where_keys_are_shown_nobody_poses_as_somebody_by_a_digest() {
     assert_eq!(ask(&guard, request(&posing)).status, 200);
     assert_eq!(ask(&guard, request(&posing)).status, 429);
     assert_eq!(
-        guard.limiter().get("x").unwrap().peek(&format!("header:x-api-key=%23{DIGEST}")).remaining(),
+        guard.rules().limiter().get("x").unwrap().peek(&format!("header:x-api-key=%23{DIGEST}")).remaining(),
         0
     );
 }

@@ -18,13 +18,13 @@ fn a_request_waits_for_its_start() {
     assert_eq!(now(shop.call(get("/"))).unwrap().status(), 200);
     let mut second = pin!(shop.call(get("/")));
     assert!(poll_once(second.as_mut()).is_pending());
-    assert_eq!(guard.waiting(), 1);
+    assert_eq!(guard.rules().stats().waiting, 1);
     clock.advance(ms(9_999));
     assert!(poll_once(second.as_mut()).is_pending());
     clock.advance(ms(1));
     let Poll::Ready(Ok(answer)) = poll_once(second) else { panic!("it is time") };
     assert_eq!(answer.status(), 200);
-    assert_eq!(guard.waiting(), 0);
+    assert_eq!(guard.rules().stats().waiting, 0);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_client_that_goes_away_gives_its_start_back() {
     let mut gone = Box::pin(shop.call(get("/")));
     assert!(poll_once(gone.as_mut()).is_pending());
     drop(gone);
-    assert_eq!(guard.waiting(), 0);
+    assert_eq!(guard.rules().stats().waiting, 0);
     let mut next = pin!(shop.call(get("/")));
     assert!(poll_once(next.as_mut()).is_pending());
     clock.advance(ms(10_000));
@@ -118,7 +118,7 @@ fn without_waiting_places_and_rates_are_still_all_or_none() {
             .max_waiting(0)
     });
     let mut shop = shop(&guard);
-    let places = || guard.limiter().get("places").unwrap().peek("'all'").remaining();
+    let places = || guard.rules().limiter().get("places").unwrap().peek("'all'").remaining();
     let first = now(shop.call(by("ann", get("/")))).unwrap();
     assert_eq!((first.status().as_u16(), places()), (200, 1));
     // The rate refuses: the place comes back.
@@ -128,7 +128,7 @@ fn without_waiting_places_and_rates_are_still_all_or_none() {
     assert_eq!((second.status().as_u16(), places()), (200, 0));
     // The place refuses: the rate is not charged.
     assert_eq!(now(shop.call(by("eve", get("/")))).unwrap().status(), 429);
-    assert_eq!(guard.limiter().get("rate").unwrap().peek("user:eve").remaining(), 1);
+    assert_eq!(guard.rules().limiter().get("rate").unwrap().peek("user:eve").remaining(), 1);
     drop((first, second));
     assert_eq!(now(shop.call(by("eve", get("/")))).unwrap().status(), 200);
 }
@@ -172,7 +172,7 @@ fn a_limit_that_learned_to_wait_lets_nobody_start_early() {
             .rule(Rule::new("places", "50 concurrent").by("'all'"))
             .rule(Rule::new("rate", "5/s").by("'all'"))
     });
-    guard.limiter().get("rate").unwrap().change("5/s wait 10s").unwrap();
+    guard.rules().limiter().get("rate").unwrap().change("5/s wait 10s").unwrap();
     let mut shop = shop(&guard);
     let mut started =
         |tries: usize| (0..tries).filter(|_| now(shop.call(get("/"))).unwrap().status() == 200).count();
@@ -181,7 +181,7 @@ fn a_limit_that_learned_to_wait_lets_nobody_start_early() {
     assert_eq!(started(20), 5, "nobody who was refused has used up a start");
     let refused = ask(&guard, get("/"));
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, Some("1")));
-    assert_eq!(guard.limiter().get("places").unwrap().peek("'all'").remaining(), 50);
+    assert_eq!(guard.rules().limiter().get("places").unwrap().peek("'all'").remaining(), 50);
 }
 
 #[test]

@@ -207,14 +207,14 @@ mod tests {
         for missing in ["/a/2", "/a/01", "/a/-", "/x", "/n/0", "/order/goodsId/0"] {
             assert_eq!(look(missing, json), Fact::Missing, "{missing}");
         }
-        for unclear in ["/a", "/order", "/a/1"] {
-            assert_eq!(look(unclear, json), Fact::Ambiguous, "{unclear}");
+        for ambiguous in ["/a", "/order", "/a/1"] {
+            assert_eq!(look(ambiguous, json), Fact::Ambiguous, "{ambiguous}");
         }
         assert_eq!(look("/a", r#"{"a": null}"#), Fact::Missing);
     }
 
     #[test]
-    fn what_programs_read_differently_is_unclear() {
+    fn what_programs_read_differently_is_ambiguous() {
         for (pointer, json) in [
             ("/a", r#"{"a": 1, "a": 2}"#),
             ("/a/b", r#"{"a": {"b": 1}, "a": {"c": 2}}"#),

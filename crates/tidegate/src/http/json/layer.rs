@@ -50,7 +50,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// A body is read only if a rule that applies to the request asks for it, no deny list has the
 /// client's network, and its content type is `application/json` or ends in `+json`. The fields of one that is longer than
-/// the bound, broken, or not read are unclear (see [`Missing`](crate::rules::Missing)); where a cost
+/// the bound, broken, or not read are ambiguous (see [`Missing`](crate::rules::Missing)); where a cost
 /// is to be read from them, it is the most that the rule says. One that does not come in time
 /// is refused.
 ///

@@ -14,7 +14,7 @@ struct Part {
     by: &'static str,
     /// Says it: `k1`.
     clear: Request<Full<Bytes>>,
-    unclear: Vec<Request<Full<Bytes>>>,
+    ambiguous: Vec<Request<Full<Bytes>>>,
     silent: Request<Full<Bytes>>,
 }
 
@@ -40,13 +40,13 @@ fn parts() -> Vec<Part> {
         Part {
             by: "header:authorization",
             clear: header(&["k1"]),
-            unclear: vec![header(&["k1", "k2"]), header(&["k1", "k1"]), header(&[&long(5000)])],
+            ambiguous: vec![header(&["k1", "k2"]), header(&["k1", "k1"]), header(&[&long(5000)])],
             silent: header(&[""]),
         },
         Part {
             by: "query:key",
             clear: get("/?key=k1"),
-            unclear: vec![
+            ambiguous: vec![
                 get("/?key=k1&key=k2"),
                 get("/?key=k1&k%65y=k1"),
                 get(&format!("/?key=k1&{}", long(8200))),
@@ -57,7 +57,7 @@ fn parts() -> Vec<Part> {
         Part {
             by: "cookie:key",
             clear: cookies(&["a=b; key=k1"]),
-            unclear: vec![
+            ambiguous: vec![
                 cookies(&["key=k1; key=k2"]),
                 cookies(&["key=k1", "key=k1"]),
                 cookies(&["key=k1", &long(8200)]),
@@ -68,13 +68,13 @@ fn parts() -> Vec<Part> {
         Part {
             by: "path:2",
             clear: get("/goods/k1"),
-            unclear: vec![get(&format!("/goods/{}", long(5000)))],
+            ambiguous: vec![get(&format!("/goods/{}", long(5000)))],
             silent: get("/goods/"),
         },
         Part {
             by: "json:/key",
             clear: json(r#"{"key": "k1"}"#),
-            unclear: vec![
+            ambiguous: vec![
                 json(r#"{"key": "k1", "key": "k2"}"#),
                 json(r#"{"key": ["k1"]}"#),
                 json(r#"{"key": "k1""#),
@@ -94,8 +94,8 @@ fn status(guard: &Guard, request: &Request<Full<Bytes>>) -> u16 {
 }
 
 #[test]
-fn a_rule_that_skips_those_who_say_nothing_does_not_skip_what_is_unclear() {
-    for Part { by, clear, unclear, silent } in parts() {
+fn a_rule_that_skips_those_who_say_nothing_does_not_skip_what_is_ambiguous() {
+    for Part { by, clear, ambiguous, silent } in parts() {
         let (guard, _) = guard_of(Rule::new("x", "1/h").by(by).missing(Missing::Skip));
         assert_eq!(status(&guard, &clear), 200);
         assert_eq!(status(&guard, &clear), 429);
@@ -103,22 +103,22 @@ fn a_rule_that_skips_those_who_say_nothing_does_not_skip_what_is_unclear() {
             assert_eq!(status(&guard, &silent), 200, "{by}");
         }
         // All of them share one, as strangers do.
-        assert_eq!(status(&guard, &unclear[0]), 200, "{by}");
-        for (at, request) in unclear.iter().enumerate() {
+        assert_eq!(status(&guard, &ambiguous[0]), 200, "{by}");
+        for (at, request) in ambiguous.iter().enumerate() {
             assert_eq!(status(&guard, request), 429, "{by} {at}");
         }
-        assert_eq!(guard.limiter().get("x").unwrap().peek(&format!("(no {by})")).remaining(), 0);
+        assert_eq!(guard.rules().limiter().get("x").unwrap().peek(&format!("(no {by})")).remaining(), 0);
     }
 }
 
 #[test]
-fn what_is_unclear_chooses_no_other_alternative() {
-    for Part { by, clear, unclear, silent } in parts() {
+fn what_is_ambiguous_chooses_no_other_alternative() {
+    for Part { by, clear, ambiguous, silent } in parts() {
         let (guard, _) = guard_of(Rule::new("x", "1/h").by(format!("{by} else ip")));
         let from = |request: &Request<Full<Bytes>>, ip: &str| from(ip, request.clone());
         assert_eq!(status(&guard, &from(&clear, "192.0.2.1")), 200);
         assert_eq!(status(&guard, &from(&silent, "192.0.2.1")), 200, "{by}: an address of its own");
-        for (at, request) in unclear.iter().enumerate() {
+        for (at, request) in ambiguous.iter().enumerate() {
             // The first of them spends what all share.
             let expected = if at == 0 { 200 } else { 429 };
             assert_eq!(
@@ -131,8 +131,8 @@ fn what_is_unclear_chooses_no_other_alternative() {
 }
 
 #[test]
-fn who_may_be_denied_does_not_pass_by_being_unclear() {
-    for Part { by, clear, unclear, silent } in parts() {
+fn who_may_be_denied_does_not_pass_by_being_ambiguous() {
+    for Part { by, clear, ambiguous, silent } in parts() {
         let denied = [format!("{by}=k1")];
         let rule = || Rule::new("x", "9/h").by(by);
         let (of_rule, _) = guard_of(rule().deny_keys(denied.clone()));
@@ -140,7 +140,7 @@ fn who_may_be_denied_does_not_pass_by_being_unclear() {
         for guard in [of_rule, of_guard] {
             assert_eq!(status(&guard, &clear), 403);
             assert_eq!(status(&guard, &silent), 200);
-            for (at, request) in unclear.iter().enumerate() {
+            for (at, request) in ambiguous.iter().enumerate() {
                 assert_eq!(status(&guard, request), 400, "{by} {at}");
             }
         }
@@ -148,11 +148,11 @@ fn who_may_be_denied_does_not_pass_by_being_unclear() {
 }
 
 #[test]
-fn a_rule_that_refuses_says_what_is_unclear() {
-    for Part { by, unclear, silent, .. } in parts() {
+fn a_rule_that_refuses_says_what_is_ambiguous() {
+    for Part { by, ambiguous, silent, .. } in parts() {
         let (guard, _) = guard_of(Rule::new("x", "9/h").by(by).missing(Missing::Refuse));
         assert_eq!(status(&guard, &silent), 400);
-        for (at, request) in unclear.iter().enumerate() {
+        for (at, request) in ambiguous.iter().enumerate() {
             assert_eq!(status(&guard, request), 400, "{by} {at}");
         }
     }
@@ -187,7 +187,8 @@ fn numbered(by: &str) -> Vec<(&'static str, Request<Full<Bytes>>)> {
 fn a_number_has_one_allowance_however_it_is_written() {
     for by in ["header:id", "cookie:id", "query:id", "path:2", "json:/id"] {
         let (guard, _) = guard_of(Rule::new("x", "3/h").by(format!("number({by}) else ip")));
-        let remaining = |key: &str| guard.limiter().get("x").unwrap().peek(&stored_key(key)).remaining();
+        let remaining =
+            |key: &str| guard.rules().limiter().get("x").unwrap().peek(&stored_key(key)).remaining();
         for (way, request) in numbered(by).iter().take(3) {
             assert_eq!(status(&guard, request), 200, "{by} {way}");
         }
@@ -214,13 +215,13 @@ fn a_number_that_is_a_secret_is_kept_by_its_digest() {
     let (guard, _) = guard_of(Rule::new("x", "1/h").by("number(header:x-card)"));
     ask(&guard, with("x-card", "04711", get("/")));
     assert_eq!(ask(&guard, with("x-card", "4711", get("/"))).status, 429);
-    let remaining = |key: &[u8]| guard.limiter().get("x").unwrap().peek(key).remaining();
+    let remaining = |key: &[u8]| guard.rules().limiter().get("x").unwrap().peek(key).remaining();
     assert_eq!(remaining(b"header:x-card=4711"), 1);
     assert_eq!(remaining(&stored_key("header:x-card=4711")), 0);
 }
 
 #[test]
-fn a_body_that_nobody_reads_is_unclear() {
+fn a_body_that_nobody_reads_is_ambiguous() {
     // Without `json_layer()`.
     let (guard, _) = guard_of(Rule::new("x", "1/h").by("json:/a").missing(Missing::Skip));
     assert_eq!(ask(&guard, post("/")).status, 200);
