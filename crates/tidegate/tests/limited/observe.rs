@@ -128,7 +128,7 @@ fn a_limit_that_skips_unknown_callers_does_not_apply_to_them() {
     assert!((0..3).all(|_| skip(&limiter).is_ok()));
     let ann = Caller::new().user(User::new("ann"));
     assert!(ann.enter(|| skip(&limiter)).is_ok() && ann.enter(|| skip(&limiter)).is_err());
-    assert_eq!(records("skip")[..1], ["skipped: not asked by `skip`: the request does not say user"]);
+    assert_eq!(records("skip")[..1], ["skipped: skipped by `skip`: the request does not say user"]);
 
     assert!(skip_one(&limiter).is_ok() && skip_one(&limiter).is_ok());
     assert_eq!(skip_one(&limiter).unwrap_err().gate(), "both-skip", "the other limit applies");
