@@ -56,10 +56,8 @@ impl Part {
 pub(crate) enum Otherwise {
     /// `Err(E::from(refusal))`.
     Error,
-    /// A function is called with the arguments and the refusal.
-    Call { path: Expr, is_awaited: bool },
-    /// A closure is called with the refusal.
-    Closure { closure: Expr, is_awaited: bool },
+    /// A function is called with the arguments and the refusal, or a closure with the refusal.
+    Call { called: Expr, is_awaited: bool },
     /// This is returned.
     Value(Expr),
 }
@@ -232,8 +230,7 @@ impl Otherwise {
         }
         Ok(match expression {
             Expr::Await(awaited) => match Self::new(*awaited.base)? {
-                Self::Call { path, .. } => Self::Call { path, is_awaited: true },
-                Self::Closure { closure, .. } => Self::Closure { closure, is_awaited: true },
+                Self::Call { called, .. } => Self::Call { called, is_awaited: true },
                 Self::Value(value) => Self::Value(parse_quote!(#value.await)),
                 Self::Error => Self::Error,
             },
@@ -244,9 +241,9 @@ impl Otherwise {
             }
             Expr::Closure(closure) => {
                 let is_awaited = closure.asyncness.is_some();
-                Self::Closure { closure: Expr::Closure(closure), is_awaited }
+                Self::Call { called: Expr::Closure(closure), is_awaited }
             }
-            path if is_function(&path) => Self::Call { path, is_awaited: false },
+            called if is_function(&called) => Self::Call { called, is_awaited: false },
             value => Self::Value(value),
         })
     }

@@ -3,7 +3,7 @@
 
 use crate::deferral::RETURNS;
 use crate::errors::fail;
-use crate::expressions::as_number;
+use crate::expressions::{as_number, as_word};
 use crate::rule::{Otherwise, Part, Rule, Rules};
 use crate::{arguments, future};
 use proc_macro2::{Span, TokenStream, TokenTree};
@@ -198,25 +198,23 @@ fn is_fixed(rules: &Rules) -> bool {
 pub(crate) fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) -> Result<TokenStream> {
     let krate = &rules.krate;
     let refusal = code!(__tidegate_refusal);
-    let check_await = |is_awaited: bool, at: &Expr| match is_awaited && !is_async {
-        true => fail(at, format!("`otherwise` awaits, and `{}` is not async", signature.ident)),
-        false => Ok(is_awaited.then(|| code!(.await))),
-    };
     match &rules.otherwise {
         Otherwise::Value(Expr::Tuple(unit)) if unit.elems.is_empty() => Ok(TokenStream::new()),
         Otherwise::Value(value) => Ok(code!(#value)),
-        Otherwise::Closure { closure, is_awaited } => {
-            let awaited = check_await(*is_awaited, closure)?;
-            Ok(code!(#krate::__private::otherwise(#refusal, #closure)#awaited))
-        }
-        Otherwise::Call { path, is_awaited } => {
-            let awaited = check_await(*is_awaited, path)?;
+        Otherwise::Call { called, is_awaited } => {
+            if *is_awaited && !is_async {
+                return fail(called, format!("`otherwise` awaits, and `{}` is not async", signature.ident));
+            }
+            let awaited = is_awaited.then(|| code!(.await));
+            if let Expr::Closure(_) = called {
+                return Ok(code!(#krate::__private::otherwise(#refusal, #called)#awaited));
+            }
             // A name that an argument has is the argument, not a function beside it.
-            if arguments::has(signature, &path.to_token_stream().to_string()) {
-                return Ok(code!(#path #awaited));
+            if as_word(called).is_some_and(|name| arguments::has(signature, &name.to_string())) {
+                return Ok(code!(#called #awaited));
             }
             let arguments = arguments::passed_on(signature)?;
-            Ok(code_at!(path=> #path(#(#arguments,)* #refusal)#awaited))
+            Ok(code_at!(called=> #called(#(#arguments,)* #refusal)#awaited))
         }
         Otherwise::Error if !is_async && let Some(returned) = future::returned(signature) => {
             let what = "this function returns a future and is not understood: make it `async fn`, let \

@@ -5,7 +5,7 @@
 
 use crate::caller::{Caller, Client};
 use crate::rules::facts::Fact;
-use crate::rules::key::value::{Secrets, plain, write_tag, write_text, write_value};
+use crate::rules::key::value::{VALUE_MAX, escape_from, write_tag, write_text};
 use crate::rules::key::{KeyBytes, Part};
 use std::fmt::{self, Display};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -30,11 +30,10 @@ impl CallKey {
     #[inline]
     #[must_use]
     pub fn part<T: KeyPart + ?Sized>(mut self, part: &T) -> Self {
-        self.join();
+        let start = self.join();
+        write_text(&mut self.bytes, Displayed(part));
         if self.has_several_parts {
-            plain(&mut self.bytes, &text(&Displayed(part)));
-        } else {
-            write_text(&mut self.bytes, Displayed(part));
+            escape_from(&mut self.bytes, start);
         }
         self
     }
@@ -53,6 +52,7 @@ impl CallKey {
     }
 
     /// Adds the client of an address.
+    #[inline]
     #[must_use]
     pub fn ip<T: AsClient + ?Sized>(mut self, address: &T) -> Self {
         self.join();
@@ -61,36 +61,43 @@ impl CallKey {
                 write_tag(&Part::Ip, &mut self.bytes);
                 write_text(&mut self.bytes, client);
             }
-            None => self.found = Fact::Missing,
+            None => self.lacks(Fact::Missing),
         }
         self
     }
 
     /// Adds a user.
+    #[inline]
     #[must_use]
     pub fn user(mut self, user: Option<&dyn Display>) -> Self {
         self.join();
         write_tag(&Part::User, &mut self.bytes);
-        let found = match user {
-            Some(user) => write_value(&Part::User, &text(user), Secrets::Whole, &mut self.bytes),
-            None => Fact::Missing,
-        };
-        if self.found == Fact::Found(()) {
-            self.found = found;
+        let start = self.bytes.len();
+        if let Some(user) = user {
+            write_text(&mut self.bytes, user);
+        }
+        match self.bytes.len() - start {
+            0 => self.lacks(Fact::Missing),
+            1..=VALUE_MAX => escape_from(&mut self.bytes, start),
+            _ => self.lacks(Fact::Ambiguous),
         }
         self
     }
 
-    fn join(&mut self) {
+    /// The first part that is not found decides what becomes of the call, as in a rule.
+    fn lacks(&mut self, fact: Fact<()>) {
+        if self.found == Fact::Found(()) {
+            self.found = fact;
+        }
+    }
+
+    /// Where the next part begins.
+    #[inline]
+    fn join(&mut self) -> usize {
         self.bytes.extend_from_slice(self.joint.as_bytes());
         self.joint = "+";
+        self.bytes.len()
     }
-}
-
-fn text(value: &dyn Display) -> KeyBytes {
-    let mut text = KeyBytes::new();
-    write_text(&mut text, value);
-    text
 }
 
 /// What `key = ...` can be.
@@ -138,37 +145,27 @@ impl AsClient for Client {
     }
 }
 
-impl AsClient for IpAddr {
-    fn as_client(&self) -> Option<Client> {
-        Some(Client::new(*self))
-    }
+macro_rules! clients {
+    ($($address:ty: $ip:expr),*) => {
+        $(impl AsClient for $address {
+            fn as_client(&self) -> Option<Client> {
+                let ip: fn(&Self) -> IpAddr = $ip;
+                Some(Client::new(ip(self)))
+            }
+        })*
+    };
 }
 
-impl AsClient for Ipv4Addr {
-    fn as_client(&self) -> Option<Client> {
-        Some(Client::new((*self).into()))
-    }
+clients! {
+    IpAddr: |ip| *ip,
+    Ipv4Addr: |ip| (*ip).into(),
+    Ipv6Addr: |ip| (*ip).into(),
+    SocketAddr: SocketAddr::ip
 }
 
-impl AsClient for Ipv6Addr {
-    fn as_client(&self) -> Option<Client> {
-        Some(Client::new((*self).into()))
-    }
-}
-
-impl AsClient for SocketAddr {
-    fn as_client(&self) -> Option<Client> {
-        Some(Client::new(self.ip()))
-    }
-}
-
-/// What the library's own listener says of a connection.
+// What the library's own listener says of a connection.
 #[cfg(feature = "tower")]
-impl AsClient for crate::http::Peer {
-    fn as_client(&self) -> Option<Client> {
-        Some(Client::new(self.ip()))
-    }
-}
+clients!(crate::http::Peer: |peer| peer.ip());
 
 impl<T: AsClient> AsClient for Option<T> {
     fn as_client(&self) -> Option<Client> {
@@ -304,6 +301,7 @@ mod tests {
         let none: Option<IpAddr> = None;
         assert_eq!(found(CallKey::new("", "", 2).ip(&none).user(Some(&"ann"))), Fact::Missing);
         assert_eq!(found(CallKey::new("", "", 2).user(None).part(&7)), Fact::Missing);
+        assert_eq!(found(CallKey::new("", "", 2).user(Some(&"x".repeat(5_000))).ip(&none)), Fact::Ambiguous);
     }
 
     #[test]
