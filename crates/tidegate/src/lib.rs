@@ -65,8 +65,14 @@ mod timer;
 mod transaction;
 
 #[cfg(feature = "macros")]
+mod limited;
+/// What the code of `#[limited]` calls. Not for people. (A public module of the attribute's own
+/// name would be imported along with it.)
+#[cfg(feature = "macros")]
 #[doc(hidden)]
-pub mod site;
+pub mod __private {
+    pub use crate::limited::*;
+}
 
 mod algorithm;
 pub mod store;
@@ -85,12 +91,12 @@ pub use clock::{Clock, ClockError, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
 pub use key::Key;
+#[cfg(feature = "macros")]
+pub use limited::{AlreadyObserved, observe_calls};
 pub use limiter::{Check, GateOptions, Limiter, LimiterBuilder, Overflow};
 pub use pending::Pending;
 pub use permit::Permit;
 pub use refusal::Refusal;
-#[cfg(feature = "macros")]
-pub use site::{AlreadyObserved, CallObserver, observe_calls};
 #[cfg(feature = "redis")]
 pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
 pub use tidegate_limit::{Algorithm, Limit, LimitBuilder, LimitError};

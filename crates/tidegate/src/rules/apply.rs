@@ -204,7 +204,7 @@ fn refuse(
 
 /// The outcome by the key alone; none if the limits decide, under the request's own key or the one
 /// that is shared.
-fn without_key(found: Fact<()>, missing: Missing) -> Option<Outcome> {
+pub(crate) fn without_key(found: Fact<()>, missing: Missing) -> Option<Outcome> {
     match (found, missing) {
         (Fact::Found(()), _) | (Fact::Missing, Missing::Share) => None,
         (Fact::Missing, Missing::Skip) => Some(Outcome::Skipped),

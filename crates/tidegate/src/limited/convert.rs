@@ -6,21 +6,21 @@ use crate::refusal::Refusal;
 use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
-/// What can be made of a refusal without being told how.
+/// Return types that can be made of a refusal.
 #[diagnostic::on_unimplemented(
     message = "`#[limited]` cannot turn a refusal into `{Self}`",
     label = "this function has no way to say that it was refused",
     note = "return `Result<T, E>` where `E: From<tidegate::Refusal>`",
     note = "or say what to return instead: `otherwise = |refusal| ...` or `otherwise = path::to::function`"
 )]
-pub trait Refused {
+pub trait FromRefusal {
     /// The refusal as what the function returns.
-    fn refused(refusal: Refusal) -> Self;
+    fn from_refusal(refusal: Refusal) -> Self;
 }
 
-impl<T, E: OfRefusal> Refused for Result<T, E> {
-    fn refused(refusal: Refusal) -> Self {
-        Err(E::of(refusal))
+impl<T, E: ErrorFromRefusal> FromRefusal for Result<T, E> {
+    fn from_refusal(refusal: Refusal) -> Self {
+        Err(E::error_from(refusal))
     }
 }
 
@@ -31,14 +31,14 @@ impl<T, E: OfRefusal> Refused for Result<T, E> {
     note = "write `impl From<tidegate::Refusal> for {Self}`, if the type is yours",
     note = "or say what to return instead: `otherwise = |refusal| Err(...)`"
 )]
-pub trait OfRefusal {
+pub trait ErrorFromRefusal {
     /// The refusal as this error.
-    fn of(refusal: Refusal) -> Self;
+    fn error_from(refusal: Refusal) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
-impl<E: From<Refusal>> OfRefusal for E {
-    fn of(refusal: Refusal) -> Self {
+impl<E: From<Refusal>> ErrorFromRefusal for E {
+    fn error_from(refusal: Refusal) -> Self {
         Self::from(refusal)
     }
 }
@@ -48,11 +48,11 @@ pub fn otherwise<T, F: FnOnce(Refusal) -> T>(refusal: Refusal, f: F) -> T {
     f(refusal)
 }
 
-/// When a refused call is worth another try, or why never.
-pub fn when_again(refusal: &Refusal) -> Result<Duration, String> {
+/// How soon a refused call is worth another try, or why never.
+pub fn retry_in(refusal: &Refusal) -> Result<Duration, String> {
     match refusal.decision().denial() {
         Some(Denial::Never | Denial::NeedsPermit | Denial::Unidentified) => Err(refusal.to_string()),
-        // Somebody may give a place back at any moment.
+        // Somebody may give a slot back at any moment.
         _ => Ok(refusal.retry_after().unwrap_or(Duration::from_millis(100))),
     }
 }
