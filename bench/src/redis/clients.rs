@@ -6,35 +6,35 @@ use crate::Fallible;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-pub struct Crew(Vec<Member>);
+pub struct Clients(Vec<ClientProcess>);
 
-struct Member {
+struct ClientProcess {
     process: Child,
     lines: BufReader<ChildStdout>,
 }
 
-impl Crew {
+impl Clients {
     pub fn ready(jobs: &[Job]) -> Fallible<Self> {
-        let mut crew = Self(jobs.iter().map(Member::start).collect::<Fallible<_>>()?);
-        for member in &mut crew.0 {
-            match member.line()? {
+        let mut clients = Self(jobs.iter().map(ClientProcess::start).collect::<Fallible<_>>()?);
+        for client in &mut clients.0 {
+            match client.line()? {
                 Line::Ready => {}
                 Line::Done(_) => return Err("a client was done before it began".into()),
             }
         }
-        Ok(crew)
+        Ok(clients)
     }
 
     pub fn go(&mut self) -> Fallible<()> {
-        for member in &mut self.0 {
-            let mut stdin = member.process.stdin.take().ok_or("a client was told to go twice")?;
+        for client in &mut self.0 {
+            let mut stdin = client.process.stdin.take().ok_or("a client was started twice")?;
             stdin.write_all(b"go\n")?;
         }
         Ok(())
     }
 
     pub fn outcomes(mut self) -> Fallible<Vec<Outcome>> {
-        let outcome = |member: &mut Member| match member.line()? {
+        let outcome = |client: &mut ClientProcess| match client.line()? {
             Line::Done(outcome) => Ok(outcome),
             Line::Ready => Err("a client was ready twice".into()),
         };
@@ -42,7 +42,7 @@ impl Crew {
     }
 }
 
-impl Member {
+impl ClientProcess {
     fn start(job: &Job) -> Fallible<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .arg("client")
@@ -61,7 +61,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for ClientProcess {
     fn drop(&mut self) {
         // Usually it is about to end by itself; the server it talks to ends in any case.
         let _ = self.process.kill();

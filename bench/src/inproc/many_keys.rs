@@ -1,16 +1,17 @@
-//! Many keys by their text, all known before timing, all allowed: a million and ten million, asked
-//! for uniformly and by Zipf, on one thread and on two; and our batch call.
+//! Many keys by their text, all inserted before timing, all allowed: a million and ten million, requested
+//! uniformly and by Zipf, on one thread and on two; and our batch call.
 
-use super::cases::LOCKED;
-use super::contenders::{Allowance, Keyed, Learning, governor, limitador, pingora, throttlecrab, tidegate};
+use super::contenders::{
+    Allowance, Keyed, LOCKED, Learning, governor, limitador, pingora, throttlecrab, tidegate,
+};
 use super::keys::{Key, Spread, requests};
-use super::timing::{BATCH, Course, Expect};
+use super::timing::{BATCH, Expect, Segments};
 use crate::report::{Base, Better, Case, Plan};
 use crate::rounds::{Entrant, Measured, Role, alternate, progress};
 use crate::{Fallible, Wanted};
 
 /// How many keys, and the cases that share their tables.
-pub struct Crowd {
+pub struct KeySet {
     keys: u32,
     /// Long enough that a round does not repeat itself in the cache.
     requests: usize,
@@ -19,7 +20,7 @@ pub struct Crowd {
     limitador: bool,
 }
 
-pub const MILLION: Crowd = Crowd {
+pub const MILLION: KeySet = KeySet {
     keys: 1_000_000,
     requests: 1 << 22,
     cases: &[
@@ -32,7 +33,7 @@ pub const MILLION: Crowd = Crowd {
     limitador: true,
 };
 
-pub const TEN_MILLION: Crowd = Crowd {
+pub const TEN_MILLION: KeySet = KeySet {
     keys: 10_000_000,
     requests: 1 << 23,
     cases: &[
@@ -56,29 +57,29 @@ struct Tables {
     sketch_wrong: f64,
 }
 
-pub fn run(crowd: &Crowd, wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
-    let mut names: Vec<&str> = crowd.cases.iter().map(|case| case.0).collect();
-    names.extend(crowd.batch);
+pub fn run(key_set: &KeySet, wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
+    let mut names: Vec<&str> = key_set.cases.iter().map(|case| case.0).collect();
+    names.extend(key_set.batch);
     if !wanted.any(&names) {
         return Ok(Vec::new());
     }
-    let uniform = requests(Spread::Uniform, crowd.keys, crowd.requests);
-    let zipf = requests(Spread::Zipf, crowd.keys, crowd.requests);
-    let mut tables = Tables::build(crowd, &uniform)?;
+    let uniform = requests(Spread::Uniform, key_set.keys, key_set.requests);
+    let zipf = requests(Spread::Zipf, key_set.keys, key_set.requests);
+    let mut tables = Tables::build(key_set, &uniform)?;
     let mut cases = Vec::new();
-    for &(name, spread, threads) in crowd.cases {
+    for &(name, spread, threads) in key_set.cases {
         if wanted.case(name) {
             let keys = match spread {
                 Spread::Uniform => &uniform,
                 Spread::Zipf => &zipf,
             };
-            let plan = plan(name, Base::BestPeerAndAlso(governor::NAME), notes(crowd));
+            let plan = plan(name, Base::BestPeerAndAlso(governor::NAME), notes(key_set));
             let entrants = tables.entrants(keys, threads);
             cases.push(Case::new(plan, &alternate(name, entrants, wanted.rounds)?)?);
         }
     }
-    if let Some(name) = crowd.batch.filter(|name| wanted.case(name)) {
-        let note = format!("ours asks {BATCH} keys a call, the peers one by one; ns a key");
+    if let Some(name) = key_set.batch.filter(|name| wanted.case(name)) {
+        let note = format!("ours checks {BATCH} keys a call, the peers one by one; ns a key");
         let plan = plan(name, Base::Peer(governor::NAME), vec![note]);
         let entrants = tables.batch_entrants(&uniform);
         cases.push(Case::new(plan, &alternate(name, entrants, wanted.rounds)?)?);
@@ -88,9 +89,9 @@ pub fn run(crowd: &Crowd, wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
 
 impl Tables {
     /// One contender after the other, so that no peer's heap is interleaved with another's.
-    fn build(crowd: &Crowd, uniform: &[Key]) -> Fallible<Self> {
-        let (limit, keys) = (Allowance::ROOMY, crowd.keys);
-        let limitador = if crowd.limitador {
+    fn build(key_set: &KeySet, uniform: &[Key]) -> Fallible<Self> {
+        let (limit, keys) = (Allowance::ROOMY, key_set.keys);
+        let limitador = if key_set.limitador {
             let empty = limitador::ByKey::new(limit, keys)?;
             Some(filled(limitador::NAME, empty, keys)?)
         } else {
@@ -116,9 +117,9 @@ impl Tables {
             entrants.push(entrant(limitador::NAME, Role::Peer, limitador, keys, threads));
         }
         let (sketch, wrong) = (&mut self.sketch, self.sketch_wrong);
-        let mut course = Course::new(threads, Expect::Anything);
+        let mut segments = Segments::new(threads, Expect::Anything);
         entrants.push(Entrant::new(pingora::NAME, Role::Peer, move |round| {
-            let value = course.keyed(sketch, keys, round).value;
+            let value = segments.keyed(sketch, keys, round).value;
             Ok(Measured { value, wrong })
         }));
         entrants
@@ -126,9 +127,9 @@ impl Tables {
 
     fn batch_entrants<'a>(&'a mut self, keys: &'a [Key]) -> Vec<Entrant<'a>> {
         let ours = &self.ours;
-        let mut course = Course::new(1, Expect::Allowed);
+        let mut segments = Segments::new(1, Expect::Allowed);
         vec![
-            Entrant::new(tidegate::NAME, Role::Ours, move |round| Ok(course.batched(ours, keys, round))),
+            Entrant::new(tidegate::NAME, Role::Ours, move |round| Ok(segments.batched(ours, keys, round))),
             entrant(governor::NAME, Role::Peer, &mut self.governor, keys, 1),
             entrant(throttlecrab::NAME, Role::Peer, &mut self.throttlecrab, keys, 1),
         ]
@@ -142,11 +143,11 @@ fn entrant<'a>(
     keys: &'a [Key],
     threads: usize,
 ) -> Entrant<'a> {
-    let mut course = Course::new(threads, Expect::Allowed);
-    Entrant::new(name, role, move |round| Ok(course.keyed(contender, keys, round)))
+    let mut segments = Segments::new(threads, Expect::Allowed);
+    Entrant::new(name, role, move |round| Ok(segments.keyed(contender, keys, round)))
 }
 
-/// Asks for every key once.
+/// Checks every key once.
 fn filled<K: Learning>(name: &str, mut contender: K, keys: u32) -> Fallible<K> {
     progress(&format!("{keys} keys"), "filling", name);
     let mut key = Key::default();
@@ -159,9 +160,9 @@ fn filled<K: Learning>(name: &str, mut contender: K, keys: u32) -> Fallible<K> {
     Ok(contender)
 }
 
-fn notes(crowd: &Crowd) -> Vec<String> {
+fn notes(key_set: &KeySet) -> Vec<String> {
     let mut notes = vec![LOCKED.to_owned()];
-    if !crowd.limitador {
+    if !key_set.limitador {
         notes.push("limitador holds over 1,000 bytes a key: measured at 1 M keys only".into());
     }
     notes

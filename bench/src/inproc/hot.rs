@@ -1,22 +1,20 @@
 //! One hot key: through a handle beside the direct limiters, and by its text beside the keyed ones.
 
 use super::contenders::{
-    Allowance, Hot, Keyed, direct, governor, limitador, throttlecrab, tidegate, yardstick,
+    Allowance, Hot, Keyed, LOCKED, direct, governor, limitador, throttlecrab, tidegate, yardstick,
 };
-use super::keys;
-use super::timing::{Course, Expect};
+use super::keys::{self, Key};
+use super::timing::{Expect, Segments};
 use crate::report::{Base, Better, Case, Plan};
 use crate::rounds::{Entrant, Measured, Role, alternate};
 use crate::{Fallible, Wanted};
-
-pub const LOCKED: &str =
-    "throttlecrab takes &mut self: two threads share it behind a mutex, one has it without";
+use std::rc::Rc;
 
 /// Keys that a table has room for, though only one comes.
 const ROOM: u32 = 1_000;
 
 /// Direct limiters and our handle: allowed, denied, and how denials scale.
-pub fn hot(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
+pub fn by_handle(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
     let mut cases = Vec::new();
     for (name, threads, expect) in [
         ("hot.allow.1t", 1, Expect::Allowed),
@@ -41,7 +39,7 @@ pub fn hot(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
 }
 
 /// One key by its text, on two threads.
-pub fn hot_keyed(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
+pub fn by_text(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
     let mut cases = Vec::new();
     for (name, expect) in [("hot.keyed.allow.2t", Expect::Allowed), ("hot.keyed.deny.2t", Expect::Denied)] {
         if wanted.case(name) {
@@ -56,8 +54,8 @@ pub fn hot_keyed(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
 
 /// What a hot case's figure is.
 #[derive(Clone, Copy)]
-enum Loop {
-    /// Time of one answer.
+pub enum Loop {
+    /// Time of one decision.
     Timed { threads: usize },
     /// Throughput of two threads over that of one.
     Scaling,
@@ -79,7 +77,8 @@ fn direct_entrants(expect: Expect, figure: Loop) -> Fallible<Vec<Entrant<'static
     Ok(entrants)
 }
 
-fn handle(
+/// A contender that has one key, or none.
+pub fn handle(
     name: &'static str,
     role: Role,
     contender: impl Hot + 'static,
@@ -91,12 +90,12 @@ fn handle(
     }
     match figure {
         Loop::Timed { threads } => {
-            let mut course = Course::new(threads, expect);
-            Entrant::new(name, role, move |_| Ok(course.hot(&contender)))
+            let mut segments = Segments::new(threads, expect);
+            Entrant::new(name, role, move |_| Ok(segments.hot(&contender)))
         }
         Loop::Scaling => {
-            let mut one = Course::new(1, expect);
-            let mut two = Course::new(2, expect);
+            let mut one = Segments::new(1, expect);
+            let mut two = Segments::new(2, expect);
             Entrant::new(name, role, move |_| {
                 // One, two, two, one: a drift of the machine's speed cancels out.
                 let begin = one.hot(&contender);
@@ -115,27 +114,34 @@ fn handle(
 }
 
 fn keyed_entrants(expect: Expect) -> Fallible<Vec<Entrant<'static>>> {
+    const THREADS: usize = 2;
     let limit = allowance(expect);
+    let keys: Rc<[Key]> = keys::hot().into();
+    let (ours, governor) = (tidegate::ByKey::new(limit, ROOM)?, governor::ByKey::new(limit)?);
+    let throttlecrab = throttlecrab::ByKey::new(limit, ROOM);
+    let limitador = limitador::ByKey::new(limit, ROOM)?;
     Ok(vec![
-        keyed(tidegate::NAME, Role::Ours, tidegate::ByKey::new(limit, ROOM)?, expect),
-        keyed(governor::NAME, Role::Peer, governor::ByKey::new(limit)?, expect),
-        keyed(throttlecrab::NAME, Role::Peer, throttlecrab::ByKey::new(limit, ROOM), expect),
-        keyed(limitador::NAME, Role::Peer, limitador::ByKey::new(limit, ROOM)?, expect),
+        keyed(tidegate::NAME, Role::Ours, ours, keys.clone(), THREADS, expect),
+        keyed(governor::NAME, Role::Peer, governor, keys.clone(), THREADS, expect),
+        keyed(throttlecrab::NAME, Role::Peer, throttlecrab, keys.clone(), THREADS, expect),
+        keyed(limitador::NAME, Role::Peer, limitador, keys, THREADS, expect),
     ])
 }
 
-fn keyed(
+/// A contender that finds its keys by their text.
+pub fn keyed(
     name: &'static str,
     role: Role,
     mut contender: impl Keyed + 'static,
+    keys: Rc<[Key]>,
+    threads: usize,
     expect: Expect,
 ) -> Entrant<'static> {
-    let keys = keys::hot();
     if expect == Expect::Denied {
         use_up(|| contender.check(&keys[0]));
     }
-    let mut course = Course::new(2, expect);
-    Entrant::new(name, role, move |round| Ok(course.keyed(&mut contender, &keys, round)))
+    let mut segments = Segments::new(threads, expect);
+    Entrant::new(name, role, move |round| Ok(segments.keyed(&mut contender, &keys, round)))
 }
 
 fn allowance(expect: Expect) -> Allowance {
@@ -146,9 +152,9 @@ fn allowance(expect: Expect) -> Allowance {
 }
 
 /// Takes what is there, so that only denials follow. Bounded: who never denies is found out by the
-/// count of wrong answers.
+/// count of wrong decisions.
 fn use_up(check: impl Fn() -> bool) {
-    (0..16).take_while(|_| check()).for_each(drop);
+    (0..256).take_while(|_| check()).for_each(drop);
 }
 
 fn plan(name: &'static str, unit: &'static str, better: Better, base: Base) -> Plan {
