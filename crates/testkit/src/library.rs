@@ -380,7 +380,7 @@ pub fn of_verdict(verdict: &Verdict) -> Seen {
     seen
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     assert_eq!(duration.subsec_nanos() % 1_000, 0, "a decision's times are whole microseconds");
     u64::try_from(duration.as_micros()).expect("a decision's times fit")
 }

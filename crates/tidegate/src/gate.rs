@@ -216,6 +216,16 @@ impl Gate {
         self.shared.backend.accepts(limit)
     }
 
+    /// Whether this limit can decide a check instead of the one in force.
+    pub(crate) fn accepts_on_check(&self, limit: &Limit) -> Result<(), GateError> {
+        let now = self.limit();
+        if holds_slots(&now) || holds_slots(limit) {
+            let (name, limit) = (self.name().into(), limit.clone().into());
+            return Err(GateError::CheckLimit { name, now: now.into(), limit });
+        }
+        self.shared.backend.accepts(limit)
+    }
+
     /// Puts a limit in force that it [accepts](Self::accepts).
     pub(crate) fn put_in_force(&self, limit: Limit) {
         self.shared.backend.change(limit);

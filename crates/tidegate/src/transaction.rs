@@ -9,14 +9,16 @@ use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::Decision;
+use crate::gate::Gate;
 use crate::pending::Pending;
 use crate::permit::{GroupCharge, Uncommitted};
 use crate::store::memory::{self, HashedCheck};
-use crate::store::{Charge, GroupId, KeySharing};
+use crate::store::{Charge, GroupId, KeySharing, hashed_in_memory};
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
 
 type Decisions = SmallVec<[Decision; 2]>;
+type HashedChecks<'a> = SmallVec<[(&'a Gate, HashedCheck<'a>); 2]>;
 
 /// Decides all checks, and waits on this thread for a store that is not in memory.
 pub(crate) fn decide_blocking(checks: &[OwnedCheck], mode: Mode) -> Verdict {
@@ -38,19 +40,21 @@ pub(crate) fn decide(checks: Vec<OwnedCheck>, mode: Mode) -> Pending<Verdict> {
 
 /// Decides at once, if all gates are in memory.
 pub(crate) fn decide_in_memory(checks: &[OwnedCheck], mode: Mode) -> Option<Verdict> {
-    let mut hashed: SmallVec<[HashedCheck<'_>; 2]> = SmallVec::new();
-    for check in checks {
-        hashed.push(hashed_check(check)?);
+    let hashed: Option<HashedChecks<'_>> = checks.iter().map(hashed_in_memory).collect();
+    if has_two_limits_on_a_key(checks) {
+        return None;
     }
-    let decided = memory::decide(&hashed, mode);
+    let decided = memory::decide(&hashed?, mode);
     let group =
         decided.charge.map(|charge| group_charge((0..checks.len()).collect(), Charge::Memory(charge)));
     Some(Verdict::new(checks, decided.decisions, group.into_iter().collect(), decided.now))
 }
 
-fn hashed_check(check: &OwnedCheck) -> Option<HashedCheck<'_>> {
-    let hash = check.gate.backend().memory()?.hash(check.key());
-    Some(HashedCheck { gate: &check.gate, hash, cost: check.cost() })
+fn has_two_limits_on_a_key(checks: &[OwnedCheck]) -> bool {
+    let differs = |one: &OwnedCheck| {
+        checks.iter().any(|other| key_sharing(one, other) == KeySharing::CountedDifferently)
+    };
+    checks.iter().any(|check| check.limit().is_some() && differs(check))
 }
 
 fn group_charge(checks: SmallVec<[usize; 2]>, charge: Charge) -> GroupCharge {
@@ -59,7 +63,7 @@ fn group_charge(checks: SmallVec<[usize; 2]>, charge: Charge) -> GroupCharge {
 
 /// Decides all checks, one group after the other.
 pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict {
-    let not_asked = |check: &OwnedCheck| Decision::not_asked(&check.gate.limit());
+    let not_asked = |check: &OwnedCheck| Decision::not_asked(&check.deciding_limit());
     let mut decisions: Decisions = checks.iter().map(not_asked).collect();
     let mut is_refused = find_known_denials(checks, mode, &mut decisions);
     let mut charged = Uncommitted::default();
@@ -89,7 +93,7 @@ fn find_known_denials(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisio
     let mut is_refused = false;
     for (at, check) in checks.iter().enumerate() {
         let Some(remote) = check.gate.backend().remote() else { continue };
-        if let Some(denied) = remote.known_denial(check.key(), whole_cost(checks, check), mode) {
+        if let Some(denied) = remote.known_denial(check, whole_cost(checks, check), mode) {
             (decisions[at], is_refused) = (denied, true);
         }
     }
@@ -107,10 +111,17 @@ pub(crate) fn key_sharing(one: &OwnedCheck, other: &OwnedCheck) -> KeySharing {
     if one.key() != other.key() {
         return KeySharing::Apart;
     }
-    match (one.gate.backend().remote(), other.gate.backend().remote()) {
+    let of_gates = match (one.gate.backend().remote(), other.gate.backend().remote()) {
         (Some(one), Some(other)) => one.shares_keys(&**other),
         (None, None) if one.gate.is_same(&other.gate) => KeySharing::CountedAlike,
         _ => KeySharing::Apart,
+    };
+    let has_own = one.limit().is_some() || other.limit().is_some();
+    match of_gates {
+        KeySharing::Apart => KeySharing::Apart,
+        _ if has_own && one.deciding_limit() == other.deciding_limit() => KeySharing::CountedAlike,
+        _ if has_own => KeySharing::CountedDifferently,
+        of_gates => of_gates,
     }
 }
 
@@ -123,7 +134,7 @@ async fn look(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) {
     let looks: SmallVec<[(usize, Pending<Option<Decision>>); 2]> = unasked
         .map(|at| {
             let (check, cost) = (&checks[at], whole_cost(checks, &checks[at]));
-            (at, check.gate.backend().look(check.key(), cost, mode))
+            (at, check.gate.backend().look(check, cost, mode))
         })
         .collect();
     for (at, look) in looks {
@@ -134,14 +145,14 @@ async fn look(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) {
 }
 
 /// Checks that are decided at one instant.
-struct Group {
+struct CheckGroup {
     checks: SmallVec<[usize; 2]>,
     /// None for memory.
     id: Option<GroupId>,
 }
 
-fn groups(checks: &[OwnedCheck]) -> SmallVec<[Group; 2]> {
-    let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
+fn groups(checks: &[OwnedCheck]) -> SmallVec<[CheckGroup; 2]> {
+    let mut groups: SmallVec<[CheckGroup; 2]> = SmallVec::new();
     for (at, check) in checks.iter().enumerate() {
         let id = check.gate.backend().remote().map(|remote| remote.group(check.key()));
         // Two limits on one key are decided one after the other: together, each would be
@@ -150,18 +161,18 @@ fn groups(checks: &[OwnedCheck]) -> SmallVec<[Group; 2]> {
         match groups.iter_mut().find(|group| group.id == id && !group.checks.iter().any(differs)) {
             Some(group) => group.checks.push(at),
             // Memory is asked first: it costs nothing.
-            None if id.is_none() => groups.insert(0, Group { checks: SmallVec::from_elem(at, 1), id }),
-            None => groups.push(Group { checks: SmallVec::from_elem(at, 1), id }),
+            None if id.is_none() => groups.insert(0, CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
+            None => groups.push(CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
         }
     }
     groups
 }
 
-impl Group {
+impl CheckGroup {
     async fn decide(&self, checks: &[OwnedCheck], mode: Mode) -> (Decisions, Option<Charge>) {
         let own = || self.checks.iter().map(|at| &checks[*at]);
         let Some(remote) = checks[self.checks[0]].gate.backend().remote() else {
-            let hashed: SmallVec<[HashedCheck<'_>; 2]> = own().filter_map(hashed_check).collect();
+            let hashed: HashedChecks<'_> = own().filter_map(hashed_in_memory).collect();
             let decided = memory::decide(&hashed, mode);
             return (decided.decisions, decided.charge.map(Charge::Memory));
         };

@@ -1,5 +1,6 @@
 //! What a front end renders: all decisions, and which one binds.
 
+use crate::Limit;
 use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
@@ -8,6 +9,7 @@ use crate::key::Key;
 use crate::permit::{GroupCharge, Permit};
 use crate::refusal::Refusal;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The answer to one or several checks that were decided together.
@@ -20,8 +22,10 @@ pub struct Verdict {
     decisions: SmallVec<[Decision; 2]>,
     binding: usize,
     gates: SmallVec<[Gate; 2]>,
-    /// The key that binds, as people read it; only of a denial, which alone names it.
+    /// The key that binds, as people read it, and the check's own limit; only of a denial, which
+    /// alone names them.
     key: Option<Box<str>>,
+    limit: Option<Arc<Limit>>,
     permit: Option<Permit>,
     /// How long slots were queued for before it was decided.
     queued: Duration,
@@ -37,15 +41,16 @@ impl Verdict {
     ) -> Self {
         let is_allowed = decisions.iter().all(Decision::is_allowed);
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
-        let (permit, key) = if is_allowed {
+        let (permit, key, limit) = if is_allowed {
             let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
             let costs = checks.iter().map(OwnedCheck::cost).collect();
-            (Some(Permit::new(groups, costs, decided, wait)), None)
+            (Some(Permit::new(groups, costs, decided, wait)), None, None)
         } else {
-            (None, Some(Key::new(checks[binding].key()).to_string().into()))
+            let check = &checks[binding];
+            (None, Some(Key::new(check.key()).to_string().into()), check.shared_limit())
         };
         let gates = checks.iter().map(|check| check.gate.clone()).collect();
-        Self { decisions, binding, gates, key, permit, queued: Duration::ZERO }
+        Self { decisions, binding, gates, key, limit, permit, queued: Duration::ZERO }
     }
 
     /// Decided after this time in queues.
@@ -135,7 +140,8 @@ impl Verdict {
         let (gates, decisions, binding) = (self.gates, self.decisions, self.binding);
         self.permit.ok_or_else(|| {
             let key = self.key.map_or_else(String::new, String::from);
-            Refusal::of(&gates[binding], key, decisions[binding])
+            let limit = self.limit.map_or_else(|| gates[binding].limit(), Arc::unwrap_or_clone);
+            Refusal::of(&gates[binding], key, limit, decisions[binding])
         })
     }
 }

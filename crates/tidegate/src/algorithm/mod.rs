@@ -14,7 +14,7 @@ mod slots;
 mod warmup;
 
 pub(crate) use bucket::Bucket;
-pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others};
+pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others, Start};
 pub(crate) use plan::{Plan, State};
 pub(crate) use scale::{Scale, Stepped, Word, word_at};
 pub(crate) use slots::Waiter;

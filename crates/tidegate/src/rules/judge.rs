@@ -55,10 +55,11 @@ impl<'a> Judge<'a> {
         // Without the permit that `Limiter::check` makes: there is nothing to give back.
         let question = |(_, policy, ask): (_, &'a Policy, &'b Ask)| {
             let meter = policy.gate.backend().memory()?;
-            Some(memory::Ask { gate: meter, hash: meter.hash(&ask.key), cost: ask.cost })
+            Some(memory::HashedCheck::new(meter, meter.hash(&ask.key), ask.cost))
         };
-        let questions: SmallVec<[memory::Ask<'_>; 4]> = self.policies(asks).filter_map(question).collect();
-        memory::decide_all(&questions, Mode::Check).0.into_iter().map(|told| told.decision).collect()
+        let questions: SmallVec<[memory::HashedCheck<'_>; 4]> =
+            self.policies(asks).filter_map(question).collect();
+        memory::decide_all(&questions, Mode::Check).iter().map(|result| result.decision).collect()
     }
 
     pub(crate) fn checks<'b>(&self, asks: &'b [Ask]) -> impl Iterator<Item = Check<'b>>

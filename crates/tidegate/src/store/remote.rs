@@ -36,7 +36,7 @@ pub trait StoreGate: Any + Send + Sync {
     /// The limit in force.
     fn limit(&self) -> Limit;
 
-    /// Whether this limit can be put in force.
+    /// Whether this limit can be put in force, or decide a check instead of the one in force.
     ///
     /// # Errors
     /// Says why not, and what to write instead.
@@ -48,7 +48,7 @@ pub trait StoreGate: Any + Send + Sync {
     /// Puts a limit in force that it [accepts](Self::accepts). What each key has used goes along.
     fn change(&self, limit: Limit);
 
-    /// Decides one check in [`Mode::Check`]. It is sent by this call, and nobody gives back
+    /// Decides one check by the limit in force, in [`Mode::Check`]. It is sent by this call, and nobody gives back
     /// what it takes.
     fn check(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision>;
 
@@ -72,8 +72,9 @@ pub trait StoreGate: Any + Send + Sync {
         }
     }
 
-    /// Decides checks of one group at one instant, and charges all of them or none. A key that
-    /// comes twice pays the sum. Dropping the result before it is ready takes back what was
+    /// Decides checks of one group at one instant, each by its [own limit](OwnedCheck::limit) or
+    /// by the gate's, and charges all of them or none. A key that comes twice pays the sum, and
+    /// its checks have the same limit. Dropping the result before it is ready takes back what was
     /// charged.
     fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<Decided>;
 
@@ -82,16 +83,17 @@ pub trait StoreGate: Any + Send + Sync {
     /// result before it is ready leaves the queue.
     fn queue(self: Arc<Self>, key: &[u8], costs: &[u64]) -> Pending<Option<Box<dyn StoreCharge>>>;
 
-    /// The denial that the store would give, if that is known without asking.
-    fn known_denial(&self, key: &[u8], cost: u64, mode: Mode) -> Option<Decision> {
-        let _ = (key, cost, mode);
+    /// The denial that the store would give, if that is known without a call to it. The cost is
+    /// what the whole request takes of the key.
+    fn known_denial(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Option<Decision> {
+        let _ = (check, cost, mode);
         None
     }
 
-    /// What a check would be told beside the refusal of another one, with nothing taken; none
-    /// if that is not known or cannot be found out in time.
-    fn look(self: Arc<Self>, key: &[u8], cost: u64, mode: Mode) -> Pending<Option<Decision>> {
-        let _ = (key, cost, mode);
+    /// What a check would be answered at this cost beside the denial of another one, with nothing
+    /// taken; none if that is not known or cannot be found out in time.
+    fn look(self: Arc<Self>, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {
+        let _ = (check, cost, mode);
         Pending::ready(None)
     }
 }
