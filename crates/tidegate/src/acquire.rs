@@ -1,8 +1,8 @@
 //! Reserve and wait, under any executor: the future behind `acquire`.
 //!
 //! A rate is reserved at once and then slept for. A slot of a concurrency limit is
-//! queued for; when several gates are asked, slots are taken in a fixed order first
-//! and the rates last, so that nothing is charged to somebody who gets no slot.
+//! queued for. Of several checks, slots are taken in a fixed order first and the rates are
+//! charged last, so that nothing is charged to a caller who gets no slot.
 
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
@@ -31,14 +31,14 @@ pub struct Acquire {
 enum Phase {
     Start,
     /// Another store decides, or slots are queued for.
-    Deciding(Pin<Box<dyn Future<Output = Ruled> + Send>>),
+    Deciding(Pin<Box<dyn Future<Output = DecidedBy> + Send>>),
     /// Everything is held; the start is to come.
     Sleeping(Verdict, Sleep),
     Done,
 }
 
 /// A verdict, and the clock that its start is on.
-type Ruled = (Verdict, StoreClock);
+type DecidedBy = (Verdict, StoreClock);
 
 impl Acquire {
     pub(crate) fn new(checks: Vec<OwnedCheck>) -> Self {
@@ -61,7 +61,7 @@ impl Acquire {
     }
 }
 
-fn sleeping((verdict, clock): Ruled) -> Phase {
+fn sleeping((verdict, clock): DecidedBy) -> Phase {
     let sleep = Sleep::until(clock, verdict.starts_at());
     Phase::Sleeping(verdict, sleep)
 }
@@ -114,7 +114,7 @@ fn clock_of(checks: &[OwnedCheck]) -> StoreClock {
         .map_or_else(|| StoreClock::Monotonic(MonotonicClock::new()), |check| check.gate.clock().clone())
 }
 
-async fn decide_and_queue(checks: Vec<OwnedCheck>, decided: Option<Verdict>) -> Ruled {
+async fn decide_and_queue(checks: Vec<OwnedCheck>, decided: Option<Verdict>) -> DecidedBy {
     let first = match decided {
         Some(verdict) => verdict,
         None => decide_groups(&checks, Mode::Reserve).await,
@@ -132,8 +132,8 @@ struct WantedSlots {
     queue_key: u64,
 }
 
-/// The slots that are asked for, if only slots are missing and may be waited for, in the order
-/// in which everybody queues: so nobody waits for a slot with one in hand that the other needs.
+/// The slots that the checks need, if only slots are missing and may be waited for, in the order
+/// in which everybody queues. So nobody waits for a slot and holds one that the other waits for.
 fn slots_to_queue_for(checks: &[OwnedCheck], denied: &Verdict) -> Option<Vec<WantedSlots>> {
     if denied.is_allowed() || denied.is_degraded() {
         return None;
@@ -143,8 +143,8 @@ fn slots_to_queue_for(checks: &[OwnedCheck], denied: &Verdict) -> Option<Vec<Wan
         match decision.denial() {
             None | Some(Denial::Busy) if holds_slots(&check.deciding_limit()) => {}
             None => continue,
-            // Whether it fits will be seen once the slots are there.
-            Some(Denial::Busy) if !decision.is_asked() => continue,
+            // Whether it fits is decided once the slots are held.
+            Some(Denial::Busy) if !decision.is_checked() => continue,
             Some(_) => return None,
         }
         let queue_key = check.gate.backend().queue_key(check)?;
@@ -174,7 +174,7 @@ fn slots_to_queue_for(checks: &[OwnedCheck], denied: &Verdict) -> Option<Vec<Wan
 }
 
 /// Queues for one key's slots after the other, and then reserves the rates.
-async fn queue(checks: Vec<OwnedCheck>, slots: Vec<WantedSlots>, denied: Verdict) -> Ruled {
+async fn queue(checks: Vec<OwnedCheck>, slots: Vec<WantedSlots>, denied: Verdict) -> DecidedBy {
     let mut clock = clock_of(&checks);
     let since = clock.now();
     let mut held = Uncommitted::default();

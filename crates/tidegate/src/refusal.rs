@@ -54,11 +54,11 @@ impl Refusal {
         Self::of(gate, Key::new(key).to_string(), gate.limit(), decision)
     }
 
-    /// The refusal of a call at this gate, which limits by caller, from somebody unknown:
+    /// The refusal of a call at this gate, which limits by caller, by an unknown caller:
     /// [`Denial::Unidentified`](crate::Denial::Unidentified).
     pub fn unidentified(gate: &Gate) -> Self {
         let (limit, outcome) = (gate.limit(), Outcome::Deny(Refused::Unidentified));
-        let decision = Decision { outcome, ..Decision::not_asked(&limit) };
+        let decision = Decision { outcome, ..Decision::not_checked(&limit) };
         Self::of(gate, String::new(), limit, decision)
     }
 
@@ -67,8 +67,8 @@ impl Refusal {
         Self { denied: Box::new(denied) }
     }
 
-    /// The same refusal, with why nothing better could be done for the caller: its
-    /// [`source`](Error::source). A call that was to be deferred, and could not, is refused so.
+    /// The same refusal with a [`source`](Error::source): why nothing better could be done for the
+    /// caller, such as deferring the call.
     #[must_use]
     pub fn because(mut self, reason: impl Error + Send + Sync + 'static) -> Self {
         self.denied.because = Some(Arc::new(reason));
@@ -80,7 +80,7 @@ impl Refusal {
         &self.denied.gate
     }
 
-    /// The key that it refused, printable and bounded, as [`Key`] shows it; empty where
+    /// The key that it refused, printable and bounded, as [`Key`] displays it; empty where
     /// it is not known.
     pub fn key(&self) -> &str {
         &self.denied.key
@@ -101,8 +101,7 @@ impl Refusal {
         self.denied.decision.retry_after()
     }
 
-    /// The sentence for whoever called from outside: without the key, which can be somebody
-    /// else's business.
+    /// The sentence for a client outside: without the key, which may be confidential.
     ///
     /// ```
     /// # use tidegate::{Limiter, ManualClock, Refusal};
@@ -196,6 +195,6 @@ mod tests {
         let limiter = Limiter::new();
         let gate = limiter.gate("export", "1/day").unwrap();
         let text = Refusal::unidentified(&gate).to_string();
-        assert_eq!(text, "denied by `export`: 1/day, who calls is not known");
+        assert_eq!(text, "denied by `export`: 1/day, the caller is not known");
     }
 }

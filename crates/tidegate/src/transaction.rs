@@ -1,9 +1,9 @@
 //! Several checks that are decided together: all are charged, or none.
 //!
 //! What one store can decide together (memory, one server, one hash slot of a Cluster) is a
-//! group, decided at one instant. Where a request spans several groups, they are asked one
-//! after the other, in the order of the checks and memory first, and what the earlier ones
-//! charged goes back if a later one refuses.
+//! group, decided at one instant. A transaction over several groups decides one after the other,
+//! memory first and then in the order of the checks; what the earlier ones charged goes back if a
+//! later one is denied.
 
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
@@ -28,7 +28,7 @@ pub(crate) fn decide_blocking(checks: &[OwnedCheck], mode: Mode) -> Verdict {
     }
 }
 
-/// Decides all checks once it is awaited: what is decided before could not always be taken back.
+/// Decides all checks once it is awaited: what is charged before could not always be refunded.
 pub(crate) fn decide(checks: Vec<OwnedCheck>, mode: Mode) -> Pending<Verdict> {
     Pending::new(async move {
         match decide_in_memory(&checks, mode) {
@@ -63,22 +63,22 @@ fn group_charge(checks: SmallVec<[usize; 2]>, charge: Charge) -> GroupCharge {
 
 /// Decides all checks, one group after the other.
 pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict {
-    let not_asked = |check: &OwnedCheck| Decision::not_asked(&check.deciding_limit());
-    let mut decisions: Decisions = checks.iter().map(not_asked).collect();
-    let mut is_refused = find_known_denials(checks, mode, &mut decisions);
+    let not_checked = |check: &OwnedCheck| Decision::not_checked(&check.deciding_limit());
+    let mut decisions: Decisions = checks.iter().map(not_checked).collect();
+    let mut is_denied = find_known_denials(checks, mode, &mut decisions);
     let mut charged = Uncommitted::default();
     for group in groups(checks) {
-        if is_refused {
+        if is_denied {
             break;
         }
         let (decided, charge) = group.decide(checks, mode).await;
         for (at, decision) in group.checks.iter().zip(decided) {
-            is_refused |= !decision.is_allowed();
+            is_denied |= !decision.is_allowed();
             decisions[*at] = decision;
         }
         charged.0.extend(charge.map(|charge| group_charge(group.checks, charge)));
     }
-    if is_refused {
+    if is_denied {
         // Before looking, which takes its time.
         drop(charged);
         look(checks, mode, &mut decisions).await;
@@ -88,19 +88,19 @@ pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict 
     Verdict::new(checks, decisions, charged.commit(), now)
 }
 
-/// Fills in the denials that are known without asking; true if there is one.
+/// Fills in the denials that are known without a call to the store; true if there is one.
 fn find_known_denials(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) -> bool {
-    let mut is_refused = false;
+    let mut is_denied = false;
     for (at, check) in checks.iter().enumerate() {
         let Some(remote) = check.gate.backend().remote() else { continue };
         if let Some(denied) = remote.known_denial(check, whole_cost(checks, check), mode) {
-            (decisions[at], is_refused) = (denied, true);
+            (decisions[at], is_denied) = (denied, true);
         }
     }
-    is_refused
+    is_denied
 }
 
-/// What a request asks of the key of one of its checks.
+/// What the transaction takes of the key of one of its checks.
 fn whole_cost(checks: &[OwnedCheck], of: &OwnedCheck) -> u64 {
     let same = checks.iter().filter(|check| key_sharing(check, of) == KeySharing::CountedAlike);
     same.fold(0, |sum, check| sum.saturating_add(check.cost()))
@@ -125,13 +125,12 @@ pub(crate) fn key_sharing(one: &OwnedCheck, other: &OwnedCheck) -> KeySharing {
     }
 }
 
-/// Looks at the checks that were not asked, because another one refuses: when the request
-/// would fit depends on them as well. Nothing is charged, and what is not known in time stays
-/// unasked.
+/// Looks at the checks that were not decided, because another one was denied: when the
+/// transaction would fit depends on them as well. Nothing is charged.
 async fn look(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) {
-    let unasked = (0..checks.len()).filter(|at| !decisions[*at].is_asked());
+    let unchecked = (0..checks.len()).filter(|at| !decisions[*at].is_checked());
     // All are sent before the first is awaited: however many, they take as long as one.
-    let looks: SmallVec<[(usize, Pending<Option<Decision>>); 2]> = unasked
+    let looks: SmallVec<[(usize, Pending<Option<Decision>>); 2]> = unchecked
         .map(|at| {
             let (check, cost) = (&checks[at], whole_cost(checks, &checks[at]));
             (at, check.gate.backend().look(check, cost, mode))
@@ -160,7 +159,7 @@ fn groups(checks: &[OwnedCheck]) -> SmallVec<[CheckGroup; 2]> {
         let differs = |other: &usize| key_sharing(&checks[*other], check) == KeySharing::CountedDifferently;
         match groups.iter_mut().find(|group| group.id == id && !group.checks.iter().any(differs)) {
             Some(group) => group.checks.push(at),
-            // Memory is asked first: it costs nothing.
+            // Memory is decided first: it costs no call.
             None if id.is_none() => groups.insert(0, CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
             None => groups.push(CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
         }

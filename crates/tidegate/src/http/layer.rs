@@ -2,7 +2,7 @@
 //!
 //! Never in `poll_ready`, where nobody knows yet whose request it will be.
 
-use crate::caller::{Caller, Client, Lent, User};
+use crate::caller::{Caller, Client, Entered, User};
 use crate::http::body::Body;
 use crate::http::facts::Facets;
 use crate::http::guard::Guard;
@@ -87,7 +87,7 @@ macro_rules! run {
         if let Some(decided) = more.as_mut().and_then(|more| more.decided.take()) {
             decided.add_to($request.extensions_mut());
         }
-        let lent = Lent::known(client, &mut user);
+        let lent = Entered::known(client, &mut user);
         let future = $inner.call($request);
         drop(lent);
         GuardFuture { state: State::Running { future, brief, client, user, more } }
@@ -204,7 +204,7 @@ where
         }
         match this.project().state.project() {
             StateProj::Running { future, brief, client, user, more } => {
-                let lent = Lent::known(*client, user);
+                let lent = Entered::known(*client, user);
                 let mut polled = future.poll(context);
                 // In place: an answer is large to move.
                 if let Poll::Ready(Ok(answer)) = &mut polled {

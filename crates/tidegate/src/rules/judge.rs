@@ -157,7 +157,7 @@ impl<'a> Judge<'a> {
                 (false, _)
                     if policy.is_place
                         && policy.waits
-                        && decision.is_asked()
+                        && decision.is_checked()
                         && decision.denial() == Some(Denial::Busy) =>
                 {
                     Outcome::Queued

@@ -15,7 +15,7 @@ const CANCELLED_MAX: u64 = 1_024;
 /// What one gate remembers, by the hash of the key.
 pub(crate) struct Cancelled<T> {
     by_key: Mutex<HashMap<u64, Vec<CancelledCall<T>>>>,
-    /// How many there are: nearly always none, and then nobody takes the lock.
+    /// How many there are: nearly always none, and then the lock is not taken.
     count: AtomicU64,
 }
 

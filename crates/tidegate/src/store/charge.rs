@@ -67,8 +67,8 @@ impl Shares {
         self.0.iter().fold(0, |sum, share| sum.saturating_add(share.units))
     }
 
-    /// What each check truly cost, by its number. Slots are held one by one: what one check
-    /// holds more than it asked for cannot be made up by another.
+    /// Corrects the charge to what each check truly cost, by its number. Slots are held one by
+    /// one: what one check holds too much cannot be made up by another.
     pub(crate) fn correct(&mut self, costs: &[u64], are_slots: bool) -> Correction {
         let (charged, mut cost) = (self.charged(), 0u64);
         for share in &mut self.0 {

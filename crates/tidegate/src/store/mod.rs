@@ -1,4 +1,4 @@
-//! Where the state is: the one boundary between the library and its stores.
+//! The one boundary between the library and the stores that keep its state.
 //!
 //! Memory is decided inline. Everything else is a [`Store`] behind trait objects: a store opens
 //! a [`StoreGate`] for each gate, which decides several checks of one [group](StoreGate::group)
@@ -27,7 +27,7 @@ use crate::{Algorithm, Limit};
 use memory::{HashedCheck, MemoryGate, Pages, Spot, Tables};
 use std::sync::Arc;
 
-/// Keys that are held by default.
+/// Keys that a limiter in memory holds. Default.
 const MAX_KEYS: usize = 1_000_000;
 
 /// Where the gates of a limiter are.
@@ -131,7 +131,7 @@ impl Backend {
             let first = chunk * BATCH;
             match self {
                 Self::Memory(gate) => {
-                    gate.check_batch::<BATCH, K>(keys, |at, decision| each(first + at, decision))
+                    gate.check_batch::<BATCH, K>(keys, |at, decision| each(first + at, decision));
                 }
                 Self::Remote(gate) => {
                     let sent: Vec<Pending<Decision>> =

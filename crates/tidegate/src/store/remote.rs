@@ -10,16 +10,16 @@ use crate::pending::Pending;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A place outside this process's memory where limits are counted. Given to a limiter with
+/// A store outside this process's memory. Given to a limiter with
 /// [`LimiterBuilder::store`](crate::LimiterBuilder::store).
 ///
 /// `ARCHITECTURE.md`, "How to add a store", goes through one; the conformance suite in
-/// `testkit` says whether it is right.
+/// `testkit` tests it.
 pub trait Store: Any + Send + Sync {
     /// Whether a gate of this name can have this limit here.
     ///
     /// # Errors
-    /// Says why not, and what to write instead.
+    /// With the reason, and what to write instead.
     fn accepts(&self, name: &str, limit: &Limit, options: &GateOptions) -> Result<(), GateError> {
         let _ = (name, limit, options);
         Ok(())
@@ -30,8 +30,8 @@ pub trait Store: Any + Send + Sync {
     fn open(self: Arc<Self>, name: &str, limit: Limit, options: &GateOptions) -> Arc<dyn StoreGate>;
 }
 
-/// One gate in a [`Store`]. Every method answers within the store's deadline, whatever the
-/// store does.
+/// One gate in a [`Store`]. Every future is ready within the store's deadline, whatever the store
+/// does.
 pub trait StoreGate: Any + Send + Sync {
     /// The limit in force.
     fn limit(&self) -> Limit;
@@ -39,7 +39,7 @@ pub trait StoreGate: Any + Send + Sync {
     /// Whether this limit can be put in force, or decide a check instead of the one in force.
     ///
     /// # Errors
-    /// Says why not, and what to write instead.
+    /// With the reason, and what to write instead.
     fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
         let _ = limit;
         Ok(())
@@ -48,8 +48,8 @@ pub trait StoreGate: Any + Send + Sync {
     /// Puts a limit in force that it [accepts](Self::accepts). What each key has used goes along.
     fn change(&self, limit: Limit);
 
-    /// Decides one check by the limit in force, in [`Mode::Check`]. It is sent by this call, and nobody gives back
-    /// what it takes.
+    /// Decides one check by the limit in force, in [`Mode::Check`]. It is sent by this call, and is never
+    /// refunded.
     fn check(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision>;
 
     /// What [`check`](Self::check) would decide, with nothing taken.
@@ -139,7 +139,7 @@ pub trait StoreCharge: Send + Sync {
     /// come again, with other costs.
     fn settle(&mut self, costs: &[u64]);
 
-    /// True if slots that it holds may be somebody else's by now.
+    /// True if slots that it holds may be held by another caller by now.
     fn is_lost(&self) -> bool {
         false
     }

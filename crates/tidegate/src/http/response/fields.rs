@@ -205,7 +205,7 @@ impl Brief {
                 if headers.standard
                     && headers.are_plain()
                     && only.key.is_none()
-                    && only.decision.is_asked() =>
+                    && only.decision.is_checked() =>
             {
                 Some(Self::new(only.text.lasting?, only.decision))
             }
@@ -239,7 +239,7 @@ impl Written {
         }
         let standard = if headers.standard { standard(shown) } else { None };
         // A store that was not asked has told nothing.
-        let told = shown.iter().filter(|shown| shown.decision.is_asked());
+        let told = shown.iter().filter(|shown| shown.decision.is_checked());
         let least = told.min_by_key(|shown| shown.decision.remaining()).filter(|_| headers.legacy);
         let legacy = least.map(|least| {
             let numbers = [least.text.quota, least.decision.remaining(), least.decision.reset_seconds()];
@@ -319,7 +319,7 @@ fn put_number(line: &mut [u8; LINE], at: usize, number: u64) -> Option<usize> {
 
 fn list(shown: &[Shown<'_>]) -> Option<HeaderValue> {
     let mut limits = Line::new();
-    for shown in shown.iter().filter(|shown| shown.decision.is_asked()) {
+    for shown in shown.iter().filter(|shown| shown.decision.is_checked()) {
         if !limits.is_empty() {
             limits.extend_from_slice(b", ");
         }

@@ -1,4 +1,4 @@
-//! The memory of this process.
+//! The memory store: the state is in this process.
 //!
 //! A check goes from [`gate`] (the fast path: one word, and the key has an entry) to
 //! [`transaction`] (the locked path: everything else), which finds and keeps the [`state`] of each

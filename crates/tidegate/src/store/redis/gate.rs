@@ -6,7 +6,7 @@ use super::job::{Fault, GivenBack, How, Key, Request, Told};
 use super::known::{BELIEVED, Known};
 use super::lane::lane;
 use super::lease::Leases;
-use super::local::{Alone, Local};
+use super::local::{Alone, Deciding, Local};
 use super::name;
 use super::plan::{Found, Version};
 use super::promise::{Awaited, promise};
@@ -174,7 +174,7 @@ impl RedisGate {
     pub(crate) fn shown(&self, hash: u64, version: &Version, cost: u64, mode: Mode) -> Option<Decision> {
         let unused = version.plan.answer_unused(cost, mode, version.limit.capacity());
         if let Outcome::Deny(Refused::Never | Refused::NeedsPermit) = unused.outcome {
-            return Some(Decision { outcome: unused.outcome, ..Decision::not_asked(&version.limit) });
+            return Some(Decision { outcome: unused.outcome, ..Decision::not_checked(&version.limit) });
         }
         self.known.as_ref()?.shows(self.core().clock.now(), hash, version, cost, mode)
     }
@@ -324,7 +324,8 @@ impl RedisGate {
         let since = self.unanswered_since(shard.as_deref());
         let limit = &version.limit;
         let in_force = if is_of_check(version) { &self.version().limit } else { limit };
-        let alone = self.local.question(in_force, limit, core.nodes(), since, key, cost, fault.retry_us);
+        let deciding = Deciding { in_force, limit };
+        let alone = self.local.question(deciding, core.nodes(), since, key, cost, fault.retry_us);
         if let Alone::Denied(_) = alone {
             count(&core.counters.degraded_denied, 1);
         }

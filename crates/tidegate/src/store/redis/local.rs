@@ -58,6 +58,13 @@ fn in_memory(share: &Gate) -> &MemoryGate {
     share.backend().memory().unwrap_or_else(|| unreachable!("a share is counted in memory"))
 }
 
+/// The limit that decides, and the one in force at the gate.
+#[derive(Clone, Copy)]
+pub(crate) struct Deciding<'a> {
+    pub(crate) in_force: &'a Limit,
+    pub(crate) limit: &'a Limit,
+}
+
 /// A question to a gate that is on its own.
 pub(crate) enum Alone {
     /// Decided by this share.
@@ -75,8 +82,7 @@ impl Local {
     /// has another one if it is a check's own.
     pub(crate) fn question(
         &self,
-        in_force: &Limit,
-        limit: &Limit,
+        Deciding { in_force, limit }: Deciding<'_>,
         nodes: Option<u32>,
         since: Timestamp,
         key: &[u8],
@@ -84,11 +90,13 @@ impl Local {
         retry_us: u64,
     ) -> Alone {
         let denied = || Alone::Denied(unavailable(limit, retry_us));
-        let (share_of, key, is_share): (&dyn Fn(&Limit) -> Option<Limit>, _, _) = match &self.fallback {
-            Fallback::Deny => return denied(),
-            Fallback::Allow { cap } => (&|_| Some(cap.clone()), &b""[..], false),
-            Fallback::Local => (&|limit| nodes.and_then(|nodes| share(limit, nodes)), key, true),
+        let share_of = |limit: &Limit| match &self.fallback {
+            Fallback::Deny => None,
+            Fallback::Allow { cap } => Some(cap.clone()),
+            Fallback::Local => nodes.and_then(|nodes| share(limit, nodes)),
         };
+        let is_share = matches!(self.fallback, Fallback::Local);
+        let key = if is_share { key } else { b"" };
         let (Some(share), Some(own)) = (share_of(in_force), share_of(limit)) else { return denied() };
         let gate = self.gate(in_force, &share, nodes.unwrap_or(1));
         let limit = (own != share).then(|| Box::new(own));
@@ -184,6 +192,10 @@ mod tests {
 
     const SINCE: Timestamp = Timestamp::from_micros(1_000_000);
 
+    fn by(limit: &Limit) -> Deciding<'_> {
+        Deciding { in_force: limit, limit }
+    }
+
     /// A gate on one of three nodes, which Redis answered a moment ago.
     struct Node {
         clock: ManualClock,
@@ -259,7 +271,7 @@ mod tests {
     fn fewer_slots_than_nodes_are_nobodys() {
         let ask = |limit: &str| {
             let node = Node::new(limit);
-            node.local.question(&node.limit, &node.limit, Some(3), SINCE, b"a", 1, 7)
+            node.local.question(by(&node.limit), Some(3), SINCE, b"a", 1, 7)
         };
         assert!(matches!(ask("3 concurrent"), Alone::Share(_)));
         let Alone::Denied(decision) = ask("2 concurrent") else { panic!("two slots on three nodes") };
@@ -274,7 +286,7 @@ mod tests {
         let mut gate = None;
         for key in 0u32..400_000 {
             let since = Timestamp::from_micros(999_000);
-            match local.question(&limit, &limit, Some(1), since, &key.to_le_bytes(), 1, 0) {
+            match local.question(by(&limit), Some(1), since, &key.to_le_bytes(), 1, 0) {
                 Alone::Share(share) => gate = Some(share.gate),
                 Alone::Denied(decision) => panic!("{decision:?}"),
             }
