@@ -1,7 +1,7 @@
 //! Checks that bring their limits along, at a gate with another one: as a subject of the suite,
 //! and as nodes whose limits differ.
 
-use crate::library::{Clocked, micros, of_verdict, shown};
+use crate::library::{Clocked, as_seen, micros, of_verdict};
 use crate::{Mode, Seen, Subject};
 use tidegate::{Check, Gate, Limit, Limiter, ManualClock, Permit, Timestamp, Verdict};
 
@@ -44,8 +44,8 @@ impl OwnLimits {
     fn peek(&self, key: &[u8], cost: u64) -> Seen {
         let closed = Check::new(&self.closed, "any").cost(u64::MAX);
         let verdict = self.limiter.check(&[self.check(key, cost), closed]);
-        let as_it_is = shown(self.limiter.check(&[self.check(key, 0)]).decision());
-        let seen = shown(&verdict.decisions()[0]);
+        let as_it_is = as_seen(self.limiter.check(&[self.check(key, 0)]).decision());
+        let seen = as_seen(&verdict.decisions()[0]);
         Seen { remaining: as_it_is.remaining, reset_us: as_it_is.reset_us, ..seen }
     }
 

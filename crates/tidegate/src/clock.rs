@@ -298,23 +298,21 @@ impl StoreClock {
 
     /// The Unix time at which it shows zero.
     pub(crate) fn unix_us_at_zero(&self) -> u64 {
-        match self {
-            Self::Monotonic(clock) => clock.unix_us_at_zero(),
-            Self::Other(clock) => clock.unix_us_at_zero(),
-        }
+        self.as_clock().unix_us_at_zero()
     }
 
     pub(crate) fn now_ordered(&self) -> Timestamp {
-        match self {
-            Self::Monotonic(clock) => clock.now_ordered(),
-            Self::Other(clock) => clock.now_ordered(),
-        }
+        self.as_clock().now_ordered()
     }
 
     pub(crate) fn timer(&self) -> &Timer {
+        self.as_clock().timer()
+    }
+
+    fn as_clock(&self) -> &dyn Clock {
         match self {
-            Self::Monotonic(clock) => clock.timer(),
-            Self::Other(clock) => clock.timer(),
+            Self::Monotonic(clock) => clock,
+            Self::Other(clock) => &**clock,
         }
     }
 }

@@ -117,31 +117,33 @@ impl MapShard {
         is_spilled_full || self.entries.len() >= self.max_entries
     }
 
-    /// Adds an entry, beyond the cap too: the caller has asked for room, or may not
-    /// be refused.
-    pub(super) fn insert(
+    /// The entry of a key. A new one is added beyond the cap, too: the caller has asked for room,
+    /// or may not be refused.
+    pub(super) fn get_or_insert(
         &mut self,
         now_us: u64,
         gate: u32,
         hash: u64,
-        writer: Writer,
         made_for: Use,
-        state: State,
     ) -> &mut ShardEntry {
-        self.reclaim(now_us, STEPS);
-        self.order.push_back(hash);
-        self.spilled += usize::from(made_for == Use::Spilled);
-        let entry = ShardEntry {
+        if self.get(gate, hash).is_none() {
+            self.reclaim(now_us, STEPS);
+            self.order.push_back(hash);
+            self.spilled += usize::from(made_for == Use::Spilled);
+        }
+        let is_same = |entry: &ShardEntry| entry.hash == hash && entry.gate == gate;
+        let entry = self.entries.entry(hash, is_same, |entry| entry.hash);
+        let new = || ShardEntry {
             hash,
             gate,
-            writer,
+            writer: Writer::Check,
             written_us: now_us,
             made_for,
             idle_at_us: now_us,
-            state,
+            state: State::Word(0),
             others: None,
         };
-        self.entries.insert_unique(hash, entry, |entry| entry.hash).into_mut()
+        entry.or_insert_with(new).into_mut()
     }
 
     fn reclaim(&mut self, now_us: u64, steps: usize) {

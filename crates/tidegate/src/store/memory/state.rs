@@ -224,18 +224,10 @@ impl Locked<'_> {
             group.set_spilled(idle_at_us);
         }
         let Some(shard) = key.shard.map(|at| &mut self.shards[at]) else { return };
-        let writer = version.writer();
         // There can be one already, of a version before the one in the group.
-        if shard.get(gate.id, hash).is_none() {
-            shard.insert(now_us, gate.id, hash, writer, use_of(version, location), State::Word(0));
-        }
-        if let Some(entry) = shard.get(gate.id, hash) {
-            entry.writer = writer;
-            entry.written_us = written_us;
-            entry.idle_at_us = idle_at_us;
-            entry.state = state;
-            entry.others = others;
-        }
+        let entry = shard.get_or_insert(now_us, gate.id, hash, use_of(version, location));
+        (entry.writer, entry.written_us) = (version.writer(), written_us);
+        (entry.idle_at_us, entry.state, entry.others) = (idle_at_us, state, others);
     }
 
     /// The key is in its group now: what the shards have of it is idle and goes in time.
@@ -243,9 +235,7 @@ impl Locked<'_> {
         let LockedKey { check, version, shard, .. } = &self.keys[index];
         if let Some(entry) = shard.and_then(|at| self.shards[at].get(check.gate.id, check.hash)) {
             entry.writer = Writer::Gate(version.number);
-            entry.idle_at_us = 0;
-            entry.state = State::Word(0);
-            entry.others = None;
+            (entry.idle_at_us, entry.state, entry.others) = (0, State::Word(0), None);
         }
     }
 

@@ -169,36 +169,30 @@ pub(super) struct Locked<'a> {
     pub(super) groups: SmallVec<[LockedGroup<'a>; 2]>,
 }
 
-/// A lock by the address of its tables and its number there.
-type Name<'a> = (usize, usize, &'a Tables);
-
-fn name(tables: &Tables, number: usize) -> Name<'_> {
-    (std::ptr::from_ref(tables).addr(), number, tables)
-}
-
-fn is_same_lock(a: &Name<'_>, b: &Name<'_>) -> bool {
-    (a.0, a.1) == (b.0, b.1)
-}
-
-/// Each lock once, in the order in which everybody takes them.
-fn in_order<'a>(wanted: impl Iterator<Item = Name<'a>>) -> SmallVec<[Name<'a>; 2]> {
-    let mut names: SmallVec<[Name<'a>; 2]> = wanted.collect();
+/// Takes each lock that the keys want once, in the order in which everybody takes them; also the
+/// index of each key's lock, if it is among them.
+fn lock_each<'a, L>(
+    keys: &[LockedKey<'a>],
+    wants: impl Fn(&LockedKey<'a>) -> bool,
+    number: impl Fn(&Tables, u64) -> usize,
+    lock: impl Fn(&'a Tables, usize) -> L,
+) -> (SmallVec<[L; 2]>, SmallVec<[Option<usize>; 2]>) {
+    let name = |key: &LockedKey<'a>| {
+        let tables: &'a Tables = &key.check.gate.tables;
+        (std::ptr::from_ref(tables), number(tables, key.check.hash), tables)
+    };
+    let mut names: SmallVec<[_; 2]> = keys.iter().filter(|key| wants(key)).map(name).collect();
     names.sort_unstable_by_key(|(tables, number, _)| (*tables, *number));
-    names.dedup_by(|a, b| is_same_lock(a, b));
-    names
+    names.dedup_by_key(|(tables, number, _)| (*tables, *number));
+    let index_of = |key| {
+        let (tables, number, _) = name(key);
+        names.iter().position(|other| (other.0, other.1) == (tables, number))
+    };
+    let indexes = keys.iter().map(index_of).collect();
+    (names.iter().map(|(_, number, tables)| lock(tables, *number)).collect(), indexes)
 }
 
-impl<'a> LockedKey<'a> {
-    fn group_name(&self) -> Name<'a> {
-        let tables: &'a Tables = &self.check.gate.tables;
-        name(tables, tables.flat.index(self.check.hash))
-    }
-
-    fn shard_name(&self) -> Name<'a> {
-        let tables: &'a Tables = &self.check.gate.tables;
-        name(tables, tables.shards.index(self.check.hash))
-    }
-
+impl LockedKey<'_> {
     /// True if the group may hold a state of the key.
     fn wants_group(&self) -> bool {
         let is_moving = || self.check.gate.is_moving(self.now.as_micros());
@@ -243,21 +237,19 @@ impl<'a> Locked<'a> {
     }
 
     fn lock_groups(&mut self) {
-        let names = in_order(self.keys.iter().filter(|key| key.wants_group()).map(LockedKey::group_name));
-        self.groups.extend(names.iter().map(|(_, number, tables)| tables.flat.group(*number).lock()));
-        for key in &mut self.keys {
-            let wanted = key.group_name();
-            key.group = names.iter().position(|name| is_same_lock(name, &wanted));
-        }
+        let number = |tables: &Tables, hash| tables.flat.index(hash);
+        let lock = |tables: &'a Tables, number| tables.flat.group(number).lock();
+        let (groups, indexes) = lock_each(&self.keys, LockedKey::wants_group, number, lock);
+        self.groups = groups;
+        self.keys.iter_mut().zip(indexes).for_each(|(key, index)| key.group = index);
     }
 
     fn lock_shards(&mut self) {
-        let names = in_order(self.keys.iter().filter(|key| self.wants_shard(key)).map(LockedKey::shard_name));
-        self.shards.extend(names.iter().map(|(_, number, tables)| tables.shards.lock(*number)));
-        for key in &mut self.keys {
-            let wanted = key.shard_name();
-            key.shard = names.iter().position(|name| is_same_lock(name, &wanted));
-        }
+        let number = |tables: &Tables, hash| tables.shards.index(hash);
+        let lock = |tables: &'a Tables, number| tables.shards.lock(number);
+        let (shards, indexes) = lock_each(&self.keys, |key| self.wants_shard(key), number, lock);
+        self.shards = shards;
+        self.keys.iter_mut().zip(indexes).for_each(|(key, index)| key.shard = index);
     }
 
     /// A word that has its entry, or can have one, needs no shard; among several it is

@@ -212,15 +212,7 @@ mod tests {
 
         /// How many of ten requests are let through.
         fn starts(&self, key: &str, cost: u64) -> usize {
-            let ask = || match self.local.question(
-                &self.limit,
-                &self.limit,
-                Some(3),
-                SINCE,
-                key.as_bytes(),
-                cost,
-                0,
-            ) {
+            let ask = || match self.local.question(by(&self.limit), Some(3), SINCE, key.as_bytes(), cost, 0) {
                 Alone::Share(share) => decide(&[share.check(cost)], Mode::Check).decisions[0].is_allowed(),
                 Alone::Denied(_) => false,
             };
