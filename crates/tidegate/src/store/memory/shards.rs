@@ -9,7 +9,7 @@
 //! shards, at several times the memory of the table, and leave no room for other states.
 
 use super::flat::TAKEN_OVER_AFTER_US;
-use super::version::Writer;
+use super::version::WrittenBy;
 use crate::algorithm::{Others, State};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ pub(crate) struct MapShard {
 pub(crate) struct ShardEntry {
     hash: u64,
     pub(crate) gate: u32,
-    pub(super) writer: Writer,
+    pub(super) writer: WrittenBy,
     pub(super) written_us: u64,
     made_for: Use,
     pub(crate) idle_at_us: u64,
@@ -136,7 +136,7 @@ impl MapShard {
         let new = || ShardEntry {
             hash,
             gate,
-            writer: Writer::Check,
+            writer: WrittenBy::Check,
             written_us: now_us,
             made_for,
             idle_at_us: now_us,

@@ -7,7 +7,7 @@
 use super::flat::Fingerprint;
 use super::shards::Use;
 use super::transaction::{Locked, LockedKey};
-use super::version::{LimitVersion, UNNUMBERED, Writer};
+use super::version::{LimitVersion, UNNUMBERED, WrittenBy};
 use crate::algorithm::{Count, InForce, OTHERS_MAX, Others, Plan, Start, State, word_at};
 use smallvec::SmallVec;
 
@@ -64,9 +64,9 @@ impl Locked<'_> {
         let in_group = in_group.filter(|(_, fingerprint)| fingerprint.version() != UNNUMBERED);
         let in_shard = key.shard.and_then(|at| self.shards[at].get(gate.id, hash));
         // After several changes both can be there: the later one counts.
-        let is_later = |fingerprint: Fingerprint, writer: Writer| match writer {
-            Writer::Gate(number) => gate.age(fingerprint.version()) <= gate.age(number),
-            Writer::Check => false,
+        let is_later = |fingerprint: Fingerprint, writer: WrittenBy| match writer {
+            WrittenBy::Gate(number) => gate.age(fingerprint.version()) <= gate.age(number),
+            WrittenBy::Check => false,
         };
         let in_group = in_group.filter(|(_, fingerprint)| {
             in_shard.as_ref().is_none_or(|found| is_later(*fingerprint, found.writer))
@@ -75,7 +75,7 @@ impl Locked<'_> {
         let (state, location, writer, idle_at_us, others) = match (in_group, key.group, in_shard) {
             (Some((entry, fingerprint)), Some(group), _) => {
                 let word = self.groups[group].word(entry);
-                let writer = Writer::Gate(fingerprint.version());
+                let writer = WrittenBy::Gate(fingerprint.version());
                 (State::Word(word), Location::Group(entry), writer, None, None)
             }
             (_, _, Some(found)) => {
@@ -85,14 +85,14 @@ impl Locked<'_> {
             }
             _ => (version.plan.fresh(), Location::Nowhere, version.writer(), None, None),
         };
-        let is_own = writer == Writer::Gate(version.number);
+        let is_own = writer == WrittenBy::Gate(version.number);
         let loaded = |state, others, past| Loaded { state, location, written_us, others, past };
         if matches!(state, State::Slots(_)) || location == Location::Nowhere || is_own && others.is_none() {
             return loaded(state, others, None);
         }
         let plan = others.as_ref().map(|others| others.written_by).or_else(|| match writer {
-            Writer::Gate(number) => gate.plan_of(number),
-            Writer::Check => None,
+            WrittenBy::Gate(number) => gate.plan_of(number),
+            WrittenBy::Check => None,
         });
         let is_idle = match (idle_at_us, plan, &state) {
             (Some(idle_at_us), _, _) => idle_at_us <= now_us,
@@ -105,7 +105,7 @@ impl Locked<'_> {
             return loaded(version.plan.fresh(), None, None);
         }
         let is_own_check = || {
-            writer == Writer::Check
+            writer == WrittenBy::Check
                 && version.is_of_check()
                 && plan.is_some_and(|plan| plan.counts_alike(&version.plan))
         };
@@ -123,7 +123,7 @@ impl Locked<'_> {
         // A limit that was in force when another one wrote the key has counted that, too. If it
         // has no count of the key, it begins with what was in use then.
         let InForce { since_us, .. } = version.in_force();
-        let is_kept = version.is_of_check() || writer == Writer::Check && since_us < written_us;
+        let is_kept = version.is_of_check() || writer == WrittenBy::Check && since_us < written_us;
         let between = if is_kept { SmallVec::new() } else { version.between(writer, written_us) };
         if between.is_empty() && plan.counts_alike(&version.plan) {
             let is_ahead = is_ahead(&plan, now_us, &state);
@@ -234,7 +234,7 @@ impl Locked<'_> {
     fn forget_in_shard(&mut self, index: usize) {
         let LockedKey { check, version, shard, .. } = &self.keys[index];
         if let Some(entry) = shard.and_then(|at| self.shards[at].get(check.gate.id, check.hash)) {
-            entry.writer = Writer::Gate(version.number);
+            entry.writer = WrittenBy::Gate(version.number);
             (entry.idle_at_us, entry.state, entry.others) = (0, State::Word(0), None);
         }
     }
@@ -253,8 +253,9 @@ impl Locked<'_> {
         let stays = |(entry, fingerprint): (usize, Fingerprint)| {
             let number = fingerprint.version();
             let is_idle = || group.is_some_and(|group| group.word(entry) <= word_at(now_us));
-            let past =
-                || gate.plan_of(number).filter(|_| version.between(Writer::Gate(number), now_us).is_empty());
+            let past = || {
+                gate.plan_of(number).filter(|_| version.between(WrittenBy::Gate(number), now_us).is_empty())
+            };
             let counts_alike = || past().is_some_and(|plan| plan.counts_alike(&version.plan));
             number == version.number || version.plan.is_one_word() && (is_idle() || counts_alike())
         };

@@ -31,7 +31,7 @@ pub(crate) struct LimitVersion {
 
 /// Which limit wrote a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Writer {
+pub(super) enum WrittenBy {
     /// The gate's limit of this number.
     Gate(u16),
     /// A check's own limit, which stands with the state.
@@ -77,17 +77,17 @@ impl LimitVersion {
     }
 
     /// Who writes by this limit.
-    pub(super) fn writer(&self) -> Writer {
-        if self.is_of_check() { Writer::Check } else { Writer::Gate(self.number) }
+    pub(super) fn writer(&self) -> WrittenBy {
+        if self.is_of_check() { WrittenBy::Check } else { WrittenBy::Gate(self.number) }
     }
 
     /// What was in force for some time after `last` wrote at `written_us` and is not any more,
     /// oldest first.
-    pub(super) fn between(&self, last: Writer, written_us: u64) -> SmallVec<[InForce; OTHERS_MAX]> {
+    pub(super) fn between(&self, last: WrittenBy, written_us: u64) -> SmallVec<[InForce; OTHERS_MAX]> {
         let ends = self.before.iter().skip(1).map(|(_, next)| next.since_us).chain([self.since_us]);
         let is_later = |number: u16, end_us: u64| match last {
-            Writer::Gate(last) => age(self.number, number) < age(self.number, last),
-            Writer::Check => end_us > written_us,
+            WrittenBy::Gate(last) => age(self.number, number) < age(self.number, last),
+            WrittenBy::Check => end_us > written_us,
         };
         let pairs = self.before.iter().zip(ends);
         let were_in_force =
