@@ -14,7 +14,7 @@ mod slots;
 mod warmup;
 
 pub(crate) use bucket::Bucket;
-pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others};
+pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others, Start};
 pub(crate) use plan::{Plan, State};
 pub(crate) use scale::{Scale, Stepped, Word, word_at};
 pub(crate) use slots::Waiter;
@@ -127,7 +127,7 @@ pub(crate) enum Gauge {
         reset_us: u64,
     },
     /// Not asked, because the call was refused already.
-    Unasked,
+    Unchecked,
 }
 
 impl Gauge {
@@ -140,7 +140,7 @@ impl Gauge {
     pub(crate) fn remaining(&self, limit: u64) -> u64 {
         match self {
             Self::Plain { remaining, .. } | Self::Degraded { remaining, .. } => *remaining,
-            Self::Unasked => 0,
+            Self::Unchecked => 0,
             Self::Word { level, cell, drain } => {
                 limit.saturating_sub(scale::units_rounded_up(*level, *cell, *drain))
             }
@@ -151,7 +151,7 @@ impl Gauge {
     pub(crate) fn reset_us(&self) -> u64 {
         match self {
             Self::Plain { reset_us, .. } | Self::Degraded { reset_us, .. } => *reset_us,
-            Self::Unasked => 0,
+            Self::Unchecked => 0,
             Self::Word { level, .. } => Word::us_rounded_up(*level),
         }
     }

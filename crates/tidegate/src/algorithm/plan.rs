@@ -159,7 +159,7 @@ impl Plan {
         }
     }
 
-    fn repair(&self, now_us: u64, state: &mut State) {
+    pub(super) fn repair(&self, now_us: u64, state: &mut State) {
         match (self, state) {
             (Self::Word(bucket), State::Word(word)) => *word = bucket.repaired(now_us, *word),
             (Self::Stepped(bucket), State::Word(word)) => {

@@ -1,6 +1,6 @@
 //! The future of a guarded service: decides, runs the service, adds the fields to its response.
 
-use crate::caller::{Caller, Lent};
+use crate::caller::{Caller, Entered};
 use crate::http::admission::Admission;
 use crate::http::body::Body;
 use crate::http::guard::Guard;
@@ -70,7 +70,7 @@ impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
         mut caller: Caller,
     ) -> Self {
         admission.add_to_request(request.extensions_mut());
-        let lent = Lent::known(caller.client, &mut caller.user);
+        let lent = Entered::known(caller.client, &mut caller.user);
         let future = service.call(request);
         drop(lent);
         Self { state: State::Running { future, admission, caller } }
@@ -124,7 +124,7 @@ where
         }
         match this.project().state.project() {
             StateProj::Running { future, admission, caller } => {
-                let lent = Lent::known(caller.client, &mut caller.user);
+                let lent = Entered::known(caller.client, &mut caller.user);
                 let response = ready!(future.poll(context));
                 drop(lent);
                 Poll::Ready(response.map(|mut response| {

@@ -5,6 +5,7 @@
 //! [`apply`](crate::rules::apply).
 
 use crate::algorithm::Mode;
+use crate::check::OwnedCheck;
 use crate::decision::Decision;
 use crate::limiter::Check;
 use crate::pending::Pending;
@@ -142,7 +143,8 @@ async fn peek(ruling: &Ruling, at: usize) -> (SmallVec<[Decision; 1]>, Duration)
     let AppliedRule { key, cost, .. } = &ruling.applied[at];
     let mut decisions = SmallVec::new();
     for policy in ruling.policies(at) {
-        let looked = policy.gate.backend().look(key, *cost, Mode::Reserve).await;
+        let check = OwnedCheck::new(&policy.gate, key, *cost);
+        let looked = policy.gate.backend().look(&check, *cost, Mode::Reserve).await;
         decisions.push(match looked {
             Some(decision) => decision,
             None => policy.gate.peek_cost_async(key, *cost).await,

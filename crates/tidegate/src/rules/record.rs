@@ -91,7 +91,7 @@ impl Outcome {
             Some(Denial::Unavailable(_) | Denial::Full) => Self::Unavailable,
             Some(Denial::Unidentified) => Self::Incomplete,
             // Another rule has refused before this one was decided.
-            Some(Denial::Busy) if !decision.is_asked() => Self::NotCharged,
+            Some(Denial::Busy) if !decision.is_checked() => Self::NotCharged,
             Some(_) => Self::Denied,
             None => Self::NotCharged,
         }

@@ -216,7 +216,7 @@ impl Ruling {
                 if rule.is_shadow
                     && policy.timing.holds_slots()
                     && policy.timing.waits()
-                    && decision.is_asked()
+                    && decision.is_checked()
                     && decision.denial() == Some(Denial::Busy) =>
             {
                 Outcome::Queued

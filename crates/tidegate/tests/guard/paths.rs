@@ -134,8 +134,8 @@ proptest! {
         let (guard, _) = guard_of(Rule::new("order", "9/h").on("/goods/{id}/order").by("path:2"));
         let read = as_proxies_read(&path);
         let is_met = matches!(&read[..], [goods, _, order] if goods == "goods" && order == "order");
-        let is_asked = send(&guard, get(&path)).header("ratelimit").is_some();
+        let is_checked = send(&guard, get(&path)).header("ratelimit").is_some();
         // It may apply once too often, for another program's reading.
-        prop_assert!(is_asked || !is_met, "{} is {:?}", path, read);
+        prop_assert!(is_checked || !is_met, "{} is {:?}", path, read);
     }
 }

@@ -13,6 +13,7 @@ mod layers;
 mod long_lists;
 mod names;
 mod older_states;
+mod own_limits;
 mod places;
 mod processes;
 mod time;

@@ -85,7 +85,7 @@ impl<'a> Shown<'a> {
         Some(Self {
             name: record.policy(),
             quota,
-            left: decision.is_asked().then(left),
+            left: decision.is_checked().then(left),
             key: key.map(|key| key.as_bytes()),
         })
     }

@@ -67,7 +67,7 @@ impl Charge {
             _ if units == 0 => {}
             Some(holder) => holder.release(units),
             // A limit that was changed since gives nothing back: its units are others.
-            None if self.key.meter.version().number != self.key.version.number => {}
+            None if !self.key.meter.decides(&self.key.version) => {}
             None => {
                 let (start_us, mark) = (self.start_us, self.mark.clone());
                 self.key.give_back(Some(GivenBack { cost: charged, start_us, mark, units }));

@@ -6,7 +6,7 @@ use super::job::{Fault, GivenBack, How, Key, Request, Told};
 use super::known::{BELIEVED, Known};
 use super::lane::lane;
 use super::lease::Leases;
-use super::local::{Alone, Local};
+use super::local::{Alone, Deciding, Local};
 use super::name;
 use super::plan::{Found, Version};
 use super::promise::{Awaited, promise};
@@ -14,6 +14,7 @@ use super::shard::Shard;
 use super::stats::count;
 use crate::Limit;
 use crate::algorithm::Mode;
+use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
@@ -21,6 +22,7 @@ use crate::pending::Pending;
 use crate::store::cancelled::Cancelled;
 use crate::store::memory;
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +43,9 @@ pub(crate) struct RedisGate {
     hasher: KeyHasher,
     version: RwLock<Arc<Version>>,
     changing: Mutex<()>,
+    /// The limits that checks bring along.
+    own_limits: Mutex<HashMap<Limit, Arc<Version>>>,
+    own_limits_made: AtomicU64,
     known: Option<Known>,
     /// How long a denial is believed.
     believed: Duration,
@@ -52,6 +57,14 @@ pub(crate) struct RedisGate {
 }
 
 const SERVERS: usize = 16;
+/// Limits of checks that are held ready.
+const OWN_LIMITS_MAX: usize = 256;
+/// In the number of a version: it is the own limit of a check, and no change replaces it.
+const OF_CHECK: u64 = 1 << 63;
+
+fn is_of_check(version: &Version) -> bool {
+    version.number & OF_CHECK != 0
+}
 
 /// What asking comes to.
 pub(crate) type Answered = Awaited<Result<Told, Fault>>;
@@ -77,6 +90,8 @@ impl RedisGate {
             hasher: KeyHasher::random(),
             version: RwLock::new(Arc::new(version)),
             changing: Mutex::default(),
+            own_limits: Mutex::default(),
+            own_limits_made: AtomicU64::new(0),
             known: options.remembers.then(Known::default),
             believed: if options.comes_back { BELIEVED } else { Duration::from_secs(3_600) },
             coalesces: options.coalesces,
@@ -95,6 +110,11 @@ impl RedisGate {
 
     pub(crate) fn version(&self) -> Arc<Version> {
         self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// True if a limit still decides: the gate's in force does, and the own limit of a check.
+    pub(crate) fn decides(&self, version: &Version) -> bool {
+        is_of_check(version) || self.version().number == version.number
     }
 
     pub(crate) fn put_in_force(&self, limit: Limit) {
@@ -116,6 +136,32 @@ impl RedisGate {
         Key { meter: self.clone(), version: self.version(), bytes: bytes.into(), hash }
     }
 
+    /// The key of a check, under the limit that decides it.
+    pub(crate) fn key_of(self: &Arc<Self>, check: &OwnedCheck) -> Key {
+        let (version, bytes) = (self.version_for(check), check.key());
+        Key { meter: self.clone(), version, bytes: bytes.into(), hash: self.hash(bytes) }
+    }
+
+    /// The limit that decides a check. Checks with equal limits of their own share a version, as
+    /// long as there is room for it: by it they share calls and remembered denials.
+    pub(crate) fn version_for(&self, check: &OwnedCheck) -> Arc<Version> {
+        let version = self.version();
+        let Some(limit) = check.limit().filter(|limit| **limit != version.limit) else { return version };
+        let mut own = self.own_limits.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(version) = own.get(limit) {
+            return version.clone();
+        }
+        if own.len() >= OWN_LIMITS_MAX {
+            own.clear();
+        }
+        let core = self.core();
+        // It has always been in force: as a node that has had it since it began.
+        let since = Timestamp::default();
+        let number = self.own_limits_made.fetch_add(1, Ordering::Relaxed) | OF_CHECK;
+        let version = Version::new(number, limit.clone(), self.lease, since, core.unix_us_at_zero());
+        own.entry(limit.clone()).or_insert(Arc::new(version)).clone()
+    }
+
     /// The denial that Redis would give, if that is known.
     pub(crate) fn remembered(&self, hash: u64, version: &Version, cost: u64, mode: Mode) -> Option<Decision> {
         let decision = self.known.as_ref()?.denies(self.core().clock.now(), hash, version, cost, mode)?;
@@ -128,7 +174,7 @@ impl RedisGate {
     pub(crate) fn shown(&self, hash: u64, version: &Version, cost: u64, mode: Mode) -> Option<Decision> {
         let unused = version.plan.answer_unused(cost, mode, version.limit.capacity());
         if let Outcome::Deny(Refused::Never | Refused::NeedsPermit) = unused.outcome {
-            return Some(Decision { outcome: unused.outcome, ..Decision::not_asked(&version.limit) });
+            return Some(Decision { outcome: unused.outcome, ..Decision::not_checked(&version.limit) });
         }
         self.known.as_ref()?.shows(self.core().clock.now(), hash, version, cost, mode)
     }
@@ -276,7 +322,10 @@ impl RedisGate {
         count(&core.counters.degraded, 1);
         let shard = core.shard_of(|| name::slot(&name::subject(key)));
         let since = self.unanswered_since(shard.as_deref());
-        let alone = self.local.question(&version.limit, core.nodes(), since, key, cost, fault.retry_us);
+        let limit = &version.limit;
+        let in_force = if is_of_check(version) { &self.version().limit } else { limit };
+        let deciding = Deciding { in_force, limit };
+        let alone = self.local.question(deciding, core.nodes(), since, key, cost, fault.retry_us);
         if let Alone::Denied(_) = alone {
             count(&core.counters.degraded_denied, 1);
         }

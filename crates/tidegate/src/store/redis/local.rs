@@ -38,21 +38,31 @@ struct Share {
 pub(crate) struct ShareKey {
     gate: Gate,
     hash: u64,
+    /// The share of a check's own limit.
+    limit: Option<Box<Limit>>,
 }
 
 impl ShareKey {
-    pub(crate) fn check(&self, cost: u64) -> HashedCheck<'_> {
-        HashedCheck { gate: &self.gate, hash: self.hash, cost }
+    pub(crate) fn check(&self, cost: u64) -> (&Gate, HashedCheck<'_>) {
+        let check = HashedCheck::new(in_memory(&self.gate), self.hash, cost);
+        (&self.gate, HashedCheck { limit: self.limit.as_deref(), ..check })
     }
 
     /// What a call would be told, with nothing taken.
     pub(crate) fn look(&self, cost: u64, mode: Mode) -> Decision {
-        in_memory(&self.gate).look(self.hash, cost, mode)
+        in_memory(&self.gate).look(self.check(cost).1, mode)
     }
 }
 
 fn in_memory(share: &Gate) -> &MemoryGate {
     share.backend().memory().unwrap_or_else(|| unreachable!("a share is counted in memory"))
+}
+
+/// The limit that decides, and the one in force at the gate.
+#[derive(Clone, Copy)]
+pub(crate) struct Deciding<'a> {
+    pub(crate) in_force: &'a Limit,
+    pub(crate) limit: &'a Limit,
 }
 
 /// A question to a gate that is on its own.
@@ -68,10 +78,11 @@ impl Local {
         Self { id, name: name.into(), fallback, clock, share: Mutex::default() }
     }
 
-    /// How one question is decided, `since` Redis answered last.
+    /// How one question is decided, `since` Redis answered last: by this limit, at a gate that
+    /// has another one if it is a check's own.
     pub(crate) fn question(
         &self,
-        limit: &Limit,
+        Deciding { in_force, limit }: Deciding<'_>,
         nodes: Option<u32>,
         since: Timestamp,
         key: &[u8],
@@ -79,21 +90,24 @@ impl Local {
         retry_us: u64,
     ) -> Alone {
         let denied = || Alone::Denied(unavailable(limit, retry_us));
-        let (share, key, is_share) = match &self.fallback {
-            Fallback::Deny => return denied(),
-            Fallback::Allow { cap } => (Some(cap.clone()), &b""[..], false),
-            Fallback::Local => (nodes.and_then(|nodes| share(limit, nodes)), key, true),
+        let share_of = |limit: &Limit| match &self.fallback {
+            Fallback::Deny => None,
+            Fallback::Allow { cap } => Some(cap.clone()),
+            Fallback::Local => nodes.and_then(|nodes| share(limit, nodes)),
         };
-        let Some(share) = share else { return denied() };
-        let gate = self.gate(limit, &share, nodes.unwrap_or(1));
-        let memory = in_memory(&gate);
+        let is_share = matches!(self.fallback, Fallback::Local);
+        let key = if is_share { key } else { b"" };
+        let (Some(share), Some(own)) = (share_of(in_force), share_of(limit)) else { return denied() };
+        let gate = self.gate(in_force, &share, nodes.unwrap_or(1));
+        let limit = (own != share).then(|| Box::new(own));
+        let hash = in_memory(&gate).hash(key);
+        let mut key = ShareKey { gate, hash, limit };
         // Looked for before anything is written: what starts nearly used up takes room, too.
-        let hash = memory.hash(key);
-        let hash = tracked_hash(memory, hash, cost).unwrap_or(hash);
+        key.hash = tracked_hash(key.check(cost).1).unwrap_or(hash);
         if is_share && cost > 0 {
-            leave_one_request(memory, hash, since, cost);
+            leave_one_request(key.check(cost).1, since);
         }
-        Alone::Share(ShareKey { gate, hash })
+        Alone::Share(key)
     }
 
     fn gate(&self, of: &Limit, share: &Limit, nodes: u32) -> Gate {
@@ -144,14 +158,15 @@ impl Local {
 /// Whatever the others have let start, this node starts no burst of its own: when Redis
 /// answered last, a key had what this one request takes, and nothing else. Without that, a
 /// new key would be refused until its share has flowed in, which can take hours.
-fn leave_one_request(gate: &MemoryGate, hash: u64, since: Timestamp, cost: u64) {
-    with_state(gate, hash, |version, now_us, state| {
-        let used = version.limit.capacity().saturating_sub(cost);
-        let start = version.plan.with_used(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
-        if version.plan.used(now_us, &start) <= version.plan.used(now_us, state) {
+fn leave_one_request(check: HashedCheck<'_>, since: Timestamp) {
+    with_state(check, |key| {
+        let (now_us, plan) = (key.now_us, &key.version.plan);
+        let used = key.version.limit.capacity().saturating_sub(check.cost);
+        let start = plan.with_used(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
+        if plan.used(now_us, &start) <= plan.used(now_us, key.state) {
             return ((), Write::Nothing);
         }
-        *state = start;
+        *key.state = start;
         ((), Write::Charged(0))
     });
 }
@@ -177,6 +192,10 @@ mod tests {
 
     const SINCE: Timestamp = Timestamp::from_micros(1_000_000);
 
+    fn by(limit: &Limit) -> Deciding<'_> {
+        Deciding { in_force: limit, limit }
+    }
+
     /// A gate on one of three nodes, which Redis answered a moment ago.
     struct Node {
         clock: ManualClock,
@@ -193,7 +212,7 @@ mod tests {
 
         /// How many of ten requests are let through.
         fn starts(&self, key: &str, cost: u64) -> usize {
-            let ask = || match self.local.question(&self.limit, Some(3), SINCE, key.as_bytes(), cost, 0) {
+            let ask = || match self.local.question(by(&self.limit), Some(3), SINCE, key.as_bytes(), cost, 0) {
                 Alone::Share(share) => decide(&[share.check(cost)], Mode::Check).decisions[0].is_allowed(),
                 Alone::Denied(_) => false,
             };
@@ -244,7 +263,7 @@ mod tests {
     fn fewer_slots_than_nodes_are_nobodys() {
         let ask = |limit: &str| {
             let node = Node::new(limit);
-            node.local.question(&node.limit, Some(3), SINCE, b"a", 1, 7)
+            node.local.question(by(&node.limit), Some(3), SINCE, b"a", 1, 7)
         };
         assert!(matches!(ask("3 concurrent"), Alone::Share(_)));
         let Alone::Denied(decision) = ask("2 concurrent") else { panic!("two slots on three nodes") };
@@ -259,7 +278,7 @@ mod tests {
         let mut gate = None;
         for key in 0u32..400_000 {
             let since = Timestamp::from_micros(999_000);
-            match local.question(&limit, Some(1), since, &key.to_le_bytes(), 1, 0) {
+            match local.question(by(&limit), Some(1), since, &key.to_le_bytes(), 1, 0) {
                 Alone::Share(share) => gate = Some(share.gate),
                 Alone::Denied(decision) => panic!("{decision:?}"),
             }

@@ -12,6 +12,7 @@ use super::promise::promise;
 use super::queue::queue;
 use crate::Limit;
 use crate::decision::Decision;
+use crate::gate::Gate;
 use crate::gate::GateError;
 use crate::pending::Pending;
 use crate::store::memory::{self, HashedCheck};
@@ -104,12 +105,13 @@ impl StoreGate for RedisGate {
         })
     }
 
-    fn known_denial(&self, key: &[u8], cost: u64, mode: Mode) -> Option<Decision> {
-        self.remembered(self.hash(key), &self.version(), cost, mode)
+    fn known_denial(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Option<Decision> {
+        self.remembered(self.hash(check.key()), &self.version_for(check), cost, mode)
     }
 
-    fn look(self: Arc<Self>, key: &[u8], cost: u64, mode: Mode) -> Pending<Option<Decision>> {
-        let (version, hash) = (self.version(), self.hash(key));
+    fn look(self: Arc<Self>, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {
+        let (version, key) = (self.version_for(check), check.key());
+        let hash = self.hash(key);
         if let Some(known) = self.shown(hash, &version, cost, mode) {
             return Pending::ready(Some(known));
         }
@@ -199,7 +201,7 @@ impl Merged {
             let is_same =
                 |key: &Key| *key.bytes == *check.key() && key.meter.shares_keys(&*gate) != KeySharing::Apart;
             let at = merged.keys.iter().position(is_same).unwrap_or_else(|| {
-                merged.keys.push(gate.key(check.key(), gate.hash(check.key())));
+                merged.keys.push(gate.key_of(check));
                 merged.costs.push(0);
                 merged.keys.len() - 1
             });
@@ -257,7 +259,7 @@ impl Merged {
                 Alone::Denied(_) => None,
             })
             .collect();
-        let checks: SmallVec<[HashedCheck<'_>; 2]> =
+        let checks: SmallVec<[(&Gate, HashedCheck<'_>); 2]> =
             shares.iter().map(|(share, cost)| share.check(*cost)).collect();
         let decided = memory::decide(&checks, mode);
         let decisions = decided.decisions.into_iter().enumerate();

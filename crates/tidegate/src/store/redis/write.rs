@@ -191,7 +191,11 @@ impl Writer<'_> {
             // Places that come back are handed on, and debts charged, by the limit that is in
             // force now.
             let is_by_current = key.version.is_place() || matches!(change.what, What::Owe { .. });
-            let version = if is_by_current { key.meter.version() } else { key.version.clone() };
+            let version = if is_by_current && !key.meter.decides(&key.version) {
+                key.meter.version()
+            } else {
+                key.version.clone()
+            };
             self.plan(&version);
         }
         match &change.what {
