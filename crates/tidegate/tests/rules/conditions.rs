@@ -1,12 +1,12 @@
 //! Rules that apply by their entries.
 
 use crate::line::decide;
-use tidegate::rules::{Missing, Rule, Rules};
+use tidegate::rules::{Missing, Rule, Rules, RulesBuilder};
 use tidegate::{Limiter, ManualClock};
 
 fn rules(rules: impl IntoIterator<Item = Rule>) -> Rules {
     let limiter = Limiter::builder().clock(ManualClock::new()).build();
-    rules.into_iter().fold(Rules::new(&limiter), |builder, rule| builder.rule(rule)).build().unwrap()
+    rules.into_iter().fold(Rules::new(&limiter), RulesBuilder::rule).build().expect("the rules are right")
 }
 
 #[test]

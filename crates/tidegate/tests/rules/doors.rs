@@ -9,8 +9,8 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use tidegate::http::{Guard, Peer};
-use tidegate::rules::{Charges, Missing, Rule, Rules};
+use tidegate::http::{Guard, GuardBuilder, Peer};
+use tidegate::rules::{Charges, Missing, Rule, Rules, RulesBuilder};
 use tidegate::{Limiter, ManualClock, User};
 use tower::{Layer, Service};
 
@@ -39,7 +39,7 @@ fn send(guard: &Guard, line: &str) -> StatusCode {
     for (name, value) in &facts.headers {
         request = request.header(*name, *value);
     }
-    let mut request = request.body(()).unwrap();
+    let mut request = request.body(()).expect("a request");
     let extensions = request.extensions_mut();
     if let Some(client) = facts.client {
         extensions.insert(Peer::new((client, 50_000).into()));
@@ -65,9 +65,9 @@ fn every_door_gives_the_same_ruling() {
         let Entries(entries) = facts.extensions().get()?;
         entries.iter().find(|(name, _)| name == "plan").map(|(_, value)| value.clone())
     };
-    let builder = rules().into_iter().fold(Guard::new(&limiter()), |builder, rule| builder.rule(rule));
+    let builder = rules().into_iter().fold(Guard::new(&limiter()), GuardBuilder::rule);
     let guard = builder.entry("plan", plan).build().unwrap();
-    let builder = rules().into_iter().fold(Rules::new(&limiter()), |builder, rule| builder.rule(rule));
+    let builder = rules().into_iter().fold(Rules::new(&limiter()), RulesBuilder::rule);
     let rules = builder.build().unwrap();
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..3 {

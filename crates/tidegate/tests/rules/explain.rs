@@ -5,7 +5,7 @@ use crate::line::LineFacts;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use std::time::Duration;
-use tidegate::rules::{Charges, Missing, Outcome, Rule, Rules, Ruling};
+use tidegate::rules::{Charges, Missing, Outcome, Rule, Rules, RulesBuilder, Ruling};
 use tidegate::{Limiter, ManualClock};
 
 /// What a ruling says: of each limit its rule, what became of the request, and the time to wait.
@@ -15,7 +15,7 @@ type Said = (bool, Vec<(String, Outcome, Option<Duration>)>);
 fn said(ruling: &Ruling) -> Said {
     let records = ruling.records().filter(|record| ruling.is_allowed() || !record.is_shadow());
     let said = |record: tidegate::rules::Record<'_>| {
-        let after = record.decision().and_then(|decision| decision.retry_after());
+        let after = record.decision().and_then(tidegate::Decision::retry_after);
         (record.policy().to_string(), record.outcome(), after)
     };
     (ruling.is_allowed(), records.map(said).collect())
@@ -107,8 +107,8 @@ fn line() -> impl Strategy<Value = String> {
 fn build(rules: &[Draft]) -> Rules {
     let limiter = Limiter::builder().clock(ManualClock::new()).max_keys(1000).build();
     let named = rules.iter().enumerate().map(|(at, rule)| rule.named(&format!("r{at}")));
-    let builder = named.fold(Rules::new(&limiter), |builder, rule| builder.rule(rule));
-    builder.deny_networks(["198.51.100.0/24"]).build().unwrap()
+    let builder = named.fold(Rules::new(&limiter), RulesBuilder::rule);
+    builder.deny_networks(["198.51.100.0/24"]).build().expect("the rules are right")
 }
 
 fn cases() -> u32 {

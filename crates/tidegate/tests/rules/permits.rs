@@ -7,7 +7,7 @@ use tidegate::{Limiter, ManualClock, Permit};
 fn tokens() -> (Rules, Limiter) {
     let limiter = Limiter::builder().clock(ManualClock::new()).build();
     let rule = Rule::new("tokens", "1000/h").by("user").cost_from("query:max", 500);
-    (Rules::new(&limiter).rule(rule).build().unwrap(), limiter)
+    (Rules::new(&limiter).rule(rule).build().expect("the rule is right"), limiter)
 }
 
 fn permits(rules: &Rules, charges: Charges) -> Vec<Permit> {
