@@ -72,7 +72,7 @@ fn without_a_layer_nobody_is_known() {
     let server = Server::start(router().with_state(limiter));
     let refused = server.get("/below").rest();
     assert!(refused.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{refused}");
-    assert!(refused.contains("who calls is not known"), "{refused}");
+    assert!(refused.contains("the caller is not known"), "{refused}");
     // Where that is no reason to refuse, they share one allowance.
     assert!(server.get("/above").rest().starts_with("HTTP/1.1 200 OK"));
     assert!(server.get("/above").rest().starts_with("HTTP/1.1 429"));

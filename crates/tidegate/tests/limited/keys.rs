@@ -187,7 +187,7 @@ fn unknown_callers_share_one_allowance_or_are_refused() {
 
     let refusal = by_ip(&limiter).unwrap_err();
     assert_eq!(refusal.decision().denial(), Some(Denial::Unidentified));
-    assert_eq!(refusal.to_string(), "denied by `limited::keys::by_ip`: 1/day, who calls is not known");
+    assert_eq!(refusal.to_string(), "denied by `limited::keys::by_ip`: 1/day, the caller is not known");
 }
 
 #[limited("1/day", by = ip(address), limiter = limiter)]
