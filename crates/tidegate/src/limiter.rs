@@ -85,7 +85,7 @@ pub struct GateOptions {
     pub(crate) overflow: Overflow,
     pub(crate) max_keys: Option<usize>,
     #[cfg(feature = "redis")]
-    pub(crate) redis: redis::GateOptions,
+    pub(crate) redis: redis::RedisGateOptions,
 }
 
 /// What only a gate in Redis has.
@@ -100,7 +100,7 @@ impl GateOptions {
     /// Whether what Redis has refused is refused here, until it could be otherwise; true
     /// unless said. It never lets anyone through.
     pub fn remember_denials(mut self, remember: bool) -> Self {
-        self.redis.remembers = remember;
+        self.redis.caches_denials = remember;
         self
     }
 
@@ -108,7 +108,7 @@ impl GateOptions {
     /// any node, so that a denial is remembered for as long as it holds instead of 50 ms
     /// at most.
     pub fn no_refunds(mut self) -> Self {
-        self.redis.comes_back = false;
+        self.redis.has_refunds = false;
         self
     }
 
@@ -131,7 +131,7 @@ impl GateOptions {
     /// node, which gives one three times as often; 10 s unless said. A node that crashes
     /// keeps its places for this long.
     pub fn hold_for(mut self, lease: Duration) -> Self {
-        self.redis.place_lease = lease.max(Duration::from_millis(500));
+        self.redis.slot_lease = lease.max(Duration::from_millis(500));
         self
     }
 }

@@ -4,7 +4,7 @@
 //! handed to the first waiters that fit before their tasks even run, so that it
 //! cannot be taken in between; a waiter that has gone away hands it on.
 
-use super::{Answer, Gauge, Mode, Step};
+use super::{Answer, Counting, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,8 +77,14 @@ impl Waiter {
     }
 }
 
-impl Slots {
-    pub(crate) fn answer(&self, state: &SlotState, cost: u64, mode: Mode) -> Answer {
+impl Counting for Slots {
+    type State = SlotState;
+
+    fn unused(&self) -> SlotState {
+        SlotState::default()
+    }
+
+    fn decide(&self, _now_us: u64, state: &mut SlotState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
         if cost > self.amount {
             return Answer::denied(Refused::Never, self.gauge(state, 0));
         }
@@ -93,10 +99,44 @@ impl Slots {
         Answer { outcome: Outcome::Allow { wait_us: 0 }, gauge: self.gauge(state, cost), step }
     }
 
-    pub(crate) fn apply(state: &mut SlotState, units: u64) {
-        state.held += units;
+    fn apply(&self, state: &mut SlotState, step: Step) {
+        if let Step::Hold { units } = step {
+            state.held += units;
+        }
     }
 
+    /// Slots are [released](Slots::release), and waiters woken.
+    fn refund(&self, _now_us: u64, _state: &mut SlotState, _grant: &mut Grant, _units: u64) -> bool {
+        true
+    }
+
+    /// More slots than were free cannot be held.
+    fn charge_debt(&self, _now_us: u64, _state: &mut SlotState, _units: u64) {}
+
+    /// Slots are held for a limit, and not carried over to another one.
+    fn used(&self, _now_us: u64, _state: &SlotState) -> u128 {
+        0
+    }
+
+    fn convert(&self, _now_us: u64, _millionths: u128) -> SlotState {
+        SlotState::default()
+    }
+
+    /// Never while somebody holds or waits.
+    fn idle_at(&self, now_us: u64, state: &SlotState) -> u64 {
+        if state.held == 0 && state.waiting == 0 { now_us } else { u64::MAX }
+    }
+
+    fn longest_us(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn counts_like(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Slots {
     /// Puts a waiter at the end of the queue; false if it is full.
     pub(crate) fn enqueue(&self, state: &mut SlotState, waiter: &Arc<Waiter>) -> bool {
         if state.waiting >= self.queue || waiter.units > self.amount {
@@ -110,7 +150,7 @@ impl Slots {
     /// Takes `units` back and hands them on; the wakers are for after the lock.
     pub(crate) fn release(&self, state: &mut SlotState, units: u64) -> Vec<Waker> {
         state.held = state.held.saturating_sub(units);
-        self.hand_on(state)
+        self.grant_waiters(state)
     }
 
     /// A waiter goes away. If it had been granted its place, the place goes on.
@@ -125,14 +165,14 @@ impl Slots {
                 if state.queue.len() as u64 > 2 * state.waiting + 16 {
                     state.queue.retain(|w| matches!(*w.lock(), Turn::Waiting(_)));
                 }
-                self.hand_on(state)
+                self.grant_waiters(state)
             }
             Turn::Gone => Vec::new(),
         }
     }
 
     /// Grants what is free to the first in the queue, as far as it fits.
-    pub(crate) fn hand_on(&self, state: &mut SlotState) -> Vec<Waker> {
+    pub(crate) fn grant_waiters(&self, state: &mut SlotState) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(first) = state.queue.front() {
             let mut turn = first.lock();
@@ -161,15 +201,10 @@ impl Slots {
     }
 }
 
+#[cfg(feature = "redis")]
 impl SlotState {
     /// What another store holds for a key.
-    #[cfg(feature = "redis")]
     pub(crate) fn of(held: u64, waiting: u64) -> Self {
         Self { held, queue: VecDeque::new(), waiting }
-    }
-
-    /// True if nobody holds or waits: the key is as good as unused.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.held == 0 && self.waiting == 0
     }
 }

@@ -89,10 +89,10 @@ impl KeyCharge {
                 return ((), Write::Nothing);
             }
             let remember = |grant: Grant, state: &State| {
-                let until_us = version.plan.idle_at_us(now_us, state);
+                let until_us = version.plan.idle_at(now_us, state);
                 gate.cancelled.remember(hash, (version.number, grant), now_us, until_us);
             };
-            if !version.plan.give_back(now_us, state, &mut grant, units) {
+            if !version.plan.refund(now_us, state, &mut grant, units) {
                 if units >= charged {
                     remember(grant, state);
                 }
@@ -102,7 +102,7 @@ impl KeyCharge {
             let earlier = gate.cancelled.take_highest(hash, usize::MAX, |(_, grant)| grant.end());
             for (_, mut grant) in earlier.into_iter().filter(|(of, _)| *of == version.number) {
                 let units = grant.cost;
-                if !version.plan.give_back(now_us, state, &mut grant, units) {
+                if !version.plan.refund(now_us, state, &mut grant, units) {
                     remember(grant, state);
                 }
             }
@@ -114,7 +114,7 @@ impl KeyCharge {
     fn charge_debt(&self, units: u64) {
         if let Some(gate) = self.gate.backend().memory().filter(|_| !self.is_slots()) {
             with_state(gate, self.hash, |version, now_us, state| {
-                version.plan.owe(now_us, state, units);
+                version.plan.charge_debt(now_us, state, units);
                 ((), Write::Charged(units))
             });
         }

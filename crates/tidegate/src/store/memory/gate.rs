@@ -265,8 +265,8 @@ impl MemoryGate {
         };
         with_state(self, tables, |version, now_us, state| {
             let limit = version.limit.capacity();
-            let asked = version.plan.answer(now_us, state, cost, mode, limit);
-            let as_is = version.plan.answer(now_us, state, 0, mode, limit);
+            let asked = version.plan.decide(now_us, state, cost, mode, limit);
+            let as_is = version.plan.decide(now_us, state, 0, mode, limit);
             (Decision { outcome: asked.outcome, limit, gauge: as_is.gauge }, Write::Nothing)
         })
     }
@@ -278,7 +278,7 @@ impl MemoryGate {
             if matches!(state, State::Slots(_)) {
                 return ((), Write::Nothing);
             }
-            *state = version.plan.fresh();
+            *state = version.plan.unused();
             ((), Write::Alone)
         });
     }
@@ -386,7 +386,7 @@ impl MemoryGate {
             let mut wakers = Vec::new();
             for entry in self.tables.shards.lock(index).entries().filter(|entry| entry.gate == self.id) {
                 if let State::Slots(state) = &mut entry.state {
-                    wakers.extend(slots.hand_on(state));
+                    wakers.extend(slots.grant_waiters(state));
                 }
             }
             wakers.into_iter().for_each(std::task::Waker::wake);

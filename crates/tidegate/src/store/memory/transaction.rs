@@ -285,7 +285,7 @@ impl<'a> Locked<'a> {
             let mut loaded = self.load(index);
             let Place { ask, version, now, .. } = &self.places[index];
             let limit = version.limit.capacity();
-            answers.push(version.plan.answer(now.as_micros(), &mut loaded.state, ask.cost, mode, limit));
+            answers.push(version.plan.decide(now.as_micros(), &mut loaded.state, ask.cost, mode, limit));
             states.push(loaded);
         }
         let is_granted = answers.iter().all(Answer::is_allowed);
@@ -315,8 +315,8 @@ impl<'a> Locked<'a> {
             let mut loaded = self.load(index);
             let Place { ask, version, now, .. } = &self.places[index];
             let (limit, now_us) = (version.limit.capacity(), now.as_micros());
-            let asked = version.plan.answer(now_us, &mut loaded.state, ask.cost, mode, limit);
-            let as_is = version.plan.answer(now_us, &mut loaded.state, 0, mode, limit);
+            let asked = version.plan.decide(now_us, &mut loaded.state, ask.cost, mode, limit);
+            let as_is = version.plan.decide(now_us, &mut loaded.state, 0, mode, limit);
             self.put_back(index, loaded);
             answers.push(Answer { gauge: as_is.gauge, step: Step::Keep, ..asked });
         }
@@ -350,7 +350,7 @@ impl<'a> Locked<'a> {
                 let state = std::mem::replace(&mut entry.state, State::Word(0));
                 (state, Found::Entry, entry.version, Some(entry.idle_at_us), entry.others.take())
             }
-            _ => (version.plan.fresh(), Found::Nowhere, version.number, None, None),
+            _ => (version.plan.unused(), Found::Nowhere, version.number, None, None),
         };
         if matches!(state, State::Slots(_)) || number == version.number && others.is_none() {
             return Loaded { state, found, others, past: None };
@@ -358,13 +358,13 @@ impl<'a> Locked<'a> {
         let plan = others.as_ref().map(|others| others.written_by).or_else(|| gate.past_plan(number));
         let is_idle = match (idle_at_us, plan, &state) {
             (Some(idle_at_us), _, _) => idle_at_us <= now_us,
-            (None, Some(plan), _) => plan.idle_at_us(now_us, &state) <= now_us,
+            (None, Some(plan), _) => plan.idle_at(now_us, &state) <= now_us,
             (None, None, State::Word(word)) => *word <= word_at(now_us),
             (None, None, _) => false,
         };
         if is_idle {
             // Nothing of it counts any more, whatever the limit.
-            return Loaded { state: version.plan.fresh(), found, others: None, past: None };
+            return Loaded { state: version.plan.unused(), found, others: None, past: None };
         }
         if number == version.number {
             return Loaded { state, found, others, past: None };
@@ -433,7 +433,7 @@ impl<'a> Locked<'a> {
         let now_us = place.now.as_micros();
         let (gate, hash, version) = (place.ask.gate, place.ask.hash, &place.version);
         let others_idle_at_us = others.as_ref().map_or(0, |others| others.idle_at_us(now_us));
-        let idle_at_us = version.plan.idle_at_us(now_us, &state).max(others_idle_at_us);
+        let idle_at_us = version.plan.idle_at(now_us, &state).max(others_idle_at_us);
         let group = place.group.map(|at| &self.groups[at]);
         if let (Some(group), State::Word(word)) = (group, &state) {
             let fingerprint = Fingerprint::new(hash, version.number);
