@@ -53,7 +53,7 @@ impl Count {
 
 /// The counts of a key beside the one of the limit that wrote last.
 #[derive(Clone, Debug)]
-pub(crate) struct Others {
+pub(crate) struct OtherCounts {
     /// The limit that wrote last.
     pub(crate) written_by: Plan,
     kept: SmallVec<[Kept; 1]>,
@@ -97,7 +97,7 @@ pub(crate) struct Start {
     pub(crate) between: SmallVec<[Count; OTHERS_MAX]>,
 }
 
-impl Others {
+impl OtherCounts {
     pub(crate) fn none(written_by: Plan) -> Self {
         Self { written_by, kept: SmallVec::new(), merged: None }
     }

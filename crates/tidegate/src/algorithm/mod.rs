@@ -17,9 +17,9 @@ mod wide;
 mod word;
 
 pub(crate) use bucket::Bucket;
-pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others};
+pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, OtherCounts};
 #[cfg(feature = "redis")]
-pub(crate) use plan::Numbers;
+pub(crate) use plan::LimitNumbers;
 pub(crate) use plan::{Plan, State};
 pub(crate) use scale::{MILLIONTHS, Scale};
 pub(crate) use slices::{SliceState, Slices};

@@ -14,7 +14,7 @@ use crate::{Algorithm, Limit};
 
 /// A limit's numbers, exact, in the ticks of lowest terms.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Numbers {
+pub(crate) enum LimitNumbers {
     Smooth(Bucket<Wide>),
     Stepped(Bucket<Stepped>),
     WarmUp(WarmUp),
@@ -22,7 +22,7 @@ pub(crate) enum Numbers {
     Slots(Slots),
 }
 
-impl Numbers {
+impl LimitNumbers {
     /// The numbers on a clock that shows zero at this Unix time.
     pub(crate) fn new(limit: &Limit, unix_us_at_zero: u64) -> Self {
         let (amount, period) = (limit.amount(), limit.period_us());
@@ -173,15 +173,15 @@ macro_rules! make_state {
 impl Plan {
     /// The numbers on a clock that shows zero at this Unix time.
     pub(crate) fn new(limit: &Limit, unix_us_at_zero: u64) -> Self {
-        match Numbers::new(limit, unix_us_at_zero) {
-            Numbers::Smooth(Bucket { scale }) => match Word::new(scale) {
+        match LimitNumbers::new(limit, unix_us_at_zero) {
+            LimitNumbers::Smooth(Bucket { scale }) => match Word::new(scale) {
                 Some(scale) => Self::Word(Bucket { scale }),
                 None => Self::Wide(Bucket { scale: scale.finer(|_| true) }),
             },
-            Numbers::Stepped(bucket) => Self::Stepped(bucket),
-            Numbers::WarmUp(warm) => Self::Warm(warm),
-            Numbers::Slices(slices) => Self::Slices(slices),
-            Numbers::Slots(slots) => Self::Slots(slots),
+            LimitNumbers::Stepped(bucket) => Self::Stepped(bucket),
+            LimitNumbers::WarmUp(warm) => Self::Warm(warm),
+            LimitNumbers::Slices(slices) => Self::Slices(slices),
+            LimitNumbers::Slots(slots) => Self::Slots(slots),
         }
     }
 

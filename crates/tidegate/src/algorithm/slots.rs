@@ -1,8 +1,8 @@
 //! Concurrency: units held at the same time, and a bounded queue for more.
 //!
-//! First in, first out: nobody overtakes who waits. A place that comes back is
-//! handed to the first waiters that fit before their tasks even run, so that it
-//! cannot be taken in between; a waiter that has gone away hands it on.
+//! First in, first out: nobody overtakes who waits. A slot that comes back is granted to
+//! the first waiters that fit before their tasks even run, so that nobody takes it in between; what
+//! was granted to a waiter that has gone away goes to the next.
 
 use super::{Answer, Counting, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
@@ -26,15 +26,15 @@ pub(crate) struct SlotState {
     waiting: u64,
 }
 
-/// One who waits for a place.
+/// One who waits for slots.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     units: u64,
-    turn: Mutex<Turn>,
+    state: Mutex<WaiterState>,
 }
 
 #[derive(Debug)]
-enum Turn {
+enum WaiterState {
     Waiting(Waker),
     Granted,
     Gone,
@@ -42,19 +42,19 @@ enum Turn {
 
 impl Waiter {
     pub(crate) fn new(units: u64, waker: Waker) -> Arc<Self> {
-        Arc::new(Self { units, turn: Mutex::new(Turn::Waiting(waker)) })
+        Arc::new(Self { units, state: Mutex::new(WaiterState::Waiting(waker)) })
     }
 
-    /// True once the place is held; otherwise `waker` is woken when it is.
+    /// True once the slots are held; otherwise `waker` is woken when it is.
     pub(crate) fn is_granted(&self, waker: &Waker) -> bool {
         match &*self.lock() {
-            Turn::Granted => return true,
-            Turn::Waiting(held) if held.will_wake(waker) => return false,
-            Turn::Waiting(_) | Turn::Gone => {}
+            WaiterState::Granted => return true,
+            WaiterState::Waiting(held) if held.will_wake(waker) => return false,
+            WaiterState::Waiting(_) | WaiterState::Gone => {}
         }
         self.exchange(waker.clone());
         // It may have been granted between the two looks, with the waker from before.
-        matches!(*self.lock(), Turn::Granted)
+        matches!(*self.lock(), WaiterState::Granted)
     }
 
     /// Wakes nobody from now on, who is about to leave.
@@ -62,18 +62,18 @@ impl Waiter {
         self.exchange(Waker::noop().clone());
     }
 
-    /// Puts another waker in the place of the one that is held. That one is dropped without
-    /// a lock: it may own anything, even a place that others wait for.
+    /// Replaces the waker that is held. That one is dropped without
+    /// a lock: it may own anything, even slots that others wait for.
     fn exchange(&self, waker: Waker) {
         let replaced = match &mut *self.lock() {
-            Turn::Waiting(held) => std::mem::replace(held, waker),
-            Turn::Granted | Turn::Gone => waker,
+            WaiterState::Waiting(held) => std::mem::replace(held, waker),
+            WaiterState::Granted | WaiterState::Gone => waker,
         };
         drop(replaced);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WaiterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,27 +147,27 @@ impl Slots {
         true
     }
 
-    /// Takes `units` back and hands them on; the wakers are for after the lock.
+    /// Takes `units` back and grants them to waiters; the wakers are for after the lock.
     pub(crate) fn release(&self, state: &mut SlotState, units: u64) -> Vec<Waker> {
         state.held = state.held.saturating_sub(units);
         self.grant_waiters(state)
     }
 
-    /// A waiter goes away. If it had been granted its place, the place goes on.
+    /// A waiter goes away. What it had been granted goes to the next.
     pub(crate) fn leave(&self, state: &mut SlotState, waiter: &Waiter) -> Vec<Waker> {
-        let turn = std::mem::replace(&mut *waiter.lock(), Turn::Gone);
-        match turn {
-            Turn::Granted => self.release(state, waiter.units),
-            Turn::Waiting(_) => {
+        let left = std::mem::replace(&mut *waiter.lock(), WaiterState::Gone);
+        match left {
+            WaiterState::Granted => self.release(state, waiter.units),
+            WaiterState::Waiting(_) => {
                 state.waiting = state.waiting.saturating_sub(1);
                 // Those who left are skipped when their turn comes; they must not
-                // pile up in front of one who never gets a place either.
+                // pile up in front of one who never gets a slot either.
                 if state.queue.len() as u64 > 2 * state.waiting + 16 {
-                    state.queue.retain(|w| matches!(*w.lock(), Turn::Waiting(_)));
+                    state.queue.retain(|w| matches!(*w.lock(), WaiterState::Waiting(_)));
                 }
                 self.grant_waiters(state)
             }
-            Turn::Gone => Vec::new(),
+            WaiterState::Gone => Vec::new(),
         }
     }
 
@@ -175,25 +175,26 @@ impl Slots {
     pub(crate) fn grant_waiters(&self, state: &mut SlotState) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(first) = state.queue.front() {
-            let mut turn = first.lock();
-            match &*turn {
-                Turn::Waiting(_) if state.held + first.units <= self.amount => {
-                    if let Turn::Waiting(waker) = std::mem::replace(&mut *turn, Turn::Granted) {
+            let mut waiter = first.lock();
+            match &*waiter {
+                WaiterState::Waiting(_) if state.held + first.units <= self.amount => {
+                    if let WaiterState::Waiting(waker) = std::mem::replace(&mut *waiter, WaiterState::Granted)
+                    {
                         wakers.push(waker);
                     }
                     state.held += first.units;
                     state.waiting -= 1;
                 }
-                Turn::Waiting(_) => break,
-                Turn::Granted | Turn::Gone => {}
+                WaiterState::Waiting(_) => break,
+                WaiterState::Granted | WaiterState::Gone => {}
             }
-            drop(turn);
+            drop(waiter);
             state.queue.pop_front();
         }
         wakers
     }
 
-    /// What is left once `taken` more are held. Nobody overtakes who waits, so a place that
+    /// What is left once `taken` more are held. Nobody overtakes who waits, so a slot that
     /// is free for the first in the queue is free for nobody else.
     fn gauge(&self, state: &SlotState, taken: u64) -> Gauge {
         let free = self.amount.saturating_sub(state.held + taken);

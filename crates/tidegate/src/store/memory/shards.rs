@@ -9,7 +9,7 @@
 //! shards, at several times the memory of the table, and leave no room for other states.
 
 use super::flat::TAKEN_OVER_AFTER_US;
-use crate::algorithm::{Others, State};
+use crate::algorithm::{OtherCounts, State};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -54,7 +54,7 @@ pub(crate) struct Entry {
     pub(crate) idle_at_us: u64,
     pub(crate) state: State,
     /// The key's counts by other limits than the one that wrote the state.
-    pub(crate) others: Option<Box<Others>>,
+    pub(crate) others: Option<Box<OtherCounts>>,
 }
 
 impl Shards {

@@ -9,7 +9,7 @@ use super::Tables;
 use super::flat::{Fingerprint, LockedGroup};
 use super::gate::{MemoryGate, Version};
 use super::shards::{Shard, Use};
-use crate::algorithm::{Answer, Count, Gauge, Mode, OTHERS_MAX, Others, Plan, State, Step, word_at};
+use crate::algorithm::{Answer, Count, Gauge, Mode, OTHERS_MAX, OtherCounts, Plan, State, Step, word_at};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Refused};
 use crate::sync::Backoff;
@@ -137,7 +137,7 @@ enum Found {
 struct Loaded {
     state: State,
     found: Found,
-    others: Option<Box<Others>>,
+    others: Option<Box<OtherCounts>>,
     /// Set if another limit wrote it last.
     past: Option<WrittenBefore>,
 }
@@ -383,7 +383,7 @@ impl<'a> Locked<'a> {
         let last = Count { plan, state };
         let start = match &others {
             Some(others) => others.start(now_us, &last, &between, &current),
-            None => Others::none(plan).start(now_us, &last, &between, &current),
+            None => OtherCounts::none(plan).start(now_us, &last, &between, &current),
         };
         let past = WrittenBefore { plan: Some(plan), state: last.state, between: start.between };
         Loaded { state: start.state, found, others, past: Some(past) }
@@ -413,7 +413,7 @@ impl<'a> Locked<'a> {
         match loaded.past.take() {
             Some(WrittenBefore { plan: last, state, between, .. }) => {
                 let last = last.map(|plan| Count { plan, state });
-                let mut others = loaded.others.take().unwrap_or_else(|| Box::new(Others::none(*plan)));
+                let mut others = loaded.others.take().unwrap_or_else(|| Box::new(OtherCounts::none(*plan)));
                 others.take_over(now_us, units, last.into_iter().chain(between), plan);
                 loaded.others = Some(others);
             }

@@ -41,9 +41,9 @@ pub(crate) enum Deployment {
 #[derive(Clone, Debug)]
 pub(crate) struct RedisGateOptions {
     pub(crate) fallback: Fallback,
-    /// What Redis has refused is refused here, until it could be otherwise.
+    /// What Redis has denied is denied here, until it could be otherwise.
     pub(crate) caches_denials: bool,
-    /// Something may be given back, on some node.
+    /// Something may be refunded, on some node.
     pub(crate) has_refunds: bool,
     pub(crate) coalesces: bool,
     pub(crate) lease: Option<Duration>,
@@ -107,7 +107,7 @@ impl Fallback {
     }
 }
 
-/// Why Redis cannot be reached as it was said.
+/// Why an address or a prefix of Redis cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RedisError(String);
@@ -154,7 +154,7 @@ impl Redis {
         Self { deployment, prefix: "tg".into(), deadline: DEADLINE, nodes: None, tls: None }
     }
 
-    /// What the names of all keys start with; `tg` unless said. Limiters with different
+    /// What the names of all keys start with. Default: `tg`. Limiters with different
     /// prefixes share nothing.
     ///
     /// # Errors
@@ -171,8 +171,8 @@ impl Redis {
         Ok(self)
     }
 
-    /// How long a decision waits for Redis before the gate's [`Fallback`] decides; 20 ms
-    /// unless said.
+    /// How long a decision waits for Redis before the gate's [`Fallback`] decides.
+    /// Default: 20 ms.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline.clamp(Duration::from_millis(1), Duration::from_secs(60));
@@ -194,7 +194,7 @@ impl Redis {
         self
     }
 
-    /// Shows this certificate with its key (PEM) to a server that asks for one.
+    /// Presents this certificate with its key (PEM) to a server that asks for one.
     #[must_use]
     pub fn tls_client(mut self, certificate: &[u8], key: &[u8]) -> Self {
         let client_tls = ClientTlsConfig { client_cert: certificate.to_vec(), client_key: key.to_vec() };

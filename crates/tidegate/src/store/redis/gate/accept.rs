@@ -34,7 +34,7 @@ pub(crate) fn accept(name: &str, limit: &Limit, is_leased: bool) -> Result<(), G
 pub(crate) fn entries(limit: &Limit) -> u64 {
     let (period, wait) = (limit.period_us().max(1), limit.wait_us());
     match *limit.algorithm() {
-        // Those of one period, and those that callers were told to wait for.
+        // Those of one period, and those of callers that wait.
         Algorithm::SlidingLog => limit.amount().saturating_mul(1 + wait.div_ceil(period)),
         Algorithm::SlidingWindow { slices } => slices + 1 + wait.div_ceil(period.div_ceil(slices.max(1))),
         Algorithm::TokenBucket { .. }

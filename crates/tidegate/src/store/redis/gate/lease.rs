@@ -5,9 +5,9 @@
 //! no more starts in any window than the limit allows and what was outstanding at its beginning.
 
 use super::RedisGate;
-use super::charge::Charge;
+use super::charge::KeyCharge;
 use super::limit_version::LimitVersion;
-use crate::algorithm::{Gauge, Mode, Numbers};
+use crate::algorithm::{Gauge, LimitNumbers, Mode};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome};
 use crate::store::redis::request::RequestMode;
@@ -53,7 +53,7 @@ struct Lease {
     number: u64,
     left: u64,
     until: Timestamp,
-    charge: Charge,
+    charge: KeyCharge,
 }
 
 impl Leases {
@@ -116,7 +116,7 @@ impl Leases {
         client: &RedisClient,
         hash: u64,
         units: u64,
-        charge: Option<(Charge, Timestamp)>,
+        charge: Option<(KeyCharge, Timestamp)>,
     ) -> Option<(u64, Timestamp)> {
         let mut keys = self.lock();
         let leased = keys.entry(hash).or_default();
@@ -175,7 +175,7 @@ async fn take_ahead(gate: Arc<RedisGate>, version: Arc<LimitVersion>, key: Vec<u
 /// A window's lease dies with its window.
 fn life_of_window(version: &LimitVersion, now_us: u64) -> Duration {
     match (&version.numbers, version.limit.algorithm()) {
-        (Numbers::Stepped(bucket), Algorithm::FixedWindow) => {
+        (LimitNumbers::Stepped(bucket), Algorithm::FixedWindow) => {
             let scale = bucket.scale;
             Duration::from_micros(scale.begins_us(scale.tick(now_us) + 1).saturating_sub(now_us))
         }

@@ -2,7 +2,7 @@
 
 use super::accept::entries;
 use crate::Limit;
-use crate::algorithm::{Bucket, Numbers, OTHERS_MAX, Scale, Slices};
+use crate::algorithm::{Bucket, LimitNumbers, OTHERS_MAX, Scale, Slices};
 use crate::clock::Timestamp;
 use crate::store::redis::script::numbers::{
     EXACT, KIND_BUCKET, KIND_SLICES, KIND_SLOTS, KIND_STEPPED, KIND_WARM_UP, TAG_BUCKET, TAG_SLICES,
@@ -18,7 +18,7 @@ const WAITER_ALIVE_US: u64 = 2_000_000;
 pub(crate) struct LimitVersion {
     pub(crate) number: u64,
     pub(crate) limit: Limit,
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: LimitNumbers,
     pub(crate) encoded: Arc<EncodedLimit>,
     /// Those of the limits that were in force here before, oldest first.
     pub(crate) before: SmallVec<[Arc<EncodedLimit>; OTHERS_MAX]>,
@@ -30,7 +30,7 @@ pub(crate) struct LimitVersion {
 pub(crate) struct EncodedLimit {
     /// The kind and five numbers.
     pub(crate) numbers: [u64; 6],
-    /// Written behind every state, so that another limit can tell whose it is.
+    /// Written behind every state, so that another limit knows whose it is.
     pub(crate) tag: String,
     /// When it came into force here, on the local clock.
     pub(crate) since: Timestamp,
@@ -46,16 +46,18 @@ impl LimitVersion {
         since: Timestamp,
         unix_us_at_zero: u64,
     ) -> Self {
-        let numbers = match Numbers::new(&limit, unix_us_at_zero) {
-            Numbers::Smooth(Bucket { scale }) => {
+        let numbers = match LimitNumbers::new(&limit, unix_us_at_zero) {
+            LimitNumbers::Smooth(Bucket { scale }) => {
                 // As in decide.lua, which works it out from the tag of another limit's state.
                 let most = u128::from(scale.full_units() + 1) * u128::from(scale.cell);
                 let fits = |factor: u64| most * u128::from(factor) < u128::from(EXACT);
-                Numbers::Smooth(Bucket { scale: scale.finer(fits) })
+                LimitNumbers::Smooth(Bucket { scale: scale.finer(fits) })
             }
             // The script's slices sit on the zero of the clock that counts.
-            Numbers::Slices(slices) => Numbers::Slices(Slices { phase_us: 0, ..slices }),
-            numbers @ (Numbers::Stepped(_) | Numbers::WarmUp(_) | Numbers::Slots(_)) => numbers,
+            LimitNumbers::Slices(slices) => LimitNumbers::Slices(Slices { phase_us: 0, ..slices }),
+            numbers @ (LimitNumbers::Stepped(_) | LimitNumbers::WarmUp(_) | LimitNumbers::Slots(_)) => {
+                numbers
+            }
         };
         let encoded = Arc::new(EncodedLimit::new(&limit, &numbers, slot_lease, since));
         let entries = entries(&limit);
@@ -92,19 +94,19 @@ impl LimitVersion {
     }
 
     pub(crate) fn has_slots(&self) -> bool {
-        matches!(self.numbers, Numbers::Slots(_))
+        matches!(self.numbers, LimitNumbers::Slots(_))
     }
 
     pub(crate) fn is_bucket(&self) -> bool {
-        matches!(self.numbers, Numbers::Smooth(_))
+        matches!(self.numbers, LimitNumbers::Smooth(_))
     }
 }
 
 impl EncodedLimit {
-    fn new(limit: &Limit, numbers: &Numbers, slot_lease: Duration, since: Timestamp) -> Self {
+    fn new(limit: &Limit, numbers: &LimitNumbers, slot_lease: Duration, since: Timestamp) -> Self {
         let narrow = |ticks: u128| u64::try_from(ticks).unwrap_or(u64::MAX);
         let (numbers, tag) = match numbers {
-            Numbers::Smooth(Bucket { scale: s }) => {
+            LimitNumbers::Smooth(Bucket { scale: s }) => {
                 // In lowest terms: the finer ticks follow from these.
                 let (cell, drain) = limit.cell_and_drain();
                 let rest = narrow(s.full % u128::from(s.cell)) / (s.cell / cell);
@@ -119,22 +121,22 @@ impl EncodedLimit {
                 let numbers = [KIND_BUCKET, s.cell, s.drain, narrow(s.burst), narrow(s.full), 0];
                 (numbers, tag(TAG_BUCKET, &all[..needed]))
             }
-            Numbers::Stepped(Bucket { scale: s }) => {
+            LimitNumbers::Stepped(Bucket { scale: s }) => {
                 let all = [s.amount, s.tick_us, s.full(), s.phase_us];
                 let needed = if s.phase_us == 0 { 3 } else { 4 };
                 let numbers = [KIND_STEPPED, s.amount, s.tick_us, s.cap, s.wait_us, s.phase_us];
                 (numbers, tag(TAG_STEPPED, &all[..needed]))
             }
-            Numbers::WarmUp(w) => {
+            LimitNumbers::WarmUp(w) => {
                 let numbers = [w.cell, w.drain, w.warmup_us, w.wait_us];
                 let [cell, drain, warmup_us, wait_us] = numbers;
                 ([KIND_WARM_UP, cell, drain, warmup_us, wait_us, 0], tag(TAG_WARM_UP, &numbers))
             }
-            Numbers::Slices(s) => {
+            LimitNumbers::Slices(s) => {
                 let numbers = [KIND_SLICES, s.amount, s.slice_us, s.span, s.wait_us, 0];
                 (numbers, tag(TAG_SLICES, &[s.slice_us, s.span, s.wait_us]))
             }
-            Numbers::Slots(s) => {
+            LimitNumbers::Slots(s) => {
                 let lease_us = narrow(slot_lease.as_micros());
                 ([KIND_SLOTS, s.amount, s.queue, lease_us, WAITER_ALIVE_US, 0], String::new())
             }

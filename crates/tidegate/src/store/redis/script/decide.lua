@@ -103,7 +103,7 @@ local function level_of(p, text)
   local written, level = unpack_numbers('>dd', text)
   -- Digits, read as a number, are nearly zero. Limits that were in force here since the text was
   -- written have a say.
-  if written < 1 or written > now or (written < p.since and not p.is_first) then return nil end
+  if not (written >= 1 and written <= now) or (written < p.since and not p.is_first) then return nil end
   return level <= p.full and drained(p, level, now - written) or nil
 end
 

@@ -1,4 +1,4 @@
-//! Numbers and short texts as one MessagePack array, which the script unpacks at once.
+//! LimitNumbers and short texts as one MessagePack array, which the script unpacks at once.
 
 /// A flat array that grows.
 #[derive(Default)]

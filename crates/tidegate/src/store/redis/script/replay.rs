@@ -3,7 +3,7 @@
 //! The functions are those of [`algorithm`](crate::algorithm), as in memory: one mathematics.
 
 use crate::algorithm::{
-    Answer, Bucket, Counting, Mode, Numbers, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped,
+    Answer, Bucket, Counting, LimitNumbers, Mode, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped,
     WarmState, WarmUp, Wide,
 };
 
@@ -55,17 +55,21 @@ pub(crate) struct ChargeMark {
 
 impl FoundState {
     /// Reads what the script replies of a key; `None` if it makes no sense.
-    pub(crate) fn read(numbers: &Numbers, at_us: u64, reply: &mut impl Iterator<Item = i64>) -> Option<Self> {
+    pub(crate) fn read(
+        numbers: &LimitNumbers,
+        at_us: u64,
+        reply: &mut impl Iterator<Item = i64>,
+    ) -> Option<Self> {
         let mut natural = || reply.next().and_then(|number| u64::try_from(number).ok());
         let counted = match *numbers {
-            Numbers::Smooth(bucket) => Counted::Smooth { bucket, level: natural()? },
-            Numbers::Stepped(bucket) => Counted::Stepped { bucket, units: natural()? },
-            Numbers::WarmUp(warm) => {
+            LimitNumbers::Smooth(bucket) => Counted::Smooth { bucket, level: natural()? },
+            LimitNumbers::Stepped(bucket) => Counted::Stepped { bucket, units: natural()? },
+            LimitNumbers::WarmUp(warm) => {
                 let used = natural()? != 0;
                 let (base, stored) = (reply.next()?, u64::try_from(reply.next()?).ok()?);
                 Counted::WarmUp { warm, state: warm.state(at_us, used, base, stored) }
             }
-            Numbers::Slices(slices) => {
+            LimitNumbers::Slices(slices) => {
                 let (_total, single, entries) = (natural()?, natural()?, natural()?);
                 let mut read = Vec::new();
                 for _ in 0..entries {
@@ -74,7 +78,7 @@ impl FoundState {
                 let state = SliceState::of(read.into_iter());
                 Counted::Slices { slices, state, single: usize::try_from(single).ok()? }
             }
-            Numbers::Slots(slots) => {
+            LimitNumbers::Slots(slots) => {
                 let (held, waiting) = (natural()?, natural()?);
                 Counted::Slots { slots, state: SlotState::of(held, waiting) }
             }
@@ -83,13 +87,15 @@ impl FoundState {
     }
 
     /// The state of an unused key: for answers that do not depend on the state.
-    pub(crate) fn unused(numbers: &Numbers) -> Self {
+    pub(crate) fn unused(numbers: &LimitNumbers) -> Self {
         let counted = match *numbers {
-            Numbers::Smooth(bucket) => Counted::Smooth { bucket, level: 0 },
-            Numbers::Stepped(bucket) => Counted::Stepped { bucket, units: 0 },
-            Numbers::WarmUp(warm) => Counted::WarmUp { warm, state: warm.unused() },
-            Numbers::Slices(slices) => Counted::Slices { slices, state: SliceState::default(), single: 0 },
-            Numbers::Slots(slots) => Counted::Slots { slots, state: SlotState::default() },
+            LimitNumbers::Smooth(bucket) => Counted::Smooth { bucket, level: 0 },
+            LimitNumbers::Stepped(bucket) => Counted::Stepped { bucket, units: 0 },
+            LimitNumbers::WarmUp(warm) => Counted::WarmUp { warm, state: warm.unused() },
+            LimitNumbers::Slices(slices) => {
+                Counted::Slices { slices, state: SliceState::default(), single: 0 }
+            }
+            LimitNumbers::Slots(slots) => Counted::Slots { slots, state: SlotState::default() },
         };
         Self { at_us: 0, counted }
     }
@@ -164,12 +170,12 @@ impl FoundState {
 
 impl ChargeMark {
     /// Orders the charges of one key by where they ended.
-    pub(crate) fn rank(&self, numbers: &Numbers) -> u128 {
+    pub(crate) fn rank(&self, numbers: &LimitNumbers) -> u128 {
         let part_of_whole = match numbers {
-            Numbers::Smooth(bucket) => bucket.scale.drain,
-            Numbers::Stepped(bucket) => bucket.scale.amount,
-            Numbers::WarmUp(warm) => warm.drain,
-            Numbers::Slices(_) | Numbers::Slots(_) => 1,
+            LimitNumbers::Smooth(bucket) => bucket.scale.drain,
+            LimitNumbers::Stepped(bucket) => bucket.scale.amount,
+            LimitNumbers::WarmUp(warm) => warm.drain,
+            LimitNumbers::Slices(_) | LimitNumbers::Slots(_) => 1,
         };
         u128::from(self.end.0) * u128::from(part_of_whole) + u128::from(self.end.1)
     }

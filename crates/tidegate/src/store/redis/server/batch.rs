@@ -4,15 +4,15 @@
 //! A call that was sent is never sent again unless it is certain that nothing was done.
 
 use super::RedisServer;
-use super::connection::Connection;
+use super::connection::ServerConnection;
 use super::request_queue::{QueuedOperation, RequestQueue};
 use crate::clock::Timestamp;
 use crate::store::redis::gate::accept::ENTRIES_MAX;
 use crate::store::redis::request::{
     KeyUpdate, Operation, RequestGroup, RequestMode, ScriptAnswer, UpdateKind,
 };
-use crate::store::redis::script::encode::encode;
 use crate::store::redis::script::answer::Reply;
+use crate::store::redis::script::encode::encode;
 use crate::store::redis::stats::count;
 use crate::store::redis::store::RedisClient;
 use redis::Value;
@@ -43,7 +43,7 @@ pub(super) struct Disconnect {
 pub(super) struct Pipeline<'a> {
     pub(super) client: &'a Arc<RedisClient>,
     pub(super) server: &'a RedisServer,
-    connection: Connection,
+    connection: ServerConnection,
     /// Batches in a row, of any queue, that were not answered.
     misses: AtomicU32,
     has_answered: AtomicBool,
@@ -68,7 +68,11 @@ struct Call {
 }
 
 impl<'a> Pipeline<'a> {
-    pub(super) fn new(client: &'a Arc<RedisClient>, server: &'a RedisServer, connection: Connection) -> Self {
+    pub(super) fn new(
+        client: &'a Arc<RedisClient>,
+        server: &'a RedisServer,
+        connection: ServerConnection,
+    ) -> Self {
         Self {
             client,
             server,

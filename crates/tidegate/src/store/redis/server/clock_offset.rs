@@ -1,4 +1,4 @@
-//! How far a server's clock is ahead of ours, as far as its answers show.
+//! How far a server's clock is ahead of ours, by the times in its answers.
 
 use crate::clock::Timestamp;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Clocks drift apart: an answer older than one or two of these counts no more.
 const LATELY: Duration = Duration::from_secs(1);
 
-/// An upper bound of the offset: the least that any recent answer has shown. An answer's time lies
-/// after the moment of sending by what the way took, so each answer shows too much, and the
+/// An upper bound of the offset: the least difference of any recent answer. An answer's time lies
+/// after the moment of sending by what the way took, so each difference is too large, and the
 /// quickest one the least.
 ///
 /// If the server's clock is set forward, the bound is too low for as long as older answers count,
@@ -26,7 +26,7 @@ impl ClockOffset {
         Self { least_us: i64::MAX, before_us: i64::MAX, since }
     }
 
-    /// The earliest moment on our clock at which the server's can have shown `now_us`, in answer
+    /// The earliest moment on our clock at which the server's can have read `now_us`, in answer
     /// to a call of `sent`; not before that. As the offset is an upper bound, the true moment is
     /// this one or later.
     pub(crate) fn earliest(&mut self, sent: Timestamp, now_us: u64) -> Timestamp {

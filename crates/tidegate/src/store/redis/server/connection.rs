@@ -16,12 +16,12 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-pub(crate) struct Connection {
+pub(crate) struct ServerConnection {
     connection: MultiplexedConnection,
     digest: Mutex<String>,
 }
 
-impl Connection {
+impl ServerConnection {
     /// Connects to the server at `address`, or wherever the sentinels say that it is.
     pub(crate) async fn open(client: &RedisClient, address: &str) -> Result<(Self, String), String> {
         let info = match &client.config.deployment {

@@ -43,7 +43,7 @@ fn is_text(value: &Value, text: &str) -> bool {
     }
 }
 
-/// Watches a server that is used. Tells why it must not be used any longer.
+/// Watches a server that is used. Returns why it must not be used any longer.
 pub(crate) async fn watch(
     client: &RedisClient,
     server: &RedisServer,
@@ -84,15 +84,15 @@ async fn until_replaced(
 /// A planned fail-over begins with a replica that leaves its master: from then on the
 /// sentinels are asked more often for a while.
 async fn until_demoted(client: &RedisClient, mut connection: MultiplexedConnection) {
-    let (mut known, mut suspicious) = (0, 0);
+    let (mut linked, mut suspicious) = (0, 0);
     loop {
         if let Ok(Ok(role)) = timeout(ROLE_PERIOD, role(&mut connection)).await {
             match role {
                 Role::Master { replicas } => {
-                    if replicas < known {
+                    if replicas < linked {
                         suspicious = SUSPICIOUS;
                     }
-                    known = replicas;
+                    linked = replicas;
                 }
                 Role::Replica => return,
             }

@@ -3,7 +3,7 @@
 
 use super::RedisServer;
 use super::batch::Pipeline;
-use super::connection::Connection;
+use super::connection::ServerConnection;
 use super::role;
 use crate::clock::Timestamp;
 use crate::store::redis::stats::count;
@@ -121,9 +121,9 @@ async fn connect(
     client: &RedisClient,
     server: &RedisServer,
     is_first: bool,
-) -> Result<(Connection, String), String> {
+) -> Result<(ServerConnection, String), String> {
     let address = server.address();
-    let mut connecting = std::pin::pin!(timeout(CONNECT_TIMEOUT, Connection::open(client, &address)));
+    let mut connecting = std::pin::pin!(timeout(CONNECT_TIMEOUT, ServerConnection::open(client, &address)));
     let mut result = None;
     if is_first {
         match timeout(client.config.deadline, connecting.as_mut()).await {

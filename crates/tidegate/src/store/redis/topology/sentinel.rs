@@ -36,7 +36,7 @@ const ANSWER: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long the first answer waits for those of the other sentinels.
 const GRACE: Duration = Duration::from_millis(100);
-/// How long a server that was named may take to tell its role, where there is another one.
+/// How long a server that was named may take to answer with its role, where there is another one.
 const ROLE: Duration = Duration::from_millis(400);
 /// Between two looks at a server that is named, but not a master yet.
 const FIRST_LOOK: Duration = Duration::from_millis(50);
@@ -48,7 +48,7 @@ const MESSAGES: [&str; 4] =
 /// What each sentinel says.
 pub(crate) struct Sentinels {
     views: watch::Sender<Vec<SentinelView>>,
-    asks: watch::Sender<()>,
+    requests: watch::Sender<()>,
     /// The epoch of the master that was accepted last.
     accepted: AtomicU64,
 }
@@ -73,7 +73,7 @@ struct Candidate {
 }
 
 /// Why a server is not taken for the master.
-enum Refused {
+enum NotMaster {
     /// It says so itself.
     Replica(String),
     /// It does not say.
@@ -84,17 +84,17 @@ impl Sentinels {
     pub(crate) fn new(count: usize) -> Self {
         Self {
             views: watch::Sender::new(vec![SentinelView::Unasked; count]),
-            asks: watch::Sender::new(()),
+            requests: watch::Sender::new(()),
             accepted: AtomicU64::new(0),
         }
     }
 
     /// Has every sentinel asked at once.
     pub(crate) fn ask(&self) {
-        self.asks.send_replace(());
+        self.requests.send_replace(());
     }
 
-    /// Tells when a sentinel says something new.
+    /// Changes when a sentinel says something new.
     pub(crate) fn news(&self) -> News {
         self.views.subscribe()
     }
@@ -130,8 +130,8 @@ impl Sentinels {
                     self.accepted.store(candidate.epoch, Ordering::Relaxed);
                     return Ok((connection, address));
                 }
-                Err(Refused::Replica(refused)) => why = refused,
-                Err(Refused::Unreachable(refused)) => {
+                Err(NotMaster::Replica(refused)) => why = refused,
+                Err(NotMaster::Unreachable(refused)) => {
                     floor = floor.max(candidate.epoch);
                     why = refused;
                 }
@@ -201,9 +201,9 @@ fn candidates(views: &[SentinelView]) -> Vec<Candidate> {
     for view in views {
         let SentinelView::Named { epoch, host, port } = view else { continue };
         match candidates.iter_mut().find(|one| one.host == *host && one.port == *port) {
-            Some(known) => {
-                known.votes += 1;
-                known.epoch = known.epoch.max(*epoch);
+            Some(candidate) => {
+                candidate.votes += 1;
+                candidate.epoch = candidate.epoch.max(*epoch);
             }
             None => candidates.push(Candidate { epoch: *epoch, votes: 1, host: host.clone(), port: *port }),
         }
@@ -217,17 +217,17 @@ async fn master_at(
     client: &RedisClient,
     info: ConnectionInfo,
     within: Duration,
-) -> Result<MultiplexedConnection, Refused> {
-    let asked = async {
+) -> Result<MultiplexedConnection, NotMaster> {
+    let connected = async {
         let mut connection = connect(client, info).await?;
         let role = role(&mut connection).await?;
         RedisResult::Ok((connection, role))
     };
-    match timeout(within, asked).await {
+    match timeout(within, connected).await {
         Ok(Ok((connection, Role::Master { .. }))) => Ok(connection),
-        Ok(Ok(_)) => Err(Refused::Replica("the sentinels name a replica, which takes no writes".into())),
-        Ok(Err(error)) => Err(Refused::Unreachable(explain(&error))),
-        Err(_) => Err(Refused::Unreachable("it does not answer".into())),
+        Ok(Ok(_)) => Err(NotMaster::Replica("the sentinels name a replica, which takes no writes".into())),
+        Ok(Err(error)) => Err(NotMaster::Unreachable(explain(&error))),
+        Err(_) => Err(NotMaster::Unreachable("it does not answer".into())),
     }
 }
 
@@ -245,7 +245,7 @@ pub(crate) async fn follow(client: Arc<RedisClient>, nth: usize) {
     }
 }
 
-/// Asks over one connection, until that is gone; tells why.
+/// Asks over one connection, until that is gone; returns why.
 async fn session(
     client: &RedisClient,
     sentinels: &Sentinels,
@@ -254,7 +254,7 @@ async fn session(
     nth: usize,
 ) -> RedisResult<String> {
     const SILENT: &str = "the sentinels do not answer";
-    let mut asks = sentinels.asks.subscribe();
+    let mut requests = sentinels.requests.subscribe();
     let Ok(connected) = timeout(CONNECT, connect(client, url.clone())).await else {
         return Ok(SILENT.into());
     };
@@ -276,8 +276,8 @@ async fn session(
                 None => std::future::pending().await,
             }
         };
-        let asked = async { asks.changed().await.is_ok() };
-        let goes_on = match timeout(PERIOD, select(pin!(message), pin!(asked))).await {
+        let request = async { requests.changed().await.is_ok() };
+        let goes_on = match timeout(PERIOD, select(pin!(message), pin!(request))).await {
             Ok(Either::Left((goes_on, _)) | Either::Right((goes_on, _))) => goes_on,
             Err(_) => true,
         };
