@@ -8,12 +8,12 @@ mod conformance;
 #[cfg(feature = "listen")]
 mod connections;
 mod faults;
-mod giving_back;
 mod layers;
 mod long_lists;
+mod looks;
 mod names;
 mod older_states;
-mod places;
 mod processes;
+mod refunds;
+mod slots;
 mod time;
-mod unasked;

@@ -207,7 +207,7 @@ local function the_rest()
     end
   end
 
-  -- A key's text, if it is not one of `pack_bucket`, is `written+state` and, where other limits count it too, `;expires+state` for
+  -- A key's text, if it is not one of `write_bucket`, is `written+state` and, where other limits count it too, `;expires+state` for
   -- each of those and `;m…` for what was merged. A state is a head, as of the time when the
   -- key was written, and the tag of its limit.
   local function count_of(text, at)
@@ -217,7 +217,7 @@ local function the_rest()
     return s and { p = p, s = s, tag = tag }
   end
 
-  -- Reads a text of `pack_bucket`. False if it is none.
+  -- Reads a text of `write_bucket`. False if it is none.
   local function read_packed(k, text)
     local tag = sub(text, 17)
     local p = limit_of(tag)

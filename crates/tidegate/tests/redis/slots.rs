@@ -25,7 +25,7 @@ fn pause(time: Duration) {
 }
 
 #[test]
-fn places_are_counted_over_all_nodes() {
+fn slots_are_counted_over_all_nodes() {
     let server = RedisServer::start();
     let (one, other) = (node(&server), node(&server));
     let (here, there) = (gate(&one, "3 concurrent"), gate(&other, "3 concurrent"));
@@ -35,13 +35,13 @@ fn places_are_counted_over_all_nodes() {
     assert_eq!(there.peek("job").remaining(), 0);
     assert!(there.reserve("another job").is_allowed());
     drop(single);
-    assert!(there.reserve("job").is_allowed(), "a dropped permit gives its place back");
+    assert!(there.reserve("job").is_allowed(), "a dropped permit gives its slot back");
     drop(pair);
-    wait_until("both places come back", PATIENCE, || here.peek("job").remaining() == 3);
+    wait_until("both slots come back", PATIENCE, || here.peek("job").remaining() == 3);
 }
 
 #[test]
-fn a_place_is_renewed_for_as_long_as_it_is_held() {
+fn a_slot_is_renewed_for_as_long_as_it_is_held() {
     let server = RedisServer::start();
     let (one, other) = (node(&server), node(&server));
     let held = gate(&one, "1 concurrent").reserve("job").into_permit().unwrap();
@@ -51,14 +51,14 @@ fn a_place_is_renewed_for_as_long_as_it_is_held() {
         assert!(!held.is_lost());
     }
     drop(held);
-    wait_until("the place comes back", PATIENCE, || gate(&other, "1 concurrent").reserve("job").is_allowed());
+    wait_until("the slot comes back", PATIENCE, || gate(&other, "1 concurrent").reserve("job").is_allowed());
 }
 
 #[test]
-fn a_crashed_holders_place_comes_back_when_its_lease_ends() {
+fn a_crashed_holders_slot_comes_back_when_its_lease_ends() {
     let server = RedisServer::start();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "places::holds_a_place_until_it_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "slots::holds_a_slot_until_it_is_killed", "--ignored", "--nocapture"])
         .env("TIDEGATE_URL", server.url())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -72,12 +72,12 @@ fn a_crashed_holders_place_comes_back_when_its_lease_ends() {
     assert!(!gate.reserve("job").is_allowed());
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_until("the place comes back", LEASE + PATIENCE, || gate.reserve("job").is_allowed());
+    wait_until("the slot comes back", LEASE + PATIENCE, || gate.reserve("job").is_allowed());
 }
 
 #[test]
 #[ignore = "a child of another test"]
-fn holds_a_place_until_it_is_killed() {
+fn holds_a_slot_until_it_is_killed() {
     let Ok(url) = std::env::var("TIDEGATE_URL") else { return };
     let redis = Redis::at(&url).unwrap().deadline(Duration::from_secs(5));
     let limiter = Limiter::builder().redis(redis).build();
@@ -93,12 +93,12 @@ fn a_holder_that_outlives_its_lease_sees_that_it_is_lost() {
     assert!(!held.is_lost());
     server.freeze();
     pause(LEASE);
-    assert!(held.is_lost(), "nobody can say that the place is still its own");
+    assert!(held.is_lost(), "nobody can say that the slot is still its own");
     server.thaw();
 }
 
 #[test]
-fn a_holder_whose_place_was_forgotten_sees_that_it_is_lost() {
+fn a_holder_whose_slot_was_forgotten_sees_that_it_is_lost() {
     let server = RedisServer::start();
     let limiter = node(&server);
     let held = gate(&limiter, "1 concurrent").reserve("job").into_permit().unwrap();
@@ -160,11 +160,11 @@ fn who_waits_too_long_or_goes_away_leaves_the_queue() {
     drop(waiting);
     wait_until("it has left", PATIENCE, || length() == 0);
     drop(held);
-    wait_until("the place is free", PATIENCE, || gate.peek("job").remaining() == 1);
+    wait_until("the slot is free", PATIENCE, || gate.peek("job").remaining() == 1);
 }
 
 #[test]
-fn a_waiter_that_is_dropped_after_its_grant_gives_the_place_back() {
+fn a_waiter_that_is_dropped_after_its_grant_gives_the_slot_back() {
     let server = RedisServer::start();
     let limiter = node(&server);
     let gate = gate(&limiter, "1 concurrent");
@@ -176,11 +176,11 @@ fn a_waiter_that_is_dropped_after_its_grant_gives_the_place_back() {
         let _ = asked.as_mut().poll(&mut context);
         drop(asked);
     }
-    wait_until("the place is free", LEASE * 3, || gate.peek("job").remaining() == 1);
+    wait_until("the slot is free", LEASE * 3, || gate.peek("job").remaining() == 1);
 }
 
 #[test]
-fn a_lowered_limit_takes_no_place_from_a_holder_and_gives_none_before_enough_are_back() {
+fn a_lowered_limit_takes_no_slot_from_a_holder_and_gives_none_before_enough_are_back() {
     let server = RedisServer::start();
     let limiter = node(&server);
     let gate = gate(&limiter, "3 concurrent");
@@ -195,7 +195,7 @@ fn a_lowered_limit_takes_no_place_from_a_holder_and_gives_none_before_enough_are
 }
 
 #[test]
-fn nodes_with_other_leases_share_the_places_and_each_keeps_its_own() {
+fn nodes_with_other_leases_share_the_slots_and_each_keeps_its_own() {
     let server = RedisServer::start();
     let (one, other) = (node(&server), node(&server));
     let short = gate(&one, "2 concurrent");
@@ -249,7 +249,7 @@ fn a_waiter_whose_node_is_gone_is_passed_over() {
 }
 
 #[test]
-fn while_writes_are_refused_no_place_is_given_and_those_held_end_with_their_lease() {
+fn while_writes_are_refused_no_slot_is_given_and_those_held_end_with_their_lease() {
     let server = RedisServer::start();
     let limiter = node(&server);
     let deny = GateOptions::new().hold_for(LEASE).fallback(Fallback::Deny);
@@ -261,34 +261,34 @@ fn while_writes_are_refused_no_place_is_given_and_those_held_end_with_their_leas
     assert!(!refused.is_allowed() && refused.is_degraded(), "{refused:?}");
     wait_until("it cannot be renewed", PATIENCE, || held.is_lost());
     server.cmd(&["CONFIG", "SET", "maxmemory", "0"]).accepted();
-    wait_until("places are given again", PATIENCE, || gate.reserve("job").is_allowed());
+    wait_until("slots are given again", PATIENCE, || gate.reserve("job").is_allowed());
     drop(held);
     wait_until("none is left behind", PATIENCE, || gate.peek("job").remaining() == 2);
 }
 
 #[test]
-fn places_and_rates_are_taken_together_or_not_at_all() {
+fn slots_and_rates_are_taken_together_or_not_at_all() {
     let server = RedisServer::start();
     let limiter = node(&server);
-    let places = gate(&limiter, "1 concurrent");
+    let slots = gate(&limiter, "1 concurrent");
     let rate = limiter.gate("rate", "2 per 1h").unwrap();
-    let both = [tidegate::Check::new(&places, "job"), tidegate::Check::new(&rate, "job")];
+    let both = [tidegate::Check::new(&slots, "job"), tidegate::Check::new(&rate, "job")];
     let ask = || -> Verdict { limiter.reserve(&both) };
     let held = ask().into_permit().unwrap();
     let denied = ask();
     assert_eq!(denied.bound_by(), "workers");
-    assert_eq!(rate.peek("job").remaining(), 1, "no place, no charge");
+    assert_eq!(rate.peek("job").remaining(), 1, "no slot, no charge");
     drop(held);
-    wait_until("the place is free", PATIENCE, || places.peek("job").remaining() == 1);
+    wait_until("the slot is free", PATIENCE, || slots.peek("job").remaining() == 1);
     drop(ask().into_permit().unwrap());
-    wait_until("the place is free", PATIENCE, || places.peek("job").remaining() == 1);
+    wait_until("the slot is free", PATIENCE, || slots.peek("job").remaining() == 1);
     assert_eq!(ask().bound_by(), "rate");
-    assert_eq!(places.peek("job").remaining(), 1, "no rate, no place");
+    assert_eq!(slots.peek("job").remaining(), 1, "no rate, no slot");
 }
 
 #[test]
-fn no_more_places_are_held_than_there_are_and_none_is_left_behind() {
-    const PLACES: u64 = 5;
+fn no_more_slots_are_held_than_there_are_and_none_is_left_behind() {
+    const SLOTS: u64 = 5;
     let server = RedisServer::start();
     let nodes = [node(&server), node(&server), node(&server)];
     let (held, most, had) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
@@ -314,7 +314,7 @@ fn no_more_places_are_held_than_there_are_and_none_is_left_behind() {
         }
     });
     let (most, had) = (most.into_inner(), had.into_inner());
-    assert!(most <= PLACES, "{most} of {PLACES} places were held at once");
+    assert!(most <= SLOTS, "{most} of {SLOTS} slots were held at once");
     assert!(had >= 6 * 15, "only {had} were held at all");
     wait_until("nothing is left behind", PATIENCE, || {
         server.cmd(&["KEYS", "tg:1:workers:*"]).items().is_empty()

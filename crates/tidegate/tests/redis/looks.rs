@@ -64,11 +64,11 @@ fn a_remembered_denial_does_not_hide_a_call_that_can_never_fit() {
     let clock = ManualClock::new();
     let limiter = node(&server.url(), &clock);
     let [short, few] = ["short", "few"].map(|name| limiter.gate(name, "3/s").unwrap());
-    let places = limiter.gate("places", "3 concurrent").unwrap();
+    let slots = limiter.gate("slots", "3 concurrent").unwrap();
     use_up(&short, "a");
     let never = limiter.check(&[Check::new(&short, "a"), Check::new(&few, "a").cost(4)]);
     assert_eq!((never.retry_after(), never.decision().denial()), (None, Some(Denial::Never)), "{never:?}");
-    let never = limiter.reserve(&[Check::new(&short, "a"), Check::new(&places, "a").cost(4)]);
+    let never = limiter.reserve(&[Check::new(&short, "a"), Check::new(&slots, "a").cost(4)]);
     assert_eq!((never.retry_after(), never.decision().denial()), (None, Some(Denial::Never)), "{never:?}");
 }
 
