@@ -1,6 +1,6 @@
 //! How many nodes share the limits: each sends a heartbeat to Redis and hears how many are alive.
 
-use super::request::{KeyUpdate, UpdateKind};
+use super::request::UpdateKind;
 use super::store::RedisClient;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ pub(super) async fn run(client: Arc<RedisClient>) {
     while !client.is_closed() {
         let (answer, heard) = oneshot::channel();
         let kind = UpdateKind::Heartbeat { node: client.node.clone(), life_us };
-        client.send(KeyUpdate { key: None, kind, since: client.now(), answer: Some(answer) });
+        client.send(None, kind, Some(answer));
         let heard = timeout(PERIOD, heard).await;
         let pause = if let Ok(Ok(Ok(numbers))) = heard
             && let [nodes, counted_us] = numbers.as_slice()

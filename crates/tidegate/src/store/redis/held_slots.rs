@@ -2,7 +2,7 @@
 //! free again when its lease ends.
 
 use super::gate::charge::SlotHolder;
-use super::request::{KeyUpdate, UpdateKind};
+use super::request::UpdateKind;
 use super::store::RedisClient;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,8 +67,7 @@ pub(super) async fn run(client: Arc<RedisClient>) {
         for holders in by_key.values().flat_map(|holders| holders.chunks(RENEWED_TOGETHER)) {
             let named = |holder: &Arc<SlotHolder>| (holder.clone(), holder.member());
             let kind = UpdateKind::Renew { holders: holders.iter().map(named).collect() };
-            let key = Some(holders[0].key.clone());
-            client.send(KeyUpdate { key, kind, since: client.now(), answer: None });
+            client.send(Some(holders[0].key.clone()), kind, None);
         }
     }
 }

@@ -68,17 +68,14 @@ pub(crate) struct Request {
     pub(crate) slots_from: u64,
     pub(crate) since: Timestamp,
     /// None once it is answered.
-    pub(crate) answer: Option<oneshot::Sender<Result<ScriptAnswer, Unanswered>>>,
+    pub(crate) answer: Option<oneshot::Sender<Answered>>,
 }
 
-pub(crate) type AnswerReceiver = oneshot::Receiver<Result<ScriptAnswer, Unanswered>>;
+pub(crate) type Answered = Result<ScriptAnswer, Unanswered>;
 
 impl Request {
     /// Answers, if that has not happened yet. An answer that nobody waits for comes back.
-    pub(crate) fn answer(
-        &mut self,
-        answer: Result<ScriptAnswer, Unanswered>,
-    ) -> Result<(), Result<ScriptAnswer, Unanswered>> {
+    pub(crate) fn answer(&mut self, answer: Answered) -> Result<(), Answered> {
         self.answer.take().map_or(Ok(()), |sender| sender.send(answer))
     }
 
@@ -135,7 +132,7 @@ pub(crate) struct KeyUpdate {
     pub(crate) answer: Option<UpdateSender>,
 }
 
-type UpdateSender = oneshot::Sender<Result<SmallVec<[i64; 2]>, Unanswered>>;
+pub(crate) type UpdateSender = oneshot::Sender<Result<SmallVec<[i64; 2]>, Unanswered>>;
 
 /// Units of one charge that come back.
 pub(crate) struct RefundedCharge {

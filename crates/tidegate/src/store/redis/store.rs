@@ -6,7 +6,7 @@ use super::gate::RedisGate;
 use super::gate::accept::accept;
 use super::heartbeat::{self, Nodes};
 use super::held_slots::{self, HeldSlots};
-use super::request::{KeyUpdate, Operation};
+use super::request::{GateKey, KeyUpdate, Operation, UpdateKind, UpdateSender};
 use super::server::request_queue::QueuedOperation;
 use super::server::{RedisServer, supervise};
 use super::stats::{Counters, RedisStats, ShardStats};
@@ -137,7 +137,15 @@ impl Store for RedisStore {
 
 impl RedisStore {
     pub(crate) fn stats(&self) -> RedisStats {
-        self.client.stats()
+        let shard = |server: &Arc<RedisServer>| ShardStats {
+            address: server.address(),
+            is_up: server.breaker.is_closed(),
+        };
+        RedisStats {
+            nodes: self.client.nodes(),
+            shards: self.client.map.servers().iter().map(shard).collect(),
+            ..self.client.counters.read()
+        }
     }
 }
 
@@ -165,10 +173,6 @@ impl RedisClient {
         self.real.now()
     }
 
-    pub(crate) fn is_cluster(&self) -> bool {
-        self.map.is_cluster()
-    }
-
     /// True in a process that has it by `fork`: the thread that talks to Redis did not come
     /// along, and whoever waited for it would wait for ever. To be checked before every wait.
     pub(crate) fn is_inherited(&self) -> bool {
@@ -192,9 +196,10 @@ impl RedisClient {
         }
     }
 
-    /// Sends an update, if the server is there. Whoever waits for it hears if it is not.
-    pub(crate) fn send(&self, update: KeyUpdate) {
-        let operation = Operation::Update(update);
+    /// Sends an update of a key, or of this node if there is none. Whoever waits for its answer
+    /// hears if the server is not there.
+    pub(crate) fn send(&self, key: Option<GateKey>, kind: UpdateKind, answer: Option<UpdateSender>) {
+        let operation = Operation::Update(KeyUpdate { key, kind, since: self.now(), answer });
         if !self.is_inherited()
             && let Some(server) = self.server_of(|| operation.hash_slot())
         {
@@ -205,18 +210,6 @@ impl RedisClient {
     /// The number of nodes that share the limits, if it is known.
     pub(crate) fn nodes(&self) -> Option<u32> {
         self.nodes.get().or(self.config.nodes)
-    }
-
-    pub(crate) fn stats(&self) -> RedisStats {
-        let shard = |server: &Arc<RedisServer>| ShardStats {
-            address: server.address(),
-            is_up: server.breaker.is_closed(),
-        };
-        RedisStats {
-            nodes: self.nodes(),
-            shards: self.map.servers().iter().map(shard).collect(),
-            ..self.counters.read()
-        }
     }
 
     /// True once a second: what goes wrong with every call is logged that often.

@@ -2,7 +2,7 @@
 
 use super::RedisGate;
 use crate::clock::Timestamp;
-use crate::store::redis::request::{GateKey, KeyUpdate, RefundedCharge, UpdateKind};
+use crate::store::redis::request::{GateKey, RefundedCharge, UpdateKind};
 use crate::store::redis::script::numbers::{RENEWED_HELD, RENEWED_LOST};
 use crate::store::redis::script::replay::ChargeMark;
 use crate::store::{Correction, Shares, StoreCharge};
@@ -160,8 +160,7 @@ impl GateKey {
     /// Sends an update that nobody waits for.
     pub(crate) fn send(&self, kind: UpdateKind) {
         self.gate.forget_denial(self.hash);
-        let since = self.gate.client().now();
-        self.gate.client().send(KeyUpdate { key: Some(self.clone()), kind, since, answer: None });
+        self.gate.client().send(Some(self.clone()), kind, None);
     }
 }
 

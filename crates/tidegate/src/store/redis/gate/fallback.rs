@@ -97,16 +97,12 @@ impl GateFallback {
 
     fn gate(&self, of: &Limit, share: &Limit, nodes: u32) -> Gate {
         let mut held = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = &*held
-            && held.of == *of
-            && held.nodes == nodes
-        {
-            return held.gate.clone();
-        }
-        // Another limit, or another number of nodes: what was used goes along.
         if let Some(held) = &mut *held {
-            (held.of, held.nodes) = (of.clone(), nodes);
-            held.gate.put_in_force(share.clone());
+            // Another limit, or another number of nodes: what was used goes along.
+            if held.of != *of || held.nodes != nodes {
+                (held.of, held.nodes) = (of.clone(), nodes);
+                held.gate.put_in_force(share.clone());
+            }
             return held.gate.clone();
         }
         let tables = Arc::new(Tables::new(self.clock.clone(), MAX_KEYS, Pages::AsTouched));
@@ -127,14 +123,14 @@ impl GateFallback {
         retry_us: u64,
     ) -> Decision {
         let limit = &version.limit;
+        let never_fits = || {
+            let unused = FoundState::unused(&version.numbers);
+            let outcome = unused.map(|mut key| key.decide(0, cost, mode, limit.capacity()).outcome);
+            matches!(outcome, Some(Outcome::Deny(Refused::Never)))
+        };
         match (&self.fallback, decision.outcome) {
             (Fallback::Allow { .. }, Outcome::Deny(_)) => unavailable(limit, retry_us),
-            (Fallback::Local, Outcome::Deny(Refused::Never)) => {
-                match FoundState::unused(&version.numbers).decide(0, cost, mode, limit.capacity()).outcome {
-                    Outcome::Deny(Refused::Never) => degraded(decision),
-                    _ => unavailable(limit, retry_us),
-                }
-            }
+            (Fallback::Local, Outcome::Deny(Refused::Never)) if !never_fits() => unavailable(limit, retry_us),
             _ => degraded(decision),
         }
     }

@@ -11,9 +11,7 @@ mod slot_queue;
 mod transaction;
 
 use super::config::RedisGateOptions;
-use super::request::{
-    AnswerReceiver, GateKey, RefundedCharge, Request, RequestMode, ScriptAnswer, Unanswered,
-};
+use super::request::{Answered, GateKey, RefundedCharge, Request, RequestMode, Unanswered};
 use super::script::key_name;
 use super::script::replay::FoundState;
 use super::server::RedisServer;
@@ -139,7 +137,7 @@ impl RedisGate {
     /// How a check would stand beside the denial of another one, as far as it is known here: that
     /// it can never fit, or how its key was found a moment ago.
     fn cached_look(&self, hash: u64, version: &LimitVersion, cost: u64, mode: Mode) -> Option<Decision> {
-        let mut unused = FoundState::unused(&version.numbers);
+        let mut unused = FoundState::unused(&version.numbers)?;
         let outcome = unused.decide(0, cost, mode, version.limit.capacity()).outcome;
         if let Outcome::Deny(Refused::Never | Refused::NeedsPermit) = outcome {
             return Some(Decision { outcome, ..Decision::not_asked(&version.limit) });
@@ -190,7 +188,7 @@ impl RedisGate {
         cost: u64,
         mode: RequestMode,
         wants_charges: bool,
-    ) -> Result<AnswerReceiver, Unanswered> {
+    ) -> Result<oneshot::Receiver<Answered>, Unanswered> {
         let id = hash ^ u64::from(self.id).rotate_left(48);
         let keys = || {
             let key = GateKey { gate: self.clone(), version: version.clone(), bytes: bytes.into(), hash };
@@ -311,7 +309,7 @@ impl NewRequest {
         group_id: Option<u64>,
         is_same: impl Fn(&[GateKey]) -> bool,
         keys: impl FnOnce() -> SmallVec<[GateKey; 1]>,
-    ) -> Result<AnswerReceiver, Unanswered> {
+    ) -> Result<oneshot::Receiver<Answered>, Unanswered> {
         if client.is_inherited() {
             return Err(Unanswered::default());
         }
@@ -321,7 +319,7 @@ impl NewRequest {
         if !server.breaker.is_closed() {
             return Err(server.unanswered(client));
         }
-        let (answer, receiver) = oneshot::channel::<Result<ScriptAnswer, Unanswered>>();
+        let (answer, receiver) = oneshot::channel();
         let slots_from = if self.slots > 0 { client.held_slots.numbers(self.slots) } else { 0 };
         let Self { mode, costs, wants_charges, .. } = self;
         let since = client.now();

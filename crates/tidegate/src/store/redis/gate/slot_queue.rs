@@ -4,7 +4,7 @@ use super::RedisGate;
 use super::charge::{KeyCharge, member};
 use crate::clock::{MonotonicClock, StoreClock};
 use crate::sleep::Sleep;
-use crate::store::redis::request::{GateKey, KeyUpdate, UpdateKind};
+use crate::store::redis::request::{GateKey, UpdateKind};
 use crate::store::redis::script::numbers::{QUEUED_HELD, QUEUED_WAITING};
 use crate::store::redis::script::replay::ChargeMark;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub(super) async fn queue(gate: Arc<RedisGate>, key: GateKey, units: u64) -> Opt
     loop {
         let (answer, queued) = oneshot::channel();
         let kind = UpdateKind::Queue { member: member.clone(), is_new };
-        let (since, sent) = (client.now(), client.clock.now());
-        client.send(KeyUpdate { key: Some(key.clone()), kind, since, answer: Some(answer) });
+        let sent = client.clock.now();
+        client.send(Some(key.clone()), kind, Some(answer));
         let queued = queued.await.ok().and_then(Result::ok).and_then(|numbers| numbers.first().copied());
         match queued {
             Some(QUEUED_HELD) => {

@@ -11,9 +11,7 @@ use crate::decision::Decision;
 use crate::gate::GateError;
 use crate::pending::Pending;
 use crate::store::memory::{self, HashedCheck};
-use crate::store::redis::request::{
-    AnswerReceiver, GateKey, KeyUpdate, RequestMode, ScriptAnswer, Unanswered, UpdateKind,
-};
+use crate::store::redis::request::{Answered, GateKey, RequestMode, ScriptAnswer, Unanswered, UpdateKind};
 use crate::store::redis::script::key_name;
 use crate::store::{Decided, GroupId, KeySharing, Mode, OwnedCheck, Shares, StoreCharge, StoreGate};
 use smallvec::SmallVec;
@@ -55,19 +53,13 @@ impl StoreGate for RedisGate {
             return Pending::ready(true);
         }
         let (answer, done) = oneshot::channel();
-        let since = self.client().now();
-        self.client().send(KeyUpdate {
-            key: Some(key),
-            kind: UpdateKind::Reset,
-            since,
-            answer: Some(answer),
-        });
+        self.client().send(Some(key), UpdateKind::Reset, Some(answer));
         Pending::new(async move { matches!(done.await, Ok(Ok(_))) })
     }
 
     fn group(&self, key: &[u8]) -> GroupId {
         let client = self.client();
-        let hash_slot = if client.is_cluster() { key_name::hash_slot(key) } else { 0 };
+        let hash_slot = if client.map.is_cluster() { key_name::hash_slot(key) } else { 0 };
         GroupId::new(client, hash_slot.into())
     }
 
@@ -153,10 +145,10 @@ impl RedisGate {
 }
 
 /// A request in flight. Dropped, it refunds what it is granted.
-struct GrantedRequest(AnswerReceiver);
+struct GrantedRequest(oneshot::Receiver<Answered>);
 
 impl Future for GrantedRequest {
-    type Output = Result<ScriptAnswer, Unanswered>;
+    type Output = Answered;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(context).map(|answer| answer.unwrap_or(Err(Unanswered::default())))

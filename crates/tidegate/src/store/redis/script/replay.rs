@@ -87,17 +87,8 @@ impl FoundState {
     }
 
     /// The state of an unused key: for answers that do not depend on the state.
-    pub(crate) fn unused(numbers: &LimitNumbers) -> Self {
-        let counted = match *numbers {
-            LimitNumbers::Smooth(bucket) => Counted::Smooth { bucket, level: 0 },
-            LimitNumbers::Stepped(bucket) => Counted::Stepped { bucket, units: 0 },
-            LimitNumbers::WarmUp(warm) => Counted::WarmUp { warm, state: warm.unused() },
-            LimitNumbers::Slices(slices) => {
-                Counted::Slices { slices, state: SliceState::default(), single: 0 }
-            }
-            LimitNumbers::Slots(slots) => Counted::Slots { slots, state: SlotState::default() },
-        };
-        Self { at_us: 0, counted }
+    pub(crate) fn unused(numbers: &LimitNumbers) -> Option<Self> {
+        Self::read(numbers, 0, &mut std::iter::repeat(0))
     }
 
     /// When it was found, on the server's clock.

@@ -173,7 +173,7 @@ impl<'a> Pipeline<'a> {
                 calls.push(Call { operations: vec![operation], is_asking });
                 continue;
             }
-            let hash_slot = if self.client.is_cluster() { operation.hash_slot() } else { 0 };
+            let hash_slot = if self.client.map.is_cluster() { operation.hash_slot() } else { 0 };
             let entries = operation.entries();
             match by_hash_slot.get_mut(&hash_slot) {
                 Some((at, sum))
