@@ -75,8 +75,8 @@ pub(crate) type Answered = Result<ScriptAnswer, Unanswered>;
 
 impl Request {
     /// Answers, if that has not happened yet. An answer that nobody waits for comes back.
-    pub(crate) fn answer(&mut self, answer: Answered) -> Result<(), Answered> {
-        self.answer.take().map_or(Ok(()), |sender| sender.send(answer))
+    pub(crate) fn answer(&mut self, answer: Answered) -> Option<Answered> {
+        self.answer.take()?.send(answer).err()
     }
 
     /// True if nobody waits for an answer any more.
@@ -217,8 +217,9 @@ impl Operation {
         match self {
             Self::Decide(group) => {
                 let late = group.requests.iter_mut().filter(|request| request.since <= until);
-                let waited = late.filter(|request| request.answer.is_some());
-                waited.filter_map(|request| request.answer(Err(unanswered)).ok()).count() as u64
+                let waiting = late.filter(|request| request.answer.is_some());
+                let heard = waiting.map(|request| request.answer(Err(unanswered)).is_none());
+                heard.filter(|heard| *heard).count() as u64
             }
             Self::Update(update) => {
                 if let Some(sender) = update.answer.take_if(|_| update.since <= until) {

@@ -226,11 +226,11 @@ impl MergedChecks {
             gate.fallback_check(version, bytes, self.costs[*of], unanswered)
         };
         let fallbacks: SmallVec<[FallbackCheck; 2]> = self.checks.iter().map(fallback_check).collect();
-        let in_memory = |fallback| match fallback {
-            &FallbackCheck::InMemory(ref share) => Some(share),
-            &FallbackCheck::Denied(_) => None,
-        };
-        let shares: SmallVec<[&NodeShareKey; 2]> = fallbacks.iter().filter_map(in_memory).collect();
+        let shares = fallbacks.iter().filter_map(|fallback| match fallback {
+            FallbackCheck::InMemory(share) => Some(share),
+            FallbackCheck::Denied(_) => None,
+        });
+        let shares: SmallVec<[&NodeShareKey; 2]> = shares.collect();
         if shares.len() < fallbacks.len() {
             // The others say how their shares stand.
             let decide = |(check, fallback): (usize, &FallbackCheck)| match fallback {

@@ -82,7 +82,7 @@ impl Reply<'_> {
         for (mut request, answer) in answers {
             let took_us = now.since(request.since).as_micros();
             self.client.counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
-            if let Err(Ok(answer)) = request.answer(Ok(answer)) {
+            if let Some(Ok(answer)) = request.answer(Ok(answer)) {
                 // Nobody waits for it any more: what it was granted goes back. Whoever was answered
                 // at the deadline has decided otherwise: that is spent.
                 answer.charges.into_iter().for_each(KeyCharge::cancel);
@@ -272,7 +272,7 @@ mod logged;
 mod tests {
     use super::*;
     use crate::algorithm::Mode;
-    use crate::clock::{Clock, ManualClock, StoreClock};
+    use crate::clock::{ManualClock, StoreClock};
     use crate::store::redis::config::{Redis, RedisGateOptions};
     use crate::store::redis::gate::RedisGate;
     use crate::store::redis::store::RedisStore;

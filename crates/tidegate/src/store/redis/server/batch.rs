@@ -201,12 +201,14 @@ impl<'a> Pipeline<'a> {
                 return false;
             }
             if request.since <= until {
-                let _ = request.answer(Err(self.server.unanswered(self.client)));
+                request.answer(Err(self.server.unanswered(self.client)));
                 return false;
             }
             let ([key], RequestMode::Take(mode)) = (keys.as_slice(), request.mode) else { return true };
             let denial = key.gate.cached_denial(key.hash, &key.version, request.costs[0], mode);
-            denial.map(|denial| request.answer(Ok(ScriptAnswer::denied(denial)))).is_none()
+            let Some(denial) = denial else { return true };
+            request.answer(Ok(ScriptAnswer::denied(denial)));
+            false
         });
     }
 

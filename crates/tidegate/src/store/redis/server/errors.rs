@@ -39,11 +39,11 @@ impl Pipeline<'_> {
             ServerErrorKind::Moved => {
                 self.client.refresh_cluster();
                 let server = error.redirect_node().and_then(|(at, slot)| self.client.moved(at, slot));
-                return self.redirect(operations, server, false);
+                return self.redirect(operations, server.as_ref(), false);
             }
             ServerErrorKind::Ask => {
                 let server = error.redirect_node().and_then(|(at, _)| self.client.server_at(at));
-                return self.redirect(operations, server, true);
+                return self.redirect(operations, server.as_ref(), true);
             }
             ServerErrorKind::TryAgain => {
                 let later = self.client.now() + TRY_AGAIN;
@@ -88,12 +88,12 @@ impl Pipeline<'_> {
     fn redirect(
         &self,
         operations: Vec<Operation>,
-        server: Option<Arc<RedisServer>>,
+        server: Option<&Arc<RedisServer>>,
         is_asking: bool,
     ) -> CallOutcome {
         let unanswered = self.server.unanswered(self.client);
         for operation in operations {
-            match &server {
+            match server {
                 Some(server) => server.redirect(operation, is_asking, Timestamp::default()),
                 None => operation.fail(unanswered),
             }

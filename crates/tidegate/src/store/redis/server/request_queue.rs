@@ -136,7 +136,7 @@ impl RequestQueue {
         }
         let late = requests.len() as u64;
         for mut request in requests {
-            let _ = request.answer(Err(unanswered));
+            request.answer(Err(unanswered));
         }
         late
     }
