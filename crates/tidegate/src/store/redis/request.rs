@@ -6,7 +6,7 @@
 //! under any executor: a sender that is dropped says that there is no answer.
 
 use super::gate::RedisGate;
-use super::gate::charge::{KeyCharge, SlotHolder, member};
+use super::gate::charge::{GateCharge, SlotHolder, member};
 use super::gate::limit_version::LimitVersion;
 use super::script::key_name;
 use super::script::replay::ChargeMark;
@@ -94,7 +94,7 @@ pub(crate) struct ScriptAnswer {
     pub(crate) decisions: SmallVec<[Decision; 1]>,
     /// The server's time of the decision.
     pub(crate) now_us: u64,
-    pub(crate) charges: SmallVec<[KeyCharge; 1]>,
+    pub(crate) charges: SmallVec<[GateCharge; 1]>,
 }
 
 impl ScriptAnswer {

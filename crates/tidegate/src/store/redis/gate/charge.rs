@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// One charge. A refund is sent, and not waited for.
-pub(crate) struct KeyCharge {
+pub(crate) struct GateCharge {
     pub(crate) key: GateKey,
     /// Units still charged.
     pub(crate) cost: u64,
@@ -38,7 +38,7 @@ pub(crate) fn member(gate: &RedisGate, number: u64, units: u64) -> String {
     format!("{}.{number}~{lease_ms}:{units}", gate.client().node)
 }
 
-impl KeyCharge {
+impl GateCharge {
     pub(crate) fn new(
         key: &GateKey,
         cost: u64,
@@ -95,7 +95,7 @@ impl KeyCharge {
 }
 
 /// What the checks of one group were charged, key by key.
-pub(crate) struct RedisCharge(pub(crate) Vec<(KeyCharge, Shares)>);
+pub(crate) struct RedisCharge(pub(crate) Vec<(GateCharge, Shares)>);
 
 impl StoreCharge for RedisCharge {
     fn settle(&mut self, costs: &[u64]) {
@@ -114,7 +114,7 @@ impl StoreCharge for RedisCharge {
     }
 }
 
-impl Drop for KeyCharge {
+impl Drop for GateCharge {
     fn drop(&mut self) {
         if self.holder.is_some() {
             self.refund(self.cost, self.cost);

@@ -5,7 +5,7 @@
 //! no more starts in any window than the limit allows and what was outstanding at its beginning.
 
 use super::RedisGate;
-use super::charge::KeyCharge;
+use super::charge::GateCharge;
 use super::limit_version::LimitVersion;
 use crate::algorithm::{Gauge, LimitNumbers, Mode};
 use crate::clock::Timestamp;
@@ -53,7 +53,7 @@ struct Lease {
     number: u64,
     left: u64,
     until: Timestamp,
-    charge: KeyCharge,
+    charge: GateCharge,
 }
 
 impl Leases {
@@ -116,7 +116,7 @@ impl Leases {
         client: &RedisClient,
         hash: u64,
         units: u64,
-        charge: Option<(KeyCharge, Timestamp)>,
+        charge: Option<(GateCharge, Timestamp)>,
     ) -> Option<(u64, Timestamp)> {
         let mut keys = self.lock();
         let leased = keys.entry(hash).or_default();

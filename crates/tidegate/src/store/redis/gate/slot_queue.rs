@@ -1,7 +1,7 @@
 //! Queueing for slots of a concurrency limit in Redis.
 
 use super::RedisGate;
-use super::charge::{KeyCharge, member};
+use super::charge::{GateCharge, member};
 use crate::clock::{MonotonicClock, StoreClock};
 use crate::sleep::Sleep;
 use crate::store::redis::request::{GateKey, UpdateKind};
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Queues until the slots are held, the queue is full (none), or the wait is over (none).
-pub(super) async fn queue(gate: Arc<RedisGate>, key: GateKey, units: u64) -> Option<KeyCharge> {
+pub(super) async fn queue(gate: Arc<RedisGate>, key: GateKey, units: u64) -> Option<GateCharge> {
     let client = gate.client().clone();
     let number = client.held_slots.numbers(1);
     let member = member(&gate, number, units);
@@ -31,7 +31,7 @@ pub(super) async fn queue(gate: Arc<RedisGate>, key: GateKey, units: u64) -> Opt
         match queued {
             Some(QUEUED_HELD) => {
                 in_queue.member = None;
-                return Some(KeyCharge::new(&key, units, 0, ChargeMark::default(), Some(number), sent));
+                return Some(GateCharge::new(&key, units, 0, ChargeMark::default(), Some(number), sent));
             }
             Some(QUEUED_WAITING) => {}
             // No answer: it may be queued or not, and asking again finds out.

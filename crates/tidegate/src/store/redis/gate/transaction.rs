@@ -2,7 +2,7 @@
 //! script, and what Redis does not answer is decided by the fallback, all or none.
 
 use super::accept::accept;
-use super::charge::{KeyCharge, RedisCharge};
+use super::charge::{GateCharge, RedisCharge};
 use super::fallback::{FallbackCheck, NodeShareKey};
 use super::slot_queue::queue;
 use super::{NewRequest, RedisGate};
@@ -159,7 +159,7 @@ impl Drop for GrantedRequest {
     fn drop(&mut self) {
         self.0.close();
         if let Ok(Ok(answer)) = self.0.try_recv() {
-            answer.charges.into_iter().for_each(KeyCharge::cancel);
+            answer.charges.into_iter().for_each(GateCharge::cancel);
         }
     }
 }

@@ -5,7 +5,7 @@ use super::encode::runs;
 use super::replay::{ChargeMark, FoundState};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
-use crate::store::redis::gate::charge::KeyCharge;
+use crate::store::redis::gate::charge::GateCharge;
 use crate::store::redis::request::{
     GateKey, KeyUpdate, Operation, Request, RequestGroup, RequestMode, ScriptAnswer, UpdateKind,
 };
@@ -85,7 +85,7 @@ impl Reply<'_> {
             if let Some(Ok(answer)) = request.answer(Ok(answer)) {
                 // Nobody waits for it any more: what it was granted goes back. Whoever was answered
                 // at the deadline has decided otherwise: that is spent.
-                answer.charges.into_iter().for_each(KeyCharge::cancel);
+                answer.charges.into_iter().for_each(GateCharge::cancel);
             }
         }
     }
@@ -204,7 +204,7 @@ impl RequestGroup {
                     if request.wants_charges {
                         let start_us = now_us.saturating_add(decisions[at].wait_us());
                         let cost = request.costs[at];
-                        charges.push(KeyCharge::new(key, cost, start_us, mark, slot, reply.sent));
+                        charges.push(GateCharge::new(key, cost, start_us, mark, slot, reply.sent));
                     }
                 }
             }
