@@ -28,6 +28,7 @@ Examples:
   cargo run --release --manifest-path bench/Cargo.toml -- redis
   cargo run --release --manifest-path bench/Cargo.toml -- journal --case enqueue
   cargo run --release --manifest-path bench/Cargo.toml -- sale --rounds 5
+  bench/compare old/tidegate-bench new/tidegate-bench inproc --case hot --rounds 7
 
 Reading the result: `ratio` is ours against the best peer that answered correctly, or against the
 base that the case names; above 1 is better for us. It is the median of the rounds' ratios, and the
@@ -42,12 +43,13 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Suite {
-    /// The library in one process, against other Rust libraries; about five minutes
+    /// The library in one process, against other Rust libraries; about six minutes
     Inproc(RunOptions),
     /// Several processes on one Redis, against the scripts that people use today; about fifteen
     /// minutes, needs the program redis-server
     Redis(RunOptions),
-    /// What the tower layer costs a request, against tower-governor; about a minute
+    /// What the tower layer costs a request, against tower-governor, and what ten thousand rules
+    /// cost; about three minutes
     Guard(RunOptions),
     /// Calls kept and replayed on SQLite and PostgreSQL, against a table and a loop; about ten
     /// minutes, needs PostgreSQL

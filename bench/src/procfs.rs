@@ -1,8 +1,8 @@
-//! What Linux tells of a process's use of the processors.
+//! A process's use of the processors, from Linux's `/proc`.
 
 use std::fs::read_to_string;
 
-/// Ticks a second in `/proc`; the kernel tells programs this number whatever its own clock does.
+/// Ticks a second in `/proc`; the kernel uses this unit for programs whatever its own clock does.
 pub const TICKS_PER_SECOND: u64 = 100;
 
 /// A process's processor time, user and system together, in ticks.

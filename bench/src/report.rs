@@ -1,4 +1,4 @@
-//! From the rounds' figures to what is shown and kept: medians, spread, ratios, the table, and the
+//! From the rounds' figures to what is printed and stored: medians, spread, ratios, the table, and the
 //! file in `results/`. Every suite reports in this one form.
 
 mod machine;
@@ -76,6 +76,8 @@ pub enum Base {
     Peer(&'static str),
     /// The figure is a ratio already, of us against ourselves.
     Itself(&'static str),
+    /// No contender, but a figure that ours should not be worse than.
+    Goal(f64),
 }
 
 impl Case {
@@ -87,6 +89,10 @@ impl Case {
         let mut notes = plan.notes;
         let (base, ratios) = match plan.base {
             Base::Itself(what) => (what.to_owned(), ours.values.clone()),
+            Base::Goal(goal) => {
+                let base = format!("the goal, {goal} {}", plan.unit);
+                (base, ours.values.iter().map(|value| better_by(*value, goal, plan.better)).collect())
+            }
             Base::Peer(name) => {
                 let peer = named(name).ok_or_else(|| missing(name))?;
                 (name.to_owned(), ratios(ours, peer, plan.better))
@@ -225,12 +231,20 @@ fn best_peer<'a>(series: impl Iterator<Item = &'a Series>, better: Better) -> Op
 /// different minutes.
 fn ratios(ours: &Series, base: &Series, better: Better) -> Vec<f64> {
     let pairs = ours.values.iter().zip(&base.values);
-    pairs
-        .map(|(ours, base)| match better {
-            Better::Lower => base / ours,
-            Better::Higher => ours / base,
-        })
-        .collect()
+    pairs.map(|(ours, base)| better_by(*ours, *base, better)).collect()
+}
+
+fn better_by(ours: f64, base: f64, better: Better) -> f64 {
+    match better {
+        Better::Lower => base / ours,
+        Better::Higher => ours / base,
+    }
+}
+
+/// How many times as large the one is as the other, for cases whose goal is stated so.
+pub fn ratios_note(what: &str, one: &Series, other: &Series) -> String {
+    let ratios = ratios(one, other, Better::Higher);
+    format!("{what}: {:.2} ({:.2} to {:.2})", median(&ratios), low(&ratios), high(&ratios))
 }
 
 pub fn median(values: &[f64]) -> f64 {

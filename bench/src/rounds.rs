@@ -27,30 +27,30 @@ pub struct Measured {
 
 impl Measured {
     /// Measured by this program, started anew with these arguments: nobody else's leftovers count,
-    /// and no place in memory that the system happened to choose counts for a whole run. A line for
+    /// and no address that the system happened to choose counts for a whole run. A line for
     /// each figure.
     pub fn in_own_process(arguments: &[&str]) -> Fallible<Vec<Self>> {
         let output =
             Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
         let text = String::from_utf8(output.stdout)?;
-        let unclear = || format!("the process of {arguments:?} answered {text:?}");
+        let unreadable = || format!("the process of {arguments:?} printed {text:?}");
         if !output.status.success() {
-            return Err(unclear().into());
+            return Err(unreadable().into());
         }
         let line = |line: &str| {
-            let (value, wrong) = line.split_once(' ').ok_or_else(unclear)?;
+            let (value, wrong) = line.split_once(' ').ok_or_else(unreadable)?;
             Ok(Self { value: value.parse()?, wrong: wrong.parse()? })
         };
         text.lines().map(line).collect()
     }
 
-    /// The other side of [`in_own_process`](Self::in_own_process).
-    pub fn tell(&self) {
+    /// What such a process prints, for [`in_own_process`](Self::in_own_process) to read.
+    pub fn print(&self) {
         println!("{} {}", self.value, self.wrong);
     }
 }
 
-/// A contender, ready to be measured as often as asked; the closure gets the round's number, by
+/// A contender, ready to be measured as often as needed; the closure gets the round's number, by
 /// which it picks the same part of the workload as the others do.
 pub struct Entrant<'a> {
     pub name: &'static str,
@@ -90,8 +90,8 @@ pub fn alternate(case: &str, mut entrants: Vec<Entrant<'_>>, rounds: usize) -> F
         })
         .collect();
     for round in 0..rounds {
-        for turn in 0..entrants.len() {
-            let next = (round + turn) % entrants.len();
+        for offset in 0..entrants.len() {
+            let next = (round + offset) % entrants.len();
             let entrant = &mut entrants[next];
             progress(case, &format!("round {}/{rounds}", round + 1), entrant.name);
             let measured =

@@ -32,7 +32,7 @@ pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
         base: Base::Peer(governor::NAME),
         notes: vec![
             format!("limitador at 1 M keys: {limitador:.0} bytes a key"),
-            "growth of the resident set; afterwards a sample of the keys is asked again, and a \
+            "growth of the resident set; afterwards a sample of the keys is checked again, and a \
              forgotten one counts as a wrong answer"
                 .into(),
         ],
@@ -41,8 +41,8 @@ pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
 }
 
 fn in_own_process(contender: &str, keys: u32) -> Fallible<Measured> {
-    let told = Measured::in_own_process(&["bytes-child", contender, &keys.to_string()])?;
-    told.into_iter().next().ok_or_else(|| format!("{contender}'s process said nothing").into())
+    let printed = Measured::in_own_process(&["bytes-child", contender, &keys.to_string()])?;
+    printed.into_iter().next().ok_or_else(|| format!("{contender}'s process printed nothing").into())
 }
 
 #[derive(clap::Args)]
@@ -59,9 +59,9 @@ pub fn child(options: &ChildOptions) -> Fallible<()> {
         governor::NAME => grown_by(keys, || governor::ByKey::new(limit))?,
         throttlecrab::NAME => grown_by(keys, || Ok(throttlecrab::ByKey::new(limit, keys)))?,
         limitador::NAME => grown_by(keys, || limitador::ByKey::new(limit, keys))?,
-        other => return Err(format!("nobody here is called {other:?}").into()),
+        other => return Err(format!("no contender is called {other:?}").into()),
     };
-    measured.tell();
+    measured.print();
     Ok(())
 }
 
@@ -75,7 +75,7 @@ fn grown_by<K: Keyed>(keys: u32, build: impl FnOnce() -> Fallible<K>) -> Fallibl
         wrong += u32::from(!contender.check_alone(&key));
     }
     let grown = resident_bytes()?.saturating_sub(before);
-    // The limit is two: whoever still knows the first request allows a second and refuses a third.
+    // The limit is two: whoever still has the first request allows a second and refuses a third.
     for number in (0..keys).step_by(97) {
         key.renumber(number);
         let second = contender.check_alone(&key);
@@ -91,7 +91,7 @@ fn resident_bytes() -> Fallible<u64> {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
-        .ok_or("this system does not tell the resident set (VmRSS)")?;
+        .ok_or("this system has no VmRSS in /proc/self/status")?;
     let kib = line.split_whitespace().next().ok_or("VmRSS is empty")?;
     Ok(kib.parse::<u64>()? * 1024)
 }

@@ -1,4 +1,4 @@
-//! The keys, and the order in which they are asked for. Both are the same for all contenders, built
+//! The keys, and the order in which they are requested. Both are the same for all contenders, built
 //! before anything is timed, and repeatable: the seed is fixed.
 //!
 //! The order holds the keys themselves, one behind the other, not numbers that point to them: in a
@@ -51,7 +51,7 @@ impl AsRef<[u8]> for Key {
     }
 }
 
-/// Which keys are asked for.
+/// Which keys are requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     Uniform,

@@ -1,25 +1,30 @@
 //! The suite `inproc`: the library in one process beside other Rust libraries.
 //!
-//! - `keys` and `timing`: what is asked for, and how it is timed;
+//! - `keys` and `timing`: what is requested, and how it is timed;
 //! - `contenders`: us and the peers;
-//! - `cases`: one hot key; `crowd`: a million keys and ten; `bytes`: memory.
+//! - `hot`: one hot key; `many_keys`: a million keys and ten million; `limits`: several limits at
+//!   once, permits, windows, logs, warm-up and slots; `waiters`: tasks that wait; `bytes`: memory.
 
 pub mod bytes;
-mod cases;
 mod contenders;
-mod crowd;
+mod hot;
 pub mod keys;
+mod limits;
+mod many_keys;
 mod timing;
+mod waiters;
 
 use crate::report::Case;
 use crate::{Fallible, Wanted};
 
 /// Runs what is wanted; cases that share their tables run together, so that these are built once.
 pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
-    let mut cases = cases::hot(wanted)?;
-    cases.extend(cases::hot_keyed(wanted)?);
-    cases.extend(crowd::run(&crowd::MILLION, wanted)?);
-    cases.extend(crowd::run(&crowd::TEN_MILLION, wanted)?);
+    let mut cases = hot::by_handle(wanted)?;
+    cases.extend(hot::by_text(wanted)?);
+    cases.extend(limits::run(wanted)?);
+    cases.extend(waiters::run(wanted)?);
+    cases.extend(many_keys::run(&many_keys::MILLION, wanted)?);
+    cases.extend(many_keys::run(&many_keys::TEN_MILLION, wanted)?);
     cases.extend(bytes::run(wanted)?);
     Ok(cases)
 }

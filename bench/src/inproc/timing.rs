@@ -1,4 +1,4 @@
-//! Timed segments: a contender answers a stretch of requests on one or two threads, and its answers
+//! Timed segments: a contender decides a stretch of requests on one or two threads, and its decisions
 //! are counted. The count is compared with what the limit says, so that neither a wrong limiter nor
 //! a clever compiler gets a good figure for work that it left out.
 
@@ -14,7 +14,7 @@ const SEGMENT: Duration = Duration::from_millis(200);
 /// Requests of a batch call.
 pub const BATCH: usize = 64;
 
-/// What every answer of a case should be.
+/// What every decision of a case should be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     Allowed,
@@ -24,15 +24,15 @@ pub enum Expect {
 }
 
 /// What stays the same for a contender over a case's rounds.
-pub struct Course {
+pub struct Segments {
     pub threads: usize,
     pub expect: Expect,
-    /// Answers a thread is asked for in a segment; found in the first round, so that a segment
+    /// Checks of a thread in a segment; found in the first round, so that a segment
     /// takes about as long for a slow contender as for a fast one.
     ops: Option<u64>,
 }
 
-impl Course {
+impl Segments {
     pub fn new(threads: usize, expect: Expect) -> Self {
         Self { threads, expect, ops: None }
     }
@@ -84,16 +84,16 @@ impl Course {
             ops
         });
         let (took, allowed) = segment(ops);
-        let asked = ops * self.threads as u64;
+        let checks = ops * self.threads as u64;
         let wrong = match self.expect {
-            Expect::Allowed => asked - allowed,
+            Expect::Allowed => checks - allowed,
             Expect::Denied => allowed,
             Expect::Anything => 0,
         };
         Measured {
             // Of one thread's time: two threads that do not hinder each other keep the figure.
             value: took.as_nanos() as f64 / ops as f64,
-            wrong: wrong as f64 / asked as f64,
+            wrong: wrong as f64 / checks as f64,
         }
     }
 }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_goes_around_the_end_and_has_the_asked_length() {
+    fn a_stretch_goes_around_the_end_and_has_the_requested_length() {
         let keys: Vec<Key> = (0..10).map(Key::numbered).collect();
         let taken: Vec<&str> = stretch(&keys, 8, 15).flatten().map(Key::as_str).collect();
         assert_eq!(taken.len(), 15);
@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_the_limit_forbids_are_counted_as_wrong() {
+    fn decisions_that_the_limit_forbids_are_counted_as_wrong() {
         struct Generous;
         impl Hot for Generous {
             fn check(&self) -> bool {
                 std::hint::black_box(true)
             }
         }
-        let wrong = |expect| Course::new(2, expect).hot(&Generous).wrong;
+        let wrong = |expect| Segments::new(2, expect).hot(&Generous).wrong;
         assert_eq!(wrong(Expect::Allowed), 0.0);
         assert_eq!(wrong(Expect::Denied), 1.0);
     }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 pub const NAME: &str = "pg.claim";
 pub const FLAT: &str = "pg.claim.5m-vs-10k";
 
-/// What is pending at the beginning of a turn, and how much of it is worked off.
+/// What is pending at the beginning of a run, and how much of it is worked off.
 const PENDING: u64 = 20_000;
 const SINGLE: u64 = 2_000;
 const FEW: u64 = 10_000;
@@ -81,7 +81,7 @@ fn flat(wanted: &Wanted<'_>, runtime: &Runtime, server: &Server) -> Fallible<Cas
         runtime.block_on(async {
             small.empty().await?;
             small.fill(FEW).await?;
-            // Nothing of what was filled is still on its way to the disk, in neither's turn.
+            // Nothing of what was filled is still on its way to the disk, in neither's run.
             small.client.batch_execute("CHECKPOINT").await?;
             let few = worked_off(&small, TAKEN).await?;
             Ok(Measured { value: worked_off(&large, TAKEN).await? / few, wrong: 0.0 })
@@ -96,14 +96,14 @@ fn flat(wanted: &Wanted<'_>, runtime: &Runtime, server: &Server) -> Fallible<Cas
 /// Works until so many have run; records a second.
 async fn worked_off(table: &Table, records: u64) -> Fallible<f64> {
     let (ran, enough) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
-    let (counted, tells) = (ran.clone(), enough.clone());
+    let (counted, notifier) = (ran.clone(), enough.clone());
     let worker = Worker::new(&table.journal)
         .buffer(8_192)
         .concurrency(1_024)
         .poll(Duration::from_millis(20))
         .on("call", move |_: serde_json::Value| {
             if counted.fetch_add(1, Ordering::SeqCst) + 1 == records {
-                tells.notify_one();
+                notifier.notify_one();
             }
             async { Ok::<_, JobError>(()) }
         });

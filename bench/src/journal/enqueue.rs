@@ -14,9 +14,9 @@ pub const SQLITE: &str = "sqlite.enqueue";
 pub const PG: &str = "pg.enqueue";
 
 const CALLERS: u64 = 256;
-/// What each caller records in a turn.
+/// What each caller records in a run.
 const EACH: u64 = 100;
-/// What the base records in a turn: enough for a second or so.
+/// What the base records in a run: enough for a second or so.
 const SINGLE: u64 = 2_000;
 
 const OURS: &str = "tidegate-journal";
@@ -31,7 +31,7 @@ pub fn sqlite(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> 
         let path = folder.path().join("journal.db");
         runtime.block_on(async {
             let journal = Journal::sqlite(&path).await?;
-            let value = crowd(&journal).await?;
+            let value = record_concurrently(&journal).await?;
             let pending = journal.stats().await?.pending;
             Ok(Measured { value, wrong: wrong(pending) })
         })
@@ -56,7 +56,7 @@ pub fn postgres(wanted: &Wanted<'_>, runtime: &Runtime, server: &Server) -> Fall
     let ours = |_| {
         runtime.block_on(async {
             table.empty().await?;
-            let value = crowd(&table.journal).await?;
+            let value = record_concurrently(&table.journal).await?;
             Ok(Measured { value, wrong: wrong(table.count(0).await?) })
         })
     };
@@ -84,7 +84,7 @@ fn plan(name: &'static str, setting: &str) -> Plan {
 }
 
 /// All callers at once, each recording one call after the other.
-async fn crowd(journal: &Journal) -> Fallible<f64> {
+async fn record_concurrently(journal: &Journal) -> Fallible<f64> {
     let begun = Instant::now();
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| {

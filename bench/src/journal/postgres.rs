@@ -11,7 +11,7 @@ pub struct Server {
 
 impl Server {
     pub fn start() -> Self {
-        // Checkpoints of one contender should not fall into another's turn.
+        // Checkpoints of one contender should not fall into another's run.
         let settings = ["max_wal_size=4GB", "checkpoint_timeout=30min", "shared_buffers=512MB"];
         Self { postgres: PostgresServer::with(&settings) }
     }

@@ -14,7 +14,7 @@ pub struct Allowance {
 impl Allowance {
     /// The hot key of the flash sale.
     pub const HOT: Self = Self { units: 1_000, period_s: 1 };
-    /// More than anybody here can ask for.
+    /// More than any contender can use.
     pub const ENDLESS: Self = Self { units: 100_000_000, period_s: 1 };
     /// For many keys, none of which comes near it.
     pub const ROOMY: Self = Self { units: 100, period_s: 60 };

@@ -4,9 +4,9 @@
 
 use super::allowance::Allowance;
 use super::client::Work;
+use super::clients::Clients;
 use super::contenders::scripts::{KEY_PREFIX, first_number};
 use super::contenders::{GCRA, Layers, PEERS, Who, ZSET};
-use super::crew::Crew;
 use super::server::Server;
 use super::trial::{Expect, Setting};
 use crate::inproc::keys::Key;
@@ -65,9 +65,9 @@ fn by_requests(who: Who) -> Fallible<Measured> {
     let setting = Setting { nodes: 1, allowance: Allowance::SLOW, work, expect: Expect::Allowed };
     let mut server = Server::start()?;
     let before = server.memory()?;
-    let mut crew = Crew::ready(&setting.jobs(who, server.port))?;
-    crew.go()?;
-    let outcomes = crew.outcomes()?;
+    let mut clients = Clients::ready(&setting.jobs(who, server.port))?;
+    clients.go()?;
+    let outcomes = clients.outcomes()?;
     let allowed: u64 = outcomes.iter().map(|one| one.allowed).sum();
     grown(&mut server, before, KEYS, u64::from(KEYS).saturating_sub(allowed))
 }

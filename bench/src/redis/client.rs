@@ -1,11 +1,11 @@
 //! A client process: one contender on one connection and one thread, driven by many callers that
-//! each ask again as soon as they are answered. It prints a line when it is ready, begins when it
-//! is told to, and prints another when it is done.
+//! each send the next request as soon as the one before is decided. It prints a line when it is ready, begins when it
+//! is wait_for_go to, and prints another when it is done.
 //!
 //! One thread each, for everybody: two clients and the server share the machine's processors.
 
 use super::contenders::scripts::{Scripted, connect};
-use super::contenders::{Answer, Contender, Nobody, Place, Who, tidegate};
+use super::contenders::{Contender, Decision, Nobody, Target, Who, tidegate};
 use crate::inproc::keys::Key;
 use crate::{Fallible, procfs};
 use ::redis::aio::MultiplexedConnection;
@@ -16,21 +16,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::coop::consume_budget;
 
-/// What a client process is told to do, as its only argument, in JSON.
+/// What a client process is wait_for_go to do, as its only argument, in JSON.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Job {
     pub who: Who,
-    pub place: Place,
+    pub target: Target,
     pub work: Work,
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub enum Work {
-    /// All callers ask for one key.
+    /// All callers use one key.
     Hot { callers: u32, run_ms: u64 },
-    /// Every caller asks for any of the keys.
+    /// Every caller uses any of the keys.
     Random { callers: u32, keys: u32, run_ms: u64 },
-    /// Every key is asked for once.
+    /// Every key is requested once.
     Fill { callers: u32, keys: u32 },
 }
 
@@ -58,14 +58,14 @@ pub struct ClientOptions {
     job: String,
 }
 
-/// Longer than any work takes; a contender that never answers must not keep the bench waiting.
+/// Longer than any work takes; a contender that never replies must not keep the bench waiting.
 const TIME_MAX: Duration = Duration::from_secs(90);
 
 pub fn child(options: &ClientOptions) -> Fallible<()> {
     let job: Job = serde_json::from_str(&options.job)?;
     std::thread::spawn(|| {
         std::thread::sleep(TIME_MAX);
-        eprintln!("bench: the client's time is over, somebody was never answered");
+        eprintln!("bench: the client's time is over, a request was never decided");
         std::process::exit(1);
     });
     let outcome = perform(&job, || {
@@ -77,40 +77,44 @@ pub fn child(options: &ClientOptions) -> Fallible<()> {
     Ok(())
 }
 
-/// Connects, waits for `told`, and does the work.
-pub fn perform(job: &Job, told: impl FnOnce() -> Fallible<()>) -> Fallible<Outcome> {
-    let place = &job.place;
+/// Connects, waits for the signal to begin, and does the work.
+pub fn perform(job: &Job, wait_for_go: impl FnOnce() -> Fallible<()>) -> Fallible<Outcome> {
+    let target = &job.target;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match job.who {
-            Who::Ours(layers) => run(tidegate::Remote::new(place, layers)?, job, told).await,
-            Who::Zset => run(Scripted::zset(place).await?, job, told).await,
-            Who::Tokens => run(Scripted::tokens(place).await?, job, told).await,
-            Who::Gcra => run(Scripted::gcra(place).await?, job, told).await,
+            Who::Ours(layers) => run(tidegate::Remote::new(target, layers)?, job, wait_for_go).await,
+            Who::Zset => run(Scripted::zset(target).await?, job, wait_for_go).await,
+            Who::Tokens => run(Scripted::tokens(target).await?, job, wait_for_go).await,
+            Who::Gcra => run(Scripted::gcra(target).await?, job, wait_for_go).await,
             #[cfg(feature = "limitador-redis")]
             Who::Limitador => {
                 use super::contenders::limitador::Limitador;
-                run(Limitador::plain(place).await?, job, told).await
+                run(Limitador::plain(target).await?, job, wait_for_go).await
             }
             #[cfg(feature = "limitador-redis")]
             Who::LimitadorCached => {
                 use super::contenders::limitador::Limitador;
-                run(Limitador::cached(place).await?, job, told).await
+                run(Limitador::cached(target).await?, job, wait_for_go).await
             }
             #[cfg(not(feature = "limitador-redis"))]
             Who::Limitador | Who::LimitadorCached => Err("built without limitador-redis".into()),
-            Who::Nobody => run(Nobody, job, told).await,
+            Who::Nobody => run(Nobody, job, wait_for_go).await,
             #[cfg(test)]
-            Who::SeedsZset => run(Scripted::seeds_zset(place).await?, job, told).await,
+            Who::SeedsZset => run(Scripted::seeds_zset(target).await?, job, wait_for_go).await,
         }
     })
 }
 
-async fn run(contender: impl Contender, job: &Job, told: impl FnOnce() -> Fallible<()>) -> Fallible<Outcome> {
-    let mut clock = connect(&job.place).await?;
+async fn run(
+    contender: impl Contender,
+    job: &Job,
+    wait_for_go: impl FnOnce() -> Fallible<()>,
+) -> Fallible<Outcome> {
+    let mut clock = connect(&job.target).await?;
     warm_up(&contender).await?;
     let keys = Keys::of(job);
-    told()?;
+    wait_for_go()?;
     let first_us = server_time_us(&mut clock).await?;
     let cpu_us = own_cpu_us()?;
     let begun = Instant::now();
@@ -136,12 +140,12 @@ async fn run(contender: impl Contender, job: &Job, told: impl FnOnce() -> Fallib
 /// the machine is busy: nothing is measured yet, so there is time.
 async fn warm_up(contender: &impl Contender) -> Fallible<()> {
     for _ in 0..20 {
-        if contender.ask("warm-up").await != Answer::Failed {
+        if contender.check("warm-up").await != Decision::Failed {
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    Err("not one answer in two seconds".into())
+    Err("not one decision in two seconds".into())
 }
 
 #[derive(Default)]
@@ -154,16 +158,16 @@ struct Counted {
 async fn call(contender: impl Contender, mut keys: CallerKeys, stop: Instant) -> Counted {
     let mut counted = Counted::default();
     while let Some(key) = keys.next() {
-        let answer = contender.ask(key).await;
+        let decision = contender.check(key).await;
         counted.decisions += 1;
-        counted.allowed += u64::from(answer == Answer::Allowed);
-        counted.failed += u64::from(answer == Answer::Failed);
+        counted.allowed += u64::from(decision == Decision::Allowed);
+        counted.failed += u64::from(decision == Decision::Failed);
         if Instant::now() >= stop {
             break;
         }
-        // Whoever is answered at once, time and again, lets the other callers go first after as
-        // many answers as tokio's own channels and sockets would give it in one go. Without this, a
-        // limiter that answers locally would serve one caller only.
+        // A caller whose requests are decided at once yields to the others after as
+        // many as tokio's own channels and sockets would give it in one go. Without this, a
+        // limiter that decides locally would serve one caller only.
         consume_budget().await;
     }
     counted
@@ -202,7 +206,7 @@ impl Keys {
             Work::Hot { .. } => Order::Same,
             // Repeatable, and different for every caller.
             Work::Random { .. } => {
-                Order::Random(SmallRng::seed_from_u64(u64::from(caller) << 16 | u64::from(job.place.node)))
+                Order::Random(SmallRng::seed_from_u64(u64::from(caller) << 16 | u64::from(job.target.node)))
             }
             Work::Fill { callers, .. } => Order::Each { next: caller as usize, step: callers as usize },
         };
@@ -223,16 +227,16 @@ enum Order {
 
 impl CallerKeys {
     fn next(&mut self) -> Option<&str> {
-        let place = match &mut self.order {
+        let index = match &mut self.order {
             Order::Same => 0,
             Order::Random(source) => source.random_range(0..self.keys.len()),
             Order::Each { next, step } => {
-                let place = *next;
+                let index = *next;
                 *next += *step;
-                place
+                index
             }
         };
-        self.keys.get(place).map(Key::as_str)
+        self.keys.get(index).map(Key::as_str)
     }
 }
 
@@ -242,7 +246,7 @@ async fn server_time_us(connection: &mut MultiplexedConnection) -> Fallible<u64>
 }
 
 fn own_cpu_us() -> Fallible<u64> {
-    let times = procfs::times("self").ok_or("this system does not tell a process's time")?;
+    let times = procfs::times("self").ok_or("this system has no processor time of a process")?;
     Ok(times.itself * 1_000_000 / procfs::TICKS_PER_SECOND)
 }
 
@@ -252,7 +256,7 @@ mod tests {
     use crate::redis::allowance::Allowance;
 
     fn job(work: Work) -> Job {
-        Job { who: Who::Gcra, place: Place { port: 1, node: 0, allowance: Allowance::HOT }, work }
+        Job { who: Who::Gcra, target: Target { port: 1, node: 0, allowance: Allowance::HOT }, work }
     }
 
     #[test]

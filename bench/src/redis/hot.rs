@@ -3,7 +3,7 @@
 use super::allowance::Allowance;
 use super::client::Work;
 use super::contenders::{LIMITADOR_NOTE, Layers, PEERS, SCRIPTS_NOTE, SEEDS, Who};
-use super::trial::{Books, Expect, Setting};
+use super::trial::{Expect, Setting, Trials};
 use crate::report::{Base, Better, Case, Plan};
 use crate::rounds::alternate;
 use crate::{Fallible, Wanted};
@@ -37,13 +37,13 @@ fn case(
 ) -> Fallible<Case> {
     let work = Work::Hot { callers: CALLERS, run_ms: RUN_MS };
     let setting = Setting { nodes: NODES, allowance, work, expect };
-    let books = Books::default();
+    let trials = Trials::default();
     let all = ours.iter().map(|layers| Who::Ours(*layers)).chain(PEERS.iter().copied());
     let all = all.chain((expect == Expect::Bound).then_some(Who::Nobody));
-    let series = alternate(name, setting.entrants(all, &books), wanted.rounds)?;
+    let series = alternate(name, setting.entrants(all, &trials), wanted.rounds)?;
     let mut notes = vec![
         format!(
-            "one key limited to {}, {} callers in {NODES} processes, {:.0} s a turn",
+            "one key limited to {}, {} callers in {NODES} processes, {:.0} s a run",
             allowance.text(),
             u32::from(NODES) * CALLERS,
             RUN_MS as f64 / 1e3
@@ -52,9 +52,9 @@ fn case(
         LIMITADOR_NOTE.into(),
     ];
     if expect == Expect::Bound {
-        notes.push(books.admitted());
+        notes.push(trials.admitted());
     }
-    notes.extend(books.costs());
+    notes.extend(trials.costs());
     let plan = Plan { name, unit: "decisions/s", better: Better::Higher, base: Base::BestOf(SEEDS), notes };
     Case::new(plan, &series)
 }

@@ -1,16 +1,16 @@
 //! The suite `redis`: several processes on one Redis, ours beside what people do there today.
 //!
-//! - `server`: a private Redis; `client` and `crew`: the processes that load it; `trial`: one
-//!   contender's turn on a fresh server;
+//! - `server`: a private Redis; `client` and `clients`: the processes that load it; `trial`: one
+//!   contender's run on a fresh server;
 //! - `contenders`: us and the peers; `allowance`: the limits, and what they let through at most;
 //! - `hot`: one key; `random`: 100,000 keys; `bytes`: memory; `commands`: what denials cost Redis.
 
 mod allowance;
 mod bytes;
 pub mod client;
+mod clients;
 mod commands;
 mod contenders;
-mod crew;
 mod hot;
 mod random;
 mod server;

@@ -1,11 +1,11 @@
-//! A hundred thousand keys, asked for at random: by 256 callers in two processes, as the hot key
+//! A hundred thousand keys, requested at random: by 256 callers in two processes, as the hot key
 //! is, and by 64 in one process, where a call has less to share.
 
 use super::allowance::Allowance;
 use super::client::Work;
 use super::contenders::{LIMITADOR_NOTE, Layers, PEERS, SCRIPTS_NOTE, Who, ZSET};
 use super::hot::{CALLERS, NODES};
-use super::trial::{Books, Expect, Setting};
+use super::trial::{Expect, Setting, Trials};
 use crate::report::{Base, Better, Case, Plan};
 use crate::rounds::alternate;
 use crate::{Fallible, Wanted};
@@ -26,14 +26,14 @@ pub fn run(wanted: &Wanted<'_>) -> Fallible<Vec<Case>> {
 fn case(name: &'static str, nodes: u16, callers: u32, wanted: &Wanted<'_>) -> Fallible<Case> {
     let work = Work::Random { callers, keys: KEYS, run_ms: RUN_MS };
     let setting = Setting { nodes, allowance: Allowance::ROOMY, work, expect: Expect::Allowed };
-    let books = Books::default();
+    let trials = Trials::default();
     let ours = [Layers::Exact, Layers::Neither].map(Who::Ours);
     let peers = PEERS.iter().copied().filter(|who| *who != Who::LimitadorCached);
     let all = ours.into_iter().chain(peers);
-    let series = alternate(name, setting.entrants(all, &books), wanted.rounds)?;
+    let series = alternate(name, setting.entrants(all, &trials), wanted.rounds)?;
     let mut notes = vec![
         format!(
-            "{KEYS} keys, each limited to {}, {} callers in {nodes} processes, {:.0} s a turn",
+            "{KEYS} keys, each limited to {}, {} callers in {nodes} processes, {:.0} s a run",
             setting.allowance.text(),
             u32::from(nodes) * callers,
             RUN_MS as f64 / 1e3
@@ -44,7 +44,7 @@ fn case(name: &'static str, nodes: u16, callers: u32, wanted: &Wanted<'_>) -> Fa
          within its time"
             .into(),
     ];
-    notes.extend(books.costs());
+    notes.extend(trials.costs());
     let base = Base::BestOf(&[ZSET]);
     let plan = Plan { name, unit: "decisions/s", better: Better::Higher, base, notes };
     Case::new(plan, &series)

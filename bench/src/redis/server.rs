@@ -17,11 +17,11 @@ const TRIES_MAX: usize = 3;
 pub struct Server {
     running: Running,
     pub port: u16,
-    /// For questions about the server; the load has connections of its own.
+    /// For counters of the server; the load has connections of its own.
     control: Connection,
 }
 
-/// What has to be ended and removed, even if the server never answers.
+/// What has to be ended and removed, even if the server never replies.
 struct Running {
     process: Child,
     folder: PathBuf,
@@ -65,14 +65,14 @@ impl Server {
             .spawn()
             .map_err(|error| format!("redis-server cannot be started, is it installed? {error}"))?;
         let mut running = Running { process, folder };
-        let control = running.wait_for_answer(port)?;
+        let control = running.wait_for_reply(port)?;
         Ok(Self { running, port, control })
     }
 
     pub fn snapshot(&mut self) -> Fallible<Snapshot> {
         let (seconds, micros): (u64, u64) = cmd("TIME").query(&mut self.control)?;
         let times = procfs::times(&self.running.process.id().to_string())
-            .ok_or("this system does not tell a process's time (/proc/<pid>/stat)")?;
+            .ok_or("this system has no processor time of a process (/proc/<pid>/stat)")?;
         Ok(Snapshot {
             time_us: seconds * 1_000_000 + micros,
             cpu_us: times.itself * 1_000_000 / procfs::TICKS_PER_SECOND,
@@ -104,7 +104,7 @@ impl Server {
 }
 
 impl Running {
-    fn wait_for_answer(&mut self, port: u16) -> Fallible<Connection> {
+    fn wait_for_reply(&mut self, port: u16) -> Fallible<Connection> {
         let client = Client::open(format!("redis://127.0.0.1:{port}"))?;
         let begun = Instant::now();
         loop {
@@ -116,10 +116,10 @@ impl Running {
                 if field(&text, "process_id")? == u64::from(self.process.id()) {
                     return Ok(connection);
                 }
-                return Err(format!("another Redis answers on port {port}").into());
+                return Err(format!("another Redis listens on port {port}").into());
             }
             if begun.elapsed() > START_MAX {
-                return Err("redis-server does not answer".into());
+                return Err("redis-server does not reply".into());
             }
             sleep(POLL);
         }
@@ -178,15 +178,15 @@ mod tests {
 
     #[test]
     fn a_server_ends_and_its_folder_goes_when_its_holder_panics() {
-        let told = Mutex::new(None);
+        let started = Mutex::new(None);
         let panicked = std::panic::catch_unwind(|| {
             let server = Server::start().unwrap();
             let running = (server.running.process.id(), server.running.folder.clone());
-            *told.lock().unwrap() = Some(running);
+            *started.lock().unwrap() = Some(running);
             panic!("on purpose");
         });
         assert!(panicked.is_err());
-        let (process, folder) = told.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap();
+        let (process, folder) = started.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap();
         assert!(procfs::times(&process.to_string()).is_none());
         assert!(!folder.exists());
     }

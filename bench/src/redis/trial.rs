@@ -1,9 +1,9 @@
-//! One contender's turn: a fresh server, fresh clients, the same work, and what it cost.
+//! One contender's run: a fresh server, fresh clients, the same work, and what it cost.
 
 use super::allowance::Allowance;
 use super::client::{Job, Outcome, Work};
-use super::contenders::{Place, Who};
-use super::crew::Crew;
+use super::clients::Clients;
+use super::contenders::{Target, Who};
 use super::server::{Server, Snapshot};
 use crate::Fallible;
 use crate::report::median;
@@ -26,7 +26,7 @@ pub enum Expect {
     Bound,
 }
 
-/// What came of a turn.
+/// What came of a run.
 #[derive(Clone, Copy, Default)]
 pub struct Trial {
     pub decisions: u64,
@@ -43,28 +43,32 @@ pub struct Trial {
 impl Setting {
     pub fn jobs(&self, who: Who, port: u16) -> Vec<Job> {
         let Self { allowance, work, .. } = *self;
-        (0..self.nodes).map(|node| Job { who, place: Place { port, node, allowance }, work }).collect()
+        (0..self.nodes).map(|node| Job { who, target: Target { port, node, allowance }, work }).collect()
     }
 
     pub fn run(&self, who: Who) -> Fallible<Trial> {
         let mut server = Server::start()?;
-        let mut crew = Crew::ready(&self.jobs(who, server.port))?;
+        let mut clients = Clients::ready(&self.jobs(who, server.port))?;
         let before = server.snapshot()?;
-        crew.go()?;
-        let outcomes = crew.outcomes()?;
+        clients.go()?;
+        let outcomes = clients.outcomes()?;
         let after = server.snapshot()?;
         Ok(Trial::new(self.allowance, &outcomes, before, after))
     }
 
-    /// One entrant for each of these, entering its turns in the books.
-    pub fn entrants<'a>(&'a self, all: impl IntoIterator<Item = Who>, books: &'a Books) -> Vec<Entrant<'a>> {
+    /// One entrant for each of these, which adds its runs to the trials.
+    pub fn entrants<'a>(
+        &'a self,
+        all: impl IntoIterator<Item = Who>,
+        trials: &'a Trials,
+    ) -> Vec<Entrant<'a>> {
         all.into_iter()
             .map(|who| {
                 Entrant::new(who.name(), who.role(), move |_| {
                     let trial = self.run(who)?;
-                    // The callers alone ask no server, so they have no costs to tell.
+                    // The callers alone call no server, so they have no costs.
                     if who != Who::Nobody {
-                        books.enter(who, trial);
+                        trials.push(who, trial);
                     }
                     Ok(Measured { value: trial.per_second, wrong: trial.wrong(self.expect) })
                 })
@@ -91,7 +95,7 @@ impl Trial {
         }
     }
 
-    /// Share of the answers that the limit forbids, or that were none.
+    /// Share of the decisions that the limit forbids, or that failed.
     pub fn wrong(&self, expect: Expect) -> f64 {
         let forbidden = match expect {
             Expect::Allowed => self.decisions - self.allowed - self.failed,
@@ -101,12 +105,12 @@ impl Trial {
     }
 }
 
-/// All turns of a case, for what is told beside its figures.
+/// All runs of a case, for the notes beside its figures.
 #[derive(Default)]
-pub struct Books(RefCell<Vec<(Who, Trial)>>);
+pub struct Trials(RefCell<Vec<(Who, Trial)>>);
 
-impl Books {
-    pub fn enter(&self, who: Who, trial: Trial) {
+impl Trials {
+    pub fn push(&self, who: Who, trial: Trial) {
         self.0.borrow_mut().push((who, trial));
     }
 
@@ -130,7 +134,7 @@ impl Books {
         })
     }
 
-    /// The median of all turns, for each contender in the order in which they first came.
+    /// The median of all runs, for each contender in the order in which they first came.
     fn note(&self, what: &str, decimals: usize, figure: impl Fn(&Trial) -> f64) -> String {
         let trials = self.0.borrow();
         let mut order: Vec<Who> = Vec::new();
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_counts_as_wrong() {
+    fn a_failed_decision_counts_as_wrong() {
         let trial = Trial { decisions: 10, allowed: 9, failed: 1, at_most: 9, ..Trial::default() };
         assert_eq!(trial.wrong(Expect::Bound), 0.1);
         assert_eq!(trial.wrong(Expect::Allowed), 0.1);

@@ -18,7 +18,7 @@ pub fn describe() -> String {
 }
 
 /// Counts what others take of the processors while a suite runs: next to a busy neighbour the
-/// figures, above all those of two threads, tell more about the neighbour.
+/// figures, above all those of two threads, say more about the neighbour.
 pub struct Watch {
     begun: Option<Ticks>,
 }

@@ -1,4 +1,4 @@
-//! A crowd of buyers, each with a path in hand, and the sale that they meet.
+//! Concurrent buyers, each with a path in hand, and the sale that they buy in.
 
 use crate::Fallible;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub async fn on_sale(service: &SaleService, name: &str, units: usize) -> Fallibl
         ..Sale::new(goods.clone(), u64::try_from(units)?)
     };
     service.create(sale, BY).await?;
-    // Servers that answer a moment later are told then.
+    // Servers that are not connected yet get it a moment later.
     match service.change(&goods, Change::Warm, BY).await {
         Err(Refusal::Busy) | Ok(_) => {}
         Err(refusal) => return Err(refusal.into()),
@@ -78,7 +78,7 @@ pub async fn tickets(service: &SaleService, goods: &GoodsId, buyers: usize) -> F
     Ok(tickets)
 }
 
-/// Each ticket becomes an order; tells the numbers.
+/// Each ticket becomes an order; returns the numbers.
 pub async fn buy(
     service: &SaleService,
     goods: &GoodsId,
@@ -86,7 +86,7 @@ pub async fn buy(
     callers: usize,
 ) -> Fallible<Vec<String>> {
     let (service, goods) = (service.clone(), goods.clone());
-    crowd(tickets, callers, move |ticket: Ticket| {
+    call_concurrently(tickets, callers, move |ticket: Ticket| {
         let (service, goods) = (service.clone(), goods.clone());
         async move {
             let bought = service.decr_stock(&ticket.user, &goods, &ticket.path, 1, None).await;
@@ -96,39 +96,39 @@ pub async fn buy(
     .await
 }
 
-/// So many callers at once, each with its share, one thing after the other. Tells all answers, and
-/// fails with the first that is none.
-pub async fn crowd<T, Asked>(
+/// So many callers at once, each with its share, one thing after the other. Returns all results, and
+/// fails with the first error.
+pub async fn call_concurrently<T, Called>(
     things: Vec<T>,
     callers: usize,
-    ask: impl Fn(T) -> Asked + Clone + Send + 'static,
+    call: impl Fn(T) -> Called + Clone + Send + 'static,
 ) -> Fallible<Vec<String>>
 where
     T: Send + 'static,
-    Asked: Future<Output = Result<String, String>> + Send,
+    Called: Future<Output = Result<String, String>> + Send,
 {
-    let tasks: Vec<_> = deal(things, callers)
+    let tasks: Vec<_> = share_out(things, callers)
         .into_iter()
         .map(|share| {
-            let ask = ask.clone();
+            let call = call.clone();
             tokio::spawn(async move {
-                let mut answers = Vec::with_capacity(share.len());
+                let mut results = Vec::with_capacity(share.len());
                 for thing in share {
-                    answers.push(ask(thing).await?);
+                    results.push(call(thing).await?);
                 }
-                Ok::<_, String>(answers)
+                Ok::<_, String>(results)
             })
         })
         .collect();
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     for task in tasks {
-        answers.extend(task.await??);
+        results.extend(task.await??);
     }
-    Ok(answers)
+    Ok(results)
 }
 
-/// Like cards: everybody has as many, or one more.
-fn deal<T>(things: Vec<T>, callers: usize) -> Vec<Vec<T>> {
+/// Everybody has as many, or one more.
+fn share_out<T>(things: Vec<T>, callers: usize) -> Vec<Vec<T>> {
     let mut shares: Vec<Vec<T>> = (0..callers).map(|_| Vec::new()).collect();
     for (nth, thing) in things.into_iter().enumerate() {
         shares[nth % callers].push(thing);
@@ -141,16 +141,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_thing_is_asked_for_once() {
-        let ask = |nth: usize| async move { Ok(nth.to_string()) };
-        let mut answers = crowd((0..10).collect(), 4, ask).await.unwrap();
-        answers.sort();
-        assert_eq!(answers, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    async fn every_thing_is_used_once() {
+        let call = |nth: usize| async move { Ok(nth.to_string()) };
+        let mut results = call_concurrently((0..10).collect(), 4, call).await.unwrap();
+        results.sort();
+        assert_eq!(results, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
     }
 
     #[tokio::test]
     async fn a_refusal_ends_it() {
-        let ask = |nth: usize| async move { if nth == 7 { Err("no".to_owned()) } else { Ok(String::new()) } };
-        assert_eq!(crowd((0..10).collect(), 4, ask).await.unwrap_err().to_string(), "no");
+        let call =
+            |nth: usize| async move { if nth == 7 { Err("no".to_owned()) } else { Ok(String::new()) } };
+        assert_eq!(call_concurrently((0..10).collect(), 4, call).await.unwrap_err().to_string(), "no");
     }
 }

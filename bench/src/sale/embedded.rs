@@ -37,7 +37,7 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
     let series = alternate(NAME, entrants, wanted.rounds)?;
     let notes = vec![
         format!("{CALLERS} callers with their paths in hand, each answered after its own commit"),
-        format!("synchronous=FULL, WAL, one file; ours {ORDERS} orders a turn, the base {FEW}"),
+        format!("synchronous=FULL, WAL, one file; ours {ORDERS} orders a run, the base {FEW}"),
         "base: SELECT, UPDATE with the version check, INSERT and COMMIT for each order, without path, quota \
          or index beside the number"
             .to_owned(),
@@ -51,13 +51,13 @@ async fn ours(path: &Path) -> Fallible<Measured> {
     let goods = buyers::on_sale(&service, "phone", ORDERS).await?;
     let tickets = buyers::tickets(&service, &goods, ORDERS).await?;
     let begun = Instant::now();
-    let answered = buyers::buy(&service, &goods, tickets, CALLERS).await?;
+    let numbers = buyers::buy(&service, &goods, tickets, CALLERS).await?;
     let value = rate(ORDERS, begun);
     service.stop().await;
     // 1 is placed.
     let orders = "SELECT order_sn FROM sale_orders WHERE state = 1";
     let kept = kept(&Connection::open(path)?, orders, "SELECT total - stock FROM sale_goods")?;
-    Ok(kept.judged(ORDERS, &answered, value))
+    Ok(kept.measured(ORDERS, &numbers, value))
 }
 
 fn one_by_one(path: &Path) -> Fallible<Measured> {
@@ -72,7 +72,7 @@ fn one_by_one(path: &Path) -> Fallible<Measured> {
          INSERT INTO goods VALUES ('phone', {units}, 0)"
     ))?;
     let begun = Instant::now();
-    let mut answered = Vec::with_capacity(FEW);
+    let mut numbers = Vec::with_capacity(FEW);
     for nth in 0..FEW {
         let number = format!("phone-{nth}");
         let tx = conn.transaction()?;
@@ -86,11 +86,11 @@ fn one_by_one(path: &Path) -> Fallible<Measured> {
         let insert = "INSERT INTO orders VALUES (?1, ?2, ?3, 1)";
         tx.prepare_cached(insert)?.execute(params![number, "phone", format!("user-{nth}")])?;
         tx.commit()?;
-        answered.push(number);
+        numbers.push(number);
     }
     let value = rate(FEW, begun);
     let taken = format!("SELECT {units} - stock FROM goods");
-    kept(&conn, "SELECT order_sn FROM orders", &taken)?.believed(FEW, &answered, value)
+    kept(&conn, "SELECT order_sn FROM orders", &taken)?.measured_base(FEW, &numbers, value)
 }
 
 fn kept(conn: &Connection, orders: &str, taken: &str) -> Fallible<Kept> {

@@ -40,7 +40,7 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
         ),
         format!(
             "base: {FEW} orders on one connection, each a transaction that locks the goods, ends the order, gives \
-             its unit back to the stock and notes it for Redis, which is not told"
+             its unit back to the stock and notes it for Redis, which does not learn of it"
         ),
         "PostgreSQL fsync=on; all on the same machine".to_owned(),
     ];
@@ -60,7 +60,7 @@ async fn ours(config: &ServersConfig, name: &str) -> Fallible<Measured> {
     }
     let value = rate(ORDERS, begun);
     service.stop().await;
-    judged(&client, &goods, ORDERS, value).await
+    measured(&client, &goods, ORDERS, value).await
 }
 
 async fn base(config: &ServersConfig, name: &str) -> Fallible<Measured> {
@@ -81,7 +81,7 @@ async fn base(config: &ServersConfig, name: &str) -> Fallible<Measured> {
         tx.commit().await?;
     }
     let value = rate(FEW, begun);
-    judged(&client, &goods, FEW, value).await
+    measured(&client, &goods, FEW, value).await
 }
 
 /// An open sale of which every unit is an unpaid order.
@@ -108,12 +108,12 @@ async fn sold_out(service: &SaleService, client: &Client, name: &str, orders: us
 }
 
 /// Every order has ended, once, and every unit is back.
-async fn judged(client: &Client, goods: &GoodsId, orders: usize, value: f64) -> Fallible<Measured> {
+async fn measured(client: &Client, goods: &GoodsId, orders: usize, value: f64) -> Fallible<Measured> {
     let sql = "SELECT order_sn FROM sale_orders WHERE goods = $1 AND state = 4";
     let rows = client.query(sql, &[&goods.as_str()]).await?;
     let ended: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     let sql = "SELECT stock FROM sale_goods WHERE goods = $1";
     let taken = client.query_one(sql, &[&goods.as_str()]).await?.get(0);
     let numbers: Vec<String> = (1..=orders).map(|nth| format!("{goods}-1-{nth}")).collect();
-    Ok(Kept { orders: ended, taken }.judged(orders, &numbers, value))
+    Ok(Kept { orders: ended, taken }.measured(orders, &numbers, value))
 }

@@ -1,4 +1,4 @@
-//! What became of the orders of a turn. A speed at which some are lost is none.
+//! What became of the orders of a run. A speed at which some are lost is none.
 
 use crate::Fallible;
 use crate::rounds::Measured;
@@ -28,33 +28,33 @@ struct Faults {
 }
 
 impl Kept {
-    /// Ours: whatever is wrong is said at once, and counted.
-    pub fn judged(&self, asked: usize, answered: &[String], value: f64) -> Measured {
-        let faults = self.faults(asked, answered);
+    /// Ours: whatever is wrong is printed at once, and counted.
+    pub fn measured(&self, sent: usize, received: &[String], value: f64) -> Measured {
+        let faults = self.faults(sent, received);
         if faults != Faults::default() {
-            eprintln!("bench: of {asked} orders: {faults:?}");
+            eprintln!("bench: of {sent} orders: {faults:?}");
         }
-        Measured { value, wrong: faults.share(asked) }
+        Measured { value, wrong: faults.share(sent) }
     }
 
-    /// A base: one that is wrong is no base, and ends the run.
-    pub fn believed(&self, asked: usize, answered: &[String], value: f64) -> Fallible<Measured> {
-        let faults = self.faults(asked, answered);
+    /// A base: one that is wrong ends the run.
+    pub fn measured_base(&self, sent: usize, received: &[String], value: f64) -> Fallible<Measured> {
+        let faults = self.faults(sent, received);
         if faults != Faults::default() {
-            return Err(format!("of {asked} orders: {faults:?}").into());
+            return Err(format!("of {sent} orders: {faults:?}").into());
         }
         Ok(Measured { value, wrong: 0.0 })
     }
 
     /// One unit an order.
-    fn faults(&self, asked: usize, answered: &[String]) -> Faults {
-        let numbers: HashSet<&str> = answered.iter().map(String::as_str).collect();
+    fn faults(&self, sent: usize, received: &[String]) -> Faults {
+        let numbers: HashSet<&str> = received.iter().map(String::as_str).collect();
         let mut found: HashMap<&str, usize> = HashMap::new();
         self.orders.iter().for_each(|order| *found.entry(order).or_default() += 1);
         let surplus = |(order, times): (&&str, &usize)| times - usize::from(numbers.contains(order));
         Faults {
-            refused: asked.abs_diff(answered.len()),
-            repeated: answered.len() - numbers.len(),
+            refused: sent.abs_diff(received.len()),
+            repeated: received.len() - numbers.len(),
             lost: numbers.iter().filter(|number| !found.contains_key(**number)).count(),
             surplus: found.iter().map(surplus).sum(),
             adrift: i64::try_from(self.orders.len()).unwrap_or(i64::MAX).abs_diff(self.taken),
@@ -63,9 +63,9 @@ impl Kept {
 }
 
 impl Faults {
-    fn share(&self, asked: usize) -> f64 {
+    fn share(&self, sent: usize) -> f64 {
         let orders = self.refused + self.repeated + self.lost + self.surplus;
-        (orders as f64 + self.adrift as f64) / asked.max(1) as f64
+        (orders as f64 + self.adrift as f64) / sent.max(1) as f64
     }
 }
 
@@ -77,8 +77,8 @@ mod tests {
         numbers.iter().map(ToString::to_string).collect()
     }
 
-    fn faults(answered: &[&str], orders: &[&str], taken: i64) -> Faults {
-        Kept { orders: numbers(orders), taken }.faults(3, &numbers(answered))
+    fn faults(received: &[&str], orders: &[&str], taken: i64) -> Faults {
+        Kept { orders: numbers(orders), taken }.faults(3, &numbers(received))
     }
 
     #[test]
@@ -101,10 +101,10 @@ mod tests {
     #[test]
     fn ours_is_counted_as_wrong_and_a_base_ends_the_run() {
         let kept = Kept { orders: numbers(&["a"]), taken: 1 };
-        let answered = numbers(&["a", "b"]);
-        assert_eq!(kept.judged(2, &answered, 1.0).wrong, 0.5);
-        assert!(kept.believed(2, &answered, 1.0).is_err());
-        assert_eq!(kept.judged(1, &answered[..1], 1.0).wrong, 0.0);
-        assert!(kept.believed(1, &answered[..1], 1.0).is_ok());
+        let received = numbers(&["a", "b"]);
+        assert_eq!(kept.measured(2, &received, 1.0).wrong, 0.5);
+        assert!(kept.measured_base(2, &received, 1.0).is_err());
+        assert_eq!(kept.measured(1, &received[..1], 1.0).wrong, 0.0);
+        assert!(kept.measured_base(1, &received[..1], 1.0).is_ok());
     }
 }

@@ -5,8 +5,8 @@
 //! - `expire`: unpaid orders that end, on the same servers, against a transaction an order;
 //! - `embedded`: durable orders on one SQLite file, against a transaction an order;
 //! - `reserve`: the step in Redis alone, against `three`, its three separate commands;
-//! - `buyers`, `kept`: what all of them share: a crowd with paths in hand, and what became of its
-//!   orders. HTTP has no part in any figure.
+//! - `buyers`, `kept`: what all of them share: concurrent buyers with paths in hand, and what
+//!   became of their orders. HTTP has no part in any figure.
 
 mod buyers;
 mod embedded;

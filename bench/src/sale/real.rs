@@ -3,7 +3,7 @@
 use super::buyers::{self, LOOK, PATIENCE};
 use super::kept::Kept;
 use super::rate;
-use super::seeds::{self, Place};
+use super::seeds::{self, Addresses};
 use crate::report::{Base, Better, Case, Plan};
 use crate::rounds::{Entrant, Measured, Role, alternate, progress};
 use crate::{Fallible, Wanted};
@@ -29,7 +29,7 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
     let servers = Servers::start();
     runtime.block_on(servers.prepare())?;
     let ours = |round| runtime.block_on(ours(&servers, &format!("ours-{round}")));
-    let base = |round| runtime.block_on(seeds::turn(&servers.seeds, format!("seeds-{round}"), FEW, CALLERS));
+    let base = |round| runtime.block_on(seeds::run(&servers.seeds, format!("seeds-{round}"), FEW, CALLERS));
     let entrants =
         vec![Entrant::new("tidegate-sale", Role::Ours, ours), Entrant::new(BASE, Role::Peer, base)];
     let series = alternate(NAME, entrants, wanted.rounds)?;
@@ -37,7 +37,7 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
         format!(
             "{CALLERS} callers with their paths in hand; the clock stops when the last order is in PostgreSQL"
         ),
-        format!("ours {ORDERS} orders a turn, each answered after the broker's confirm; the base {FEW}"),
+        format!("ours {ORDERS} orders a run, each answered after the broker's confirm; the base {FEW}"),
         "Redis appendonly=yes, appendfsync=everysec; PostgreSQL fsync=on; all on the same machine".to_owned(),
         format!(
             "base: GET, DECRBY and INCR on one shared connection; one publish with its confirm at a time, \
@@ -55,17 +55,17 @@ struct Servers {
     rabbit: RabbitServer,
     _postgres: PostgresServer,
     config: ServersConfig,
-    seeds: Place,
+    seeds: Addresses,
 }
 
 impl Servers {
     fn start() -> Self {
         let redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
-        // Checkpoints of one contender should not fall into another's turn.
+        // Checkpoints of one contender should not fall into another's run.
         let settings = ["max_wal_size=4GB", "checkpoint_timeout=30min", "shared_buffers=512MB"];
         let (postgres, rabbit) = (PostgresServer::with(&settings), RabbitServer::start());
         let config = ServersConfig::new(&redis.url(), &rabbit.url(), &postgres.database());
-        let seeds = Place { redis: redis.url(), amqp: rabbit.url(), postgres: postgres.database() };
+        let seeds = Addresses { redis: redis.url(), amqp: rabbit.url(), postgres: postgres.database() };
         Self { _redis: redis, rabbit, _postgres: postgres, config, seeds }
     }
 
@@ -89,7 +89,7 @@ async fn ours(servers: &Servers, name: &str) -> Fallible<Measured> {
     let client = seeds::connect(&servers.config.postgres).await?;
 
     let begun = Instant::now();
-    let answered = buyers::buy(&service, &goods, tickets, CALLERS).await?;
+    let numbers = buyers::buy(&service, &goods, tickets, CALLERS).await?;
     written(&client, &goods, begun).await?;
     let value = rate(ORDERS, begun);
 
@@ -100,7 +100,7 @@ async fn ours(servers: &Servers, name: &str) -> Fallible<Measured> {
     let sql = "SELECT order_sn FROM sale_orders WHERE goods = $1 AND state = 1";
     let rows = client.query(sql, &[&goods.as_str()]).await?;
     let kept = Kept { orders: rows.iter().map(|row| row.get(0)).collect(), taken };
-    Ok(kept.judged(ORDERS, &answered, value))
+    Ok(kept.measured(ORDERS, &numbers, value))
 }
 
 /// Until as many orders are committed as there are buyers. Whatever is missing then is counted.

@@ -1,7 +1,7 @@
-//! The step in Redis alone: path, stock and number in one script, for all who ask at the same time,
+//! The step in Redis alone: path, stock and number in one script, for all who call at the same time,
 //! against a command for each of the three.
 
-use super::buyers::{self, crowd};
+use super::buyers::{self, call_concurrently};
 use super::kept::Kept;
 use super::rate;
 use super::three::{self, Three};
@@ -29,8 +29,8 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
     if !wanted.case(NAME) {
         return Ok(None);
     }
-    // What a number is told after has to be on the disk. A rewrite of the log would fall into
-    // somebody's turn.
+    // A number is given out only once its write is on the disk. A rewrite of the log would fall into
+    // somebody's run.
     let redis = RedisServer::with(&[
         "--appendonly",
         "yes",
@@ -50,7 +50,7 @@ pub fn run(wanted: &Wanted<'_>, runtime: &Runtime) -> Fallible<Option<Case>> {
     ];
     let series = alternate(NAME, entrants, wanted.rounds)?;
     let notes = vec![
-        format!("{CALLERS} callers with their paths in hand, {ORDERS} orders a turn; Redis appendfsync=always"),
+        format!("{CALLERS} callers with their paths in hand, {ORDERS} orders a run; Redis appendfsync=always"),
         "ours: decr_stock, answered after Redis, with the check of the path's signature, the user's quota and \
          the outbox; the broker does not answer, so that nothing is relayed. The engine has one connection for all"
             .to_owned(),
@@ -73,7 +73,7 @@ async fn ours(redis: &RedisServer, postgres: &PostgresServer) -> Fallible<Measur
     let tickets = buyers::tickets(&service, &goods, ORDERS).await?;
 
     let begun = Instant::now();
-    let answered = buyers::buy(&service, &goods, tickets, CALLERS).await?;
+    let numbers = buyers::buy(&service, &goods, tickets, CALLERS).await?;
     let value = rate(ORDERS, begun);
 
     let books = service.books(&goods).await?;
@@ -82,26 +82,26 @@ async fn ours(redis: &RedisServer, postgres: &PostgresServer) -> Fallible<Measur
     let orders: Vec<String> = cmd("HKEYS").arg(orders_key).query_async(&mut control).await?;
     let orders = orders.into_iter().map(|number| format!("{goods}-{number}")).collect();
     let kept = Kept { orders, taken: i64::try_from(books.total - books.left)? };
-    Ok(kept.judged(ORDERS, &answered, value))
+    Ok(kept.measured(ORDERS, &numbers, value))
 }
 
 async fn three(redis: &RedisServer, connections: usize) -> Fallible<Measured> {
     let mut control = emptied(redis).await?;
-    let shelf = Three::new("phone".to_owned());
-    let paths = shelf.load(&mut control, ORDERS).await?;
+    let commands = Three::new("phone".to_owned());
+    let paths = commands.load(&mut control, ORDERS).await?;
     let mut pool = Vec::with_capacity(connections);
     for _ in 0..connections {
         pool.push(three::connect(&redis.url()).await?);
     }
-    let (pool, taker): (Arc<[MultiplexedConnection]>, _) = (pool.into(), shelf.clone());
+    let (pool, taker): (Arc<[MultiplexedConnection]>, _) = (pool.into(), commands.clone());
 
     let begun = Instant::now();
     // Dealt like cards, so that a caller's orders are all of the same connection.
     let things = paths.into_iter().enumerate().collect();
-    let answered = crowd(things, CALLERS, move |(nth, path): (usize, String)| {
-        let (shelf, mut connection) = (taker.clone(), pool[nth % pool.len()].clone());
+    let numbers = call_concurrently(things, CALLERS, move |(nth, path): (usize, String)| {
+        let (commands, mut connection) = (taker.clone(), pool[nth % pool.len()].clone());
         async move {
-            let taken = shelf.take(&mut connection, &path).await.map_err(|error| error.to_string())?;
+            let taken = commands.take(&mut connection, &path).await.map_err(|error| error.to_string())?;
             taken.ok_or_else(|| "nothing is left".to_owned())
         }
     })
@@ -109,8 +109,8 @@ async fn three(redis: &RedisServer, connections: usize) -> Fallible<Measured> {
     let value = rate(ORDERS, begun);
 
     // It keeps no orders: a number is all that there is.
-    let taken = i64::try_from(ORDERS)? - shelf.left(&mut control).await?;
-    Kept { orders: answered.clone(), taken }.believed(ORDERS, &answered, value)
+    let taken = i64::try_from(ORDERS)? - commands.left(&mut control).await?;
+    Kept { orders: numbers.clone(), taken }.measured_base(ORDERS, &numbers, value)
 }
 
 async fn emptied(redis: &RedisServer) -> Fallible<MultiplexedConnection> {
@@ -119,7 +119,7 @@ async fn emptied(redis: &RedisServer) -> Fallible<MultiplexedConnection> {
     Ok(control)
 }
 
-/// An address where nobody answers.
+/// An address where nobody listens.
 fn nobody() -> Fallible<String> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     Ok(format!("amqp://guest:guest@127.0.0.1:{port}/%2f"))

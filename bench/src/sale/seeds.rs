@@ -2,7 +2,7 @@
 //! time, and eight writers that each take one unit with the version check, insert one order, commit
 //! and acknowledge.
 
-use super::buyers::{LOOK, PATIENCE, crowd};
+use super::buyers::{LOOK, PATIENCE, call_concurrently};
 use super::kept::Kept;
 use super::rate;
 use super::three::{self, Three};
@@ -44,48 +44,48 @@ struct Order {
 }
 
 /// Where the servers are.
-pub struct Place {
+pub struct Addresses {
     pub redis: String,
     pub amqp: String,
     pub postgres: String,
 }
 
 /// So many orders by so many callers, until the last is in the database; orders a second.
-pub async fn turn(place: &Place, goods: String, orders: usize, callers: usize) -> Fallible<Measured> {
-    let redis = three::connect(&place.redis).await?;
-    let shelf = Three::new(goods);
-    let paths = shelf.load(&mut redis.clone(), orders).await?;
-    let client = connect(&place.postgres).await?;
+pub async fn run(addresses: &Addresses, goods: String, orders: usize, callers: usize) -> Fallible<Measured> {
+    let redis = three::connect(&addresses.redis).await?;
+    let commands = Three::new(goods);
+    let paths = commands.load(&mut redis.clone(), orders).await?;
+    let client = connect(&addresses.postgres).await?;
     client.batch_execute(TABLES).await?;
     let sql = "INSERT INTO seckill_goods VALUES ($1, $2, 0)";
-    client.execute(sql, &[&shelf.goods(), &i64::try_from(orders)?]).await?;
-    let connection = Connection::connect(&place.amqp, ConnectionProperties::default()).await?;
-    // One of its own: the last acknowledgement of a turn may not reach the broker.
-    let queue = format!("seeds.{}", shelf.goods());
+    client.execute(sql, &[&commands.goods(), &i64::try_from(orders)?]).await?;
+    let connection = Connection::connect(&addresses.amqp, ConnectionProperties::default()).await?;
+    // One of its own: the last acknowledgement of a run may not reach the broker.
+    let queue = format!("seeds.{}", commands.goods());
     let publisher = Publisher::open(&connection, queue.clone()).await?;
-    let mut writers = writers(&connection, &queue, &place.postgres).await?;
+    let mut writers = writers(&connection, &queue, &addresses.postgres).await?;
 
     let begun = Instant::now();
     let buy = {
-        let shelf = shelf.clone();
+        let commands = commands.clone();
         move |(nth, path): (usize, String)| {
-            let (shelf, mut redis, publisher) = (shelf.clone(), redis.clone(), publisher.clone());
+            let (commands, mut redis, publisher) = (commands.clone(), redis.clone(), publisher.clone());
             async move {
-                let taken = shelf.take(&mut redis, &path).await.map_err(|error| error.to_string())?;
+                let taken = commands.take(&mut redis, &path).await.map_err(|error| error.to_string())?;
                 let order_sn = taken.ok_or("nothing is left")?;
-                let (goods_id, user_id) = (shelf.goods().to_owned(), format!("user-{nth}"));
+                let (goods_id, user_id) = (commands.goods().to_owned(), format!("user-{nth}"));
                 let order = Order { order_sn, goods_id, user_id, quantity: 1 };
                 publisher.publish(&order).await.map_err(|error| error.to_string())?;
                 Ok(order.order_sn)
             }
         }
     };
-    let answered = crowd(paths.into_iter().enumerate().collect(), callers, buy).await?;
+    let numbers = call_concurrently(paths.into_iter().enumerate().collect(), callers, buy).await?;
     let wanted = i64::try_from(orders)?;
     let written = async {
         let sql = "SELECT count(*) FROM seckill_orders WHERE goods_id = $1";
         let count = client.prepare(sql).await?;
-        while client.query_one(&count, &[&shelf.goods()]).await?.get::<_, i64>(0) < wanted {
+        while client.query_one(&count, &[&commands.goods()]).await?.get::<_, i64>(0) < wanted {
             tokio::time::sleep(LOOK).await;
         }
         Ok::<_, Box<dyn std::error::Error>>(())
@@ -99,11 +99,11 @@ pub async fn turn(place: &Place, goods: String, orders: usize, callers: usize) -
     writers.shutdown().await;
     drop(connection);
     let sql = "SELECT stock FROM seckill_goods WHERE id = $1";
-    let stock: i64 = client.query_one(sql, &[&shelf.goods()]).await?.get(0);
+    let stock: i64 = client.query_one(sql, &[&commands.goods()]).await?.get(0);
     let sql = "SELECT order_sn FROM seckill_orders WHERE goods_id = $1";
-    let rows = client.query(sql, &[&shelf.goods()]).await?;
+    let rows = client.query(sql, &[&commands.goods()]).await?;
     let kept = Kept { orders: rows.iter().map(|row| row.get(0)).collect(), taken: wanted - stock };
-    kept.believed(orders, &answered, value)
+    kept.measured_base(orders, &numbers, value)
 }
 
 pub async fn connect(url: &str) -> Fallible<Client> {

@@ -5,7 +5,7 @@ use crate::Fallible;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Client, RedisResult, cmd, pipe};
 
-/// The path's lifetime in seconds: longer than a turn.
+/// The path's lifetime in seconds: longer than a run.
 const PATH_TTL: u32 = 3600;
 /// Keys that are set in one trip.
 const TOGETHER: usize = 1000;

@@ -16,6 +16,7 @@ pub mod library;
 pub mod limits;
 pub mod linear;
 pub mod model;
+pub mod own_limits;
 pub mod rng;
 mod seen;
 pub mod servers;

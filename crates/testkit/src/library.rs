@@ -1,6 +1,6 @@
 //! The library over any store, as subjects of the suite.
 
-use crate::together::{Ask, Outcome, Together};
+use crate::together::{LimitCheck, Outcome, Together};
 use crate::wire::{Wire, WireStore};
 use crate::{Denied, Mode, Seen, Subject};
 use std::cell::Cell;
@@ -158,11 +158,11 @@ impl Subject for Library {
     fn decide(&mut self, now_us: u64, key: &[u8], cost: u64, mode: Mode) -> Seen {
         self.at(now_us);
         let verdict = match (mode, self.by_handle(key)) {
-            (Mode::Check, None) => return shown(&self.gate.check_cost(key, cost)),
-            (Mode::Check, Some(handle)) => return shown(&handle.check_cost(cost)),
-            (Mode::Peek, None) => return shown(&self.gate.peek_cost(key, cost)),
-            (Mode::Peek, Some(handle)) if cost == 1 => return shown(&handle.peek()),
-            (Mode::Peek, Some(handle)) => return shown(&handle.gate().peek_cost(key, cost)),
+            (Mode::Check, None) => return as_seen(&self.gate.check_cost(key, cost)),
+            (Mode::Check, Some(handle)) => return as_seen(&handle.check_cost(cost)),
+            (Mode::Peek, None) => return as_seen(&self.gate.peek_cost(key, cost)),
+            (Mode::Peek, Some(handle)) if cost == 1 => return as_seen(&handle.peek()),
+            (Mode::Peek, Some(handle)) => return as_seen(&handle.gate().peek_cost(key, cost)),
             (Mode::Reserve, None) => self.gate.reserve_cost(key, cost),
             (Mode::Reserve, Some(handle)) => handle.reserve_cost(cost),
         };
@@ -330,7 +330,7 @@ impl Gates {
 }
 
 impl Together for Gates {
-    fn decide(&mut self, now_us: u64, asks: &[Ask], mode: Mode) -> Outcome {
+    fn decide(&mut self, now_us: u64, asks: &[LimitCheck], mode: Mode) -> Outcome {
         self.clock.set(Timestamp::from_micros(now_us));
         let checks: Vec<Check> =
             asks.iter().map(|ask| Check::new(&self.gates[ask.limit], &ask.key).cost(ask.cost)).collect();
@@ -343,7 +343,7 @@ impl Together for Gates {
 
     fn peek(&mut self, now_us: u64, limit: usize, key: &[u8]) -> Seen {
         self.clock.set(Timestamp::from_micros(now_us));
-        shown(&self.gates[limit].peek(key))
+        as_seen(&self.gates[limit].peek(key))
     }
 }
 
@@ -351,7 +351,7 @@ impl Together for Gates {
 ///
 /// # Panics
 /// On a denial that the suite does not know.
-pub fn shown(decision: &Decision) -> Seen {
+pub fn as_seen(decision: &Decision) -> Seen {
     Seen {
         allowed: decision.is_allowed(),
         wait_us: micros(decision.wait()),
@@ -374,13 +374,13 @@ pub fn shown(decision: &Decision) -> Seen {
 /// # Panics
 /// Where the verdict and its one decision do not agree.
 pub fn of_verdict(verdict: &Verdict) -> Seen {
-    let seen = shown(verdict.decision());
+    let seen = as_seen(verdict.decision());
     assert_eq!(verdict.is_allowed(), seen.allowed, "a verdict is its decision's");
     assert_eq!(micros(verdict.wait()), seen.wait_us, "a verdict waits as its decision does");
     seen
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(crate) fn micros(duration: Duration) -> u64 {
     assert_eq!(duration.subsec_nanos() % 1_000, 0, "a decision's times are whole microseconds");
     u64::try_from(duration.as_micros()).expect("a decision's times fit")
 }

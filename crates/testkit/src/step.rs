@@ -24,7 +24,7 @@ pub struct Step {
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Act {
-    Ask { cost: u64, mode: Mode },
+    Decide { cost: u64, mode: Mode },
     Refund { of: usize, units: u64 },
     Settle { of: usize, cost: u64 },
     Cancel { of: usize },
@@ -49,17 +49,17 @@ impl Runner {
     pub fn step(&mut self, subject: &mut dyn Subject, step: &Step) -> Vec<Seen> {
         let (now, key) = (step.now_us, step.key.as_slice());
         subject.turn_to(step.node);
-        let mut shown = if now < self.now_us { self.forget_idle(subject) } else { Vec::new() };
+        let mut results = if now < self.now_us { self.forget_idle(subject) } else { Vec::new() };
         self.now_us = now;
         self.keys.insert(step.key.clone());
         match &step.act {
-            Act::Ask { cost, mode } => {
+            Act::Decide { cost, mode } => {
                 let seen = subject.decide(now, key, *cost, *mode);
                 if seen.allowed && *mode == Mode::Reserve {
                     self.granted.insert(step.id, self.grants);
                     self.grants += 1;
                 }
-                shown.push(seen);
+                results.push(seen);
             }
             // A step whose grant does not exist (any more) does nothing.
             Act::Refund { of, units } => {
@@ -79,24 +79,24 @@ impl Runner {
             Act::Restart(limit) => subject.restart(now, limit),
         }
         subject.turn_to(step.node);
-        if !matches!(step.act, Act::Ask { mode: Mode::Peek, .. } | Act::Change(_) | Act::Restart(_)) {
-            shown.push(subject.decide(now, key, 1, Mode::Peek));
+        if !matches!(step.act, Act::Decide { mode: Mode::Peek, .. } | Act::Change(_) | Act::Restart(_)) {
+            results.push(subject.decide(now, key, 1, Mode::Peek));
         }
-        shown
+        results
     }
 
     /// Before the clock goes back: a key that is as good as new may have been
     /// forgotten or not, and each would be right, so it is forgotten for sure.
     fn forget_idle(&self, subject: &mut dyn Subject) -> Vec<Seen> {
-        let mut shown = Vec::new();
+        let mut results = Vec::new();
         for key in &self.keys {
             let seen = subject.decide(self.now_us, key, 1, Mode::Peek);
             if seen.reset_us == 0 {
                 subject.reset(self.now_us, key);
             }
-            shown.push(seen);
+            results.push(seen);
         }
-        shown
+        results
     }
 }
 
@@ -105,7 +105,7 @@ impl fmt::Display for Step {
         let key = String::from_utf8_lossy(&self.key[..self.key.len().min(16)]).into_owned();
         write!(f, "#{} at {}us node {} {key:?} ", self.id, self.now_us, self.node)?;
         match &self.act {
-            Act::Ask { cost, mode } => write!(f, "{mode:?} {cost}"),
+            Act::Decide { cost, mode } => write!(f, "{mode:?} {cost}"),
             Act::Refund { of, units } => write!(f, "refund {units} of #{of}"),
             Act::Settle { of, cost } => write!(f, "settle #{of} at {cost}"),
             Act::Cancel { of } => write!(f, "cancel #{of}"),

@@ -2,7 +2,7 @@
 //! decision by decision and field by field.
 //!
 //! A store is given to it as a function from a limit to a [`Subject`]; nothing here
-//! knows which store it is. What differs is shown as the shortest trace found. Mixtures
+//! knows which store it is. What differs is reported as the shortest trace found. Mixtures
 //! are the same with several nodes, whose limits differ and change.
 
 use crate::model::Store;
@@ -93,7 +93,7 @@ fn compare(limits: &[Limit], traffic: &Traffic, seed: u64, make: MakeNodes<'_>) 
     }
 }
 
-/// How many times more traces than usual, from `TIDEGATE_CASES`; 1 unless said.
+/// How many times more traces than usual, from `TIDEGATE_CASES`. Default: 1.
 pub fn cases() -> u64 {
     std::env::var("TIDEGATE_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -152,11 +152,11 @@ impl fmt::Display for Mismatch {
         let mut model = Model::on(self.store, &self.limits);
         let mut runner = Runner::default();
         for step in &self.steps {
-            let shown = runner.step(&mut model, step);
-            writeln!(f, "  {step}\n      model   {shown:?}")?;
+            let results = runner.step(&mut model, step);
+            writeln!(f, "  {step}\n      model   {results:?}")?;
         }
         match &self.actual {
-            Ok(shown) => write!(f, "      subject {shown:?}"),
+            Ok(results) => write!(f, "      subject {results:?}"),
             Err(panic) => write!(f, "      subject panicked: {panic}"),
         }
     }

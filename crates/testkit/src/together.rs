@@ -11,14 +11,14 @@ use tidegate::Limit;
 /// Several limits, each over its own keys.
 pub trait Together {
     /// Decides on all questions as one.
-    fn decide(&mut self, now_us: u64, asks: &[Ask], mode: Mode) -> Outcome;
+    fn decide(&mut self, now_us: u64, asks: &[LimitCheck], mode: Mode) -> Outcome;
     /// One key under one limit, as it stands.
     fn peek(&mut self, now_us: u64, limit: usize, key: &[u8]) -> Seen;
 }
 
 /// One question of several.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct LimitCheck {
     /// Which limit, by its place in the list.
     pub limit: usize,
     /// Whose allowance.
@@ -40,7 +40,7 @@ pub struct Outcome {
 pub struct Models(pub Vec<Model>);
 
 impl Together for Models {
-    fn decide(&mut self, now_us: u64, asks: &[Ask], mode: Mode) -> Outcome {
+    fn decide(&mut self, now_us: u64, asks: &[LimitCheck], mode: Mode) -> Outcome {
         let mut tried = self.0.clone();
         let seen: Vec<Seen> =
             asks.iter().map(|ask| tried[ask.limit].decide(now_us, &ask.key, ask.cost, mode)).collect();
@@ -86,8 +86,8 @@ fn one_trace(from: &[Limit], seed: u64, make: Make<'_>) -> Result<(), Split> {
     let limits: Vec<Limit> = (0..rng.between(2, 4)).map(|_| rng.pick(from).clone()).collect();
     let mut models = Models(limits.iter().map(Model::new).collect());
     let mut subject = make(&limits);
-    let shown: Vec<String> = limits.iter().map(ToString::to_string).collect();
-    let mut story = format!("limits {shown:?}, seed {seed}\n");
+    let texts: Vec<String> = limits.iter().map(ToString::to_string).collect();
+    let mut story = format!("limits {texts:?}, seed {seed}\n");
     let mut now_us = 0;
     for _ in 0..60 {
         now_us += *rng.pick(&[0, 0, 1, 1_000, 100_000, 999_999, 1_000_000, 3_000_000]);
@@ -112,14 +112,14 @@ fn one_trace(from: &[Limit], seed: u64, make: Make<'_>) -> Result<(), Split> {
 }
 
 /// Some of the limits, each at most once, in any order.
-fn questions(rng: &mut Rng, limits: usize) -> Vec<Ask> {
+fn questions(rng: &mut Rng, limits: usize) -> Vec<LimitCheck> {
     let mut asks = Vec::new();
     let first = rng.below(limits as u64);
     for at in (0..limits).map(|nth| (nth + usize::try_from(first).unwrap_or(0)) % limits) {
         if rng.percent(75) {
             let key = if rng.percent(70) { b"ada".to_vec() } else { b"bob".to_vec() };
             let cost = *rng.pick(&[1, 1, 1, 2, 3, 7, 0]);
-            asks.push(Ask { limit: at, key, cost });
+            asks.push(LimitCheck { limit: at, key, cost });
         }
     }
     asks

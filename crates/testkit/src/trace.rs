@@ -2,7 +2,7 @@
 //! at which limiters go wrong.
 //!
 //! A trace is made while the model runs it, so that it can ask again exactly when it
-//! was told to, take exactly what is left, and give back what it really has.
+//! is due, take exactly what is left, and give back what it really has.
 
 use crate::model::Store;
 use crate::rng::Rng;
@@ -75,7 +75,7 @@ pub fn random(limits: &[Limit], traffic: &Traffic, seed: u64) -> Vec<Step> {
         changed_us: None,
         runner: Runner::default(),
         grants: Vec::new(),
-        told_us: Vec::new(),
+        instants_us: Vec::new(),
         left: limit.capacity(),
         keys,
         rng,
@@ -105,8 +105,8 @@ struct Maker {
     runner: Runner,
     keys: Vec<Vec<u8>>,
     grants: Vec<Lives>,
-    /// Instants that somebody was told to come back, start, or be as new at.
-    told_us: Vec<u64>,
+    /// Instants at which a decision said that a check fits, a call starts, or a key is as good as new.
+    instants_us: Vec<u64>,
     left: u64,
 }
 
@@ -121,14 +121,14 @@ impl Maker {
         self.pass_time(traffic);
         let key = self.rng.pick(&self.keys).clone();
         let step = Step { id, now_us: self.now_us, node: self.node, act: self.act(&key, traffic), key };
-        let shown = self.runner.step(&mut self.model, &step);
-        self.learn(&step, &shown);
+        let results = self.runner.step(&mut self.model, &step);
+        self.learn(&step, &results);
         step
     }
 
-    fn learn(&mut self, step: &Step, shown: &[Seen]) {
+    fn learn(&mut self, step: &Step, results: &[Seen]) {
         match step.act {
-            Act::Ask { cost, mode: Mode::Reserve } if shown.first().is_some_and(|seen| seen.allowed) => {
+            Act::Decide { cost, mode: Mode::Reserve } if results.first().is_some_and(|seen| seen.allowed) => {
                 self.grants.push(Lives { step: step.id, key: step.key.clone(), cost, is_whole: true });
             }
             // What a grant of a forgotten key is worth is not the suite's to say, nor what one of
@@ -137,14 +137,14 @@ impl Maker {
             Act::Restart(_) => self.grants.clear(),
             _ => {}
         }
-        for seen in shown {
+        for seen in results {
             self.left = seen.remaining;
-            let told = match seen.denial {
+            let later_us = match seen.denial {
                 Some(Denied::Later(us)) => us,
                 _ => seen.wait_us.max(seen.reset_us),
             };
-            self.told_us.insert(0, self.now_us.saturating_add(told));
-            self.told_us.truncate(4);
+            self.instants_us.insert(0, self.now_us.saturating_add(later_us));
+            self.instants_us.truncate(4);
         }
     }
 
@@ -180,8 +180,8 @@ impl Maker {
             75..77 => around(rng, wait),
             77..80 => rng.below(5 * period),
             _ => {
-                let told = if self.told_us.is_empty() { 0 } else { *rng.pick(&self.told_us) };
-                around(rng, told.saturating_sub(self.now_us))
+                let instant_us = if self.instants_us.is_empty() { 0 } else { *rng.pick(&self.instants_us) };
+                around(rng, instant_us.saturating_sub(self.now_us))
             }
         };
         // Traces stay within what a clock shows in ten years.
@@ -210,7 +210,7 @@ impl Maker {
             5..9 => Mode::Reserve,
             _ => Mode::Peek,
         };
-        Act::Ask { cost: self.cost(), mode }
+        Act::Decide { cost: self.cost(), mode }
     }
 
     fn end_of(&mut self, at: usize, gives_back: bool) -> Act {

@@ -196,11 +196,8 @@ impl StoreGate for WireGate {
     fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<Decided> {
         let gates: Vec<Arc<Self>> =
             checks.iter().map(|check| check.store_gate().expect("a group is of one store")).collect();
-        let served: Vec<Check<'_>> = gates
-            .iter()
-            .zip(checks)
-            .map(|(gate, check)| Check::new(&gate.served, check.key()).cost(check.cost()))
-            .collect();
+        let served: Vec<Check<'_>> =
+            gates.iter().zip(checks).map(|(gate, check)| served(gate, check)).collect();
         let server = &self.store.server;
         let verdict = self.call(|| match mode {
             Mode::Check => server.check(&served),
@@ -228,6 +225,12 @@ impl StoreGate for WireGate {
         };
         Pending::new(async move { acquire.await.into_permit().ok().map(|permit| self.charge(permit)) })
     }
+}
+
+/// A check as it is sent to the server.
+fn served<'a>(gate: &'a WireGate, check: &'a OwnedCheck) -> Check<'a> {
+    let served = Check::new(&gate.served, check.key()).cost(check.cost());
+    check.limit().map_or(served, |limit| served.limit(limit).expect("a limit that the library has checked"))
 }
 
 impl WireGate {

@@ -7,7 +7,7 @@ use std::time::Duration;
 const AMOUNT_MAX: u64 = 1_000_000_000_000;
 /// Units a microsecond: a thousand million a second.
 const RATE_MAX: u64 = 1_000;
-/// A sliding log keeps an entry a start, so its length is memory that a stranger can fill.
+/// A sliding log keeps an entry a start, so its length is memory that any caller can fill.
 const LOG_MAX: u64 = 1_000_000;
 const SLICES_MAX: u64 = 1_000;
 pub(crate) const SLICES_DEFAULT: u64 = 10;
@@ -42,7 +42,7 @@ pub struct LimitBuilder {
     capacity: Option<u64>,
     slices: Option<u64>,
     offset: Option<Span>,
-    /// The algorithm that was asked for by name, and the first other one beside it.
+    /// The algorithm that was chosen by name, and the first other one beside it.
     named: Option<Shape>,
     clash: Option<(Shape, Shape)>,
 }
@@ -133,7 +133,7 @@ impl LimitBuilder {
         }
     }
 
-    /// Units that may start at once; the amount unless said.
+    /// Units that may start at once. Default: the amount.
     pub fn burst(mut self, units: u64) -> Self {
         self.burst = Some(Burst::Units(units));
         self
@@ -145,7 +145,7 @@ impl LimitBuilder {
         self
     }
 
-    /// The longest wait that a caller can be told; none unless said.
+    /// The longest wait for a start. Default: none, so a call starts at once or is denied.
     pub fn wait(mut self, longest: Duration) -> Self {
         self.wait = Some(longest.into());
         self
@@ -157,7 +157,7 @@ impl LimitBuilder {
         self
     }
 
-    /// Units that a ticked bucket can save up; the amount unless said.
+    /// Units that a ticked bucket can save up. Default: the amount.
     pub fn cap(mut self, units: u64) -> Self {
         self.cap = Some(units);
         self
@@ -186,7 +186,7 @@ impl LimitBuilder {
         self.shape(Shape::FixedWindow)
     }
 
-    /// Counters by slice that slide along; ten slices unless said.
+    /// Counts in slices that slide along. Default: ten slices.
     pub fn sliding_window(self) -> Self {
         self.shape(Shape::SlidingWindow)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Ten years of 365.25 days: no period, wait or drain is longer.
 pub(crate) const LONGEST_US: u64 = 315_576_000_000_000;
 
-/// Units with their microseconds, longest first; the first name is the one shown.
+/// Units with their microseconds, longest first; the first name is the one written.
 const UNITS: [(u64, &[&str]); 7] = [
     (7 * 86_400_000_000, &["week", "weeks", "w"]),
     (86_400_000_000, &["day", "days", "d"]),
@@ -62,7 +62,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
             if let Some(hint) = not_a_unit(text) {
                 return Err(hint);
             }
-            return Err(format!("`{}` is not a duration", crate::error::shown(text)));
+            return Err(format!("`{}` is not a duration", crate::error::bounded(text)));
         }
         if unit.is_empty() {
             return Err(format!("`{number}` has no unit (us, ms, s, min, h, day, week)"));
@@ -71,7 +71,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
             not_a_unit(unit).unwrap_or_else(|| {
                 format!(
                     "`{}` is not a unit of time (us, ms, s, min, h, day, week)",
-                    crate::error::shown(unit)
+                    crate::error::bounded(unit)
                 )
             })
         })?;
@@ -79,7 +79,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         total = total
             .checked_add(part)
             .filter(|t| *t <= LONGEST_US)
-            .ok_or_else(|| format!("`{}` is longer than ten years", crate::error::shown(text)))?;
+            .ok_or_else(|| format!("`{}` is longer than ten years", crate::error::bounded(text)))?;
         rest = tail;
     }
     Ok(total)
@@ -110,7 +110,7 @@ fn scaled(number: &str, unit_us: u64) -> Result<u64, String> {
 }
 
 /// The shortest text that parses to the same duration: `1h30min`, `250ms`.
-pub(crate) fn show(mut us: u64) -> String {
+pub fn show(mut us: u64) -> String {
     let mut out = String::new();
     for (unit_us, names) in UNITS {
         let count = us / unit_us;
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_parses_to_the_same_duration() {
+    fn what_is_written_parses_to_the_same_duration() {
         for us in [0, 1, 999, 1_000, 1_500_000, 5_400_000_000, 86_400_000_001, LONGEST_US] {
             assert_eq!(parse(&show(us)), Ok(us), "{}", show(us));
         }

@@ -26,7 +26,7 @@ pub struct LimitError {
     column: usize,
 }
 
-/// Longer texts are shown by their beginning: an error is read by people.
+/// Of longer texts only the beginning is printed: an error is read by people.
 const SHOWN_MAX: usize = 120;
 
 impl LimitError {
@@ -35,7 +35,7 @@ impl LimitError {
     }
 
     pub(crate) fn at(mut self, text: &str, span: Range<usize>) -> Self {
-        self.text = Some(shown(text));
+        self.text = Some(bounded(text));
         self.column = text.char_indices().take_while(|(at, _)| *at < span.start).count() + 1;
         self.span = Some(span);
         self
@@ -71,8 +71,8 @@ impl From<std::convert::Infallible> for LimitError {
     }
 }
 
-/// What a stranger wrote, fit to be shown: bounded and without control characters.
-pub(crate) fn shown(text: &str) -> String {
+/// What a user wrote, fit for a message: bounded and without control characters.
+pub(crate) fn bounded(text: &str) -> String {
     let mut out: String = text.chars().take(SHOWN_MAX).flat_map(printable).collect();
     if text.chars().nth(SHOWN_MAX).is_some() {
         out.push('…');

@@ -3,7 +3,7 @@
 //! The rules of what goes with what are the builder's; here is only the grammar.
 
 use crate::build::{LimitBuilder, Part, Shape};
-use crate::{Limit, LimitError, duration, error::shown};
+use crate::{Limit, LimitError, duration, error::bounded};
 use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
@@ -81,7 +81,7 @@ impl<'a> Parser<'a> {
         while let Some((word, span)) = self.word() {
             if word.starts_with(|c: char| c.is_ascii_digit()) {
                 if builder.is_some() {
-                    let what = format!("`{}` is a second amount", shown(word));
+                    let what = format!("`{}` is a second amount", bounded(word));
                     return Err(self.error(what, "1000/s burst 20", span));
                 }
                 builder = Some(self.amount(word, span)?);
@@ -133,7 +133,7 @@ impl<'a> Parser<'a> {
                 self.note_shape(Shape::Ticked, &join_span)?;
                 Ok(Limit::every(amount, self.period(join, &join_span, "20 every 1s")?))
             }
-            other => Err(self.error(format!("{after}, not `{}`", shown(other)), "1000/s", join_span)),
+            other => Err(self.error(format!("{after}, not `{}`", bounded(other)), "1000/s", join_span)),
         }
     }
 
@@ -202,7 +202,7 @@ impl<'a> Parser<'a> {
         let what = format!(
             "`{}` is not a word of a limit (burst, wait, warmup, cap, queue, capacity, slices, offset, \
              token-bucket, leaky, fixed-window, sliding-window, sliding-log)",
-            shown(word)
+            bounded(word)
         );
         self.error(what, "1000/s burst 20 wait 1s", span)
     }
@@ -242,7 +242,7 @@ impl<'a> Parser<'a> {
             return Err(self.error(what, example, span.end..span.end));
         };
         let misfit =
-            || self.error(format!("`{word}` needs {kind}, not `{}`", shown(value)), example, at.clone());
+            || self.error(format!("`{word}` needs {kind}, not `{}`", bounded(value)), example, at.clone());
         let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '_');
         let starts_right = value.starts_with(|c: char| c.is_ascii_digit() || c == '.');
         if !starts_right || (!is_number && !matches!(word, "burst" | "wait" | "warmup" | "offset")) {
@@ -277,11 +277,11 @@ impl<'a> Parser<'a> {
     ) -> Result<u64, LimitError> {
         let digits = word.replace('_', "");
         if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_digit()) {
-            let what = format!("{name} is a whole number, not `{}`", shown(word));
+            let what = format!("{name} is a whole number, not `{}`", bounded(word));
             return Err(self.error(what, example, span.clone()));
         }
-        digits
-            .parse()
-            .map_err(|_| self.error(format!("{name} of {} is too large", shown(word)), example, span.clone()))
+        digits.parse().map_err(|_| {
+            self.error(format!("{name} of {} is too large", bounded(word)), example, span.clone())
+        })
     }
 }

@@ -1,10 +1,12 @@
 //! The arguments of a function: which names an expression over them can use, and how they
-//! are passed on to a function that stands in.
+//! are passed on to the function that `otherwise` names.
 
+use crate::errors::fail;
+use crate::expressions::{as_word, inner};
+use crate::suggest::suggestion;
 use proc_macro2::Span;
 use quote::format_ident;
-use syn::spanned::Spanned;
-use syn::{Error, Expr, FnArg, Ident, Pat, Result, Signature, parse_quote};
+use syn::{Expr, FnArg, Ident, Pat, Result, Signature, parse_quote};
 
 /// The names that the arguments bind.
 pub(crate) fn names(signature: &Signature) -> Vec<Ident> {
@@ -38,44 +40,41 @@ fn bound(pattern: &Pat, names: &mut Vec<Ident>) {
     }
 }
 
+/// True if an argument has this name.
+pub(crate) fn has(signature: &Signature, name: &str) -> bool {
+    names(signature).iter().any(|argument| argument == name)
+}
+
 /// Refuses an expression that begins with a name which no argument has. A constant is
 /// written with a capital, and what is deeper than a field or a method is the compiler's.
 pub(crate) fn check(option: &str, expression: &Expr, signature: &Signature) -> Result<()> {
     match expression {
         Expr::Field(field) => check(option, &field.base, signature),
         Expr::MethodCall(call) => check(option, &call.receiver, signature),
-        Expr::Reference(inner) => check(option, &inner.expr, signature),
-        Expr::Unary(inner) => check(option, &inner.expr, signature),
-        Expr::Paren(inner) => check(option, &inner.expr, signature),
-        Expr::Group(inner) => check(option, &inner.expr, signature),
-        Expr::Cast(inner) => check(option, &inner.expr, signature),
-        Expr::Index(inner) => check(option, &inner.expr, signature),
-        Expr::Path(path) => match path.path.get_ident() {
-            Some(name) => check_name(option, name, signature),
-            None => Ok(()),
-        },
-        _ => Ok(()),
+        Expr::Index(index) => check(option, &index.expr, signature),
+        Expr::Path(_) => as_word(expression).map_or(Ok(()), |name| check_name(option, name, signature)),
+        other => check_option(option, inner(other), signature),
     }
 }
 
+/// The same of an option that may not be there.
+pub(crate) fn check_option(option: &str, given: Option<&Expr>, signature: &Signature) -> Result<()> {
+    given.map_or(Ok(()), |given| check(option, given, signature))
+}
+
 fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
-    let names = names(signature);
-    let is_constant = name.to_string().starts_with(|c: char| c.is_uppercase());
-    if is_constant || names.contains(name) {
+    let names: Vec<String> = names(signature).iter().map(ToString::to_string).collect();
+    let text = name.to_string();
+    if text.starts_with(char::is_uppercase) || names.contains(&text) {
         return Ok(());
     }
-    let function = &signature.ident;
-    let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    let there_is = match known.as_slice() {
+    let hint = suggestion(&text, names.iter().map(String::as_str));
+    let there_is = match names.as_slice() {
         [] => "it has none".to_string(),
-        known => format!("there is {}", known.join(", ")),
+        names => format!("there is `{}`", names.join("`, `")),
     };
-    let hint = crate::suggest::suggestion(
-        &name.to_string(),
-        names.iter().map(ToString::to_string).collect::<Vec<_>>().iter().map(String::as_str),
-    );
-    let what = format!("`{option}` names `{name}`, which is no argument of `{function}`{hint}; {there_is}");
-    Err(Error::new(name.span(), what))
+    let function = &signature.ident;
+    fail(name, format!("`{option}` names `{name}`, which is no argument of `{function}`{hint}; {there_is}"))
 }
 
 /// The arguments as expressions. One that nobody has named gets a name.
@@ -94,7 +93,7 @@ pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
             let what = "whether there is an argument under `#[cfg]` is not known yet when it is passed on to \
                         `otherwise`: write two functions, each under its `#[cfg]`, or \
                         `otherwise = |refusal| ...`";
-            return Err(Error::new(cfg.span(), what));
+            return fail(cfg, what);
         }
         let ident = match &*typed.pat {
             Pat::Ident(ident) if ident.subpat.is_none() && ident.by_ref.is_none() => ident.ident.clone(),
@@ -106,7 +105,7 @@ pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
             other => {
                 let what = "an argument that is taken apart here cannot be passed on to `otherwise`: \
                             name it and take it apart inside, or write `otherwise = |refusal| ...`";
-                return Err(Error::new(other.span(), what));
+                return fail(other, what);
             }
         };
         passed.push(parse_quote!(#ident));

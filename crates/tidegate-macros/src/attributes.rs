@@ -1,22 +1,23 @@
 //! Other `#[limited]`s beside the one that is read.
 
+use crate::errors::fail;
 use proc_macro2::TokenTree;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Meta, Result};
-
-const TWICE: &str =
-    "`#[limited]` stands here twice: write the other limit into the first, as `and(limit = \"...\")`";
+use syn::{Attribute, Meta, Result};
 
 /// Refuses a second attribute on one thing: both would count, and under one name.
 pub(crate) fn check_once(attributes: &[Attribute]) -> Result<()> {
     match attributes.iter().find(|attribute| is_limited(attribute)) {
-        Some(other) => Err(twice(other.path())),
+        Some(other) => twice(other.path()),
         None => Ok(()),
     }
 }
 
-pub(crate) fn twice(at: &impl Spanned) -> Error {
-    Error::new(at.span(), TWICE)
+pub(crate) fn twice(at: &impl Spanned) -> Result<()> {
+    fail(
+        at,
+        "`#[limited]` stands here twice: write the other limit into the first, as `and(limit = \"...\")`",
+    )
 }
 
 pub(crate) fn is_limited(attribute: &Attribute) -> bool {

@@ -1,6 +1,7 @@
 //! An `impl` block: its methods are limited as if the attribute stood above each, but for
 //! those that have one of their own.
 
+use crate::errors::{Errors, fail};
 use crate::function::Function;
 use crate::options::Options;
 use crate::rule::Rules;
@@ -15,12 +16,10 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
     if let (Some(deferral), Some(_)) = (&rules.deferral, &block.trait_) {
         let what = "`defer` puts functions beside each method, and the `impl` of a trait has no place for \
                     them: write it on a method of the type itself, and call that one from here";
-        return Err(Error::new(deferral.span, what));
+        return fail(&deferral.span, what);
     }
-    check_method(rules, block)?;
-    let mut beside = Vec::new();
-    let mut errors: Option<Error> = None;
-    let mut limited = 0;
+    let (mut generated, mut errors) = (Vec::new(), Errors::default());
+    let (mut methods, mut limited) = (0, 0);
     for item in &mut block.items {
         let method = match item {
             ImplItem::Fn(method) => method,
@@ -28,14 +27,17 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
             unseen => {
                 let what = "methods that are made here would not be limited, as `#[limited]` does not see \
                             them: put this into an `impl` block of its own";
-                note(&mut errors, Error::new(unseen.span(), what));
+                errors.add(Error::new(unseen.span(), what));
                 continue;
             }
         };
-        limited += 1;
+        methods += 1;
         let done = match own(&method.attrs) {
-            Ok(Own::None) => function::limit(rules, &mut Function::method(method))
-                .map(|functions| beside.extend(functions)),
+            Ok(Own::None) => {
+                limited += 1;
+                let functions = function::limit(rules, &mut Function::method(method));
+                functions.map(|functions| generated.extend(functions))
+            }
             Ok(Own::Off(at)) => {
                 method.attrs.remove(at);
                 Ok(())
@@ -48,44 +50,28 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
             let hint =
                 format!("`{}` is in a limited `impl` block: `#[limited(off)]` exempts it", method.sig.ident);
             error.combine(Error::new(method.sig.ident.span(), hint));
-            note(&mut errors, error);
+            errors.add(error);
         }
     }
-    if limited == 0 && errors.is_none() {
-        return Err(Error::new(rules.span, "there is no method to limit in this `impl` block"));
+    if let Some(name) = rules.deferral.as_ref().and_then(|deferral| deferral.method.as_ref())
+        && limited > 1
+    {
+        let what = "several methods would have this one name in the journal, and run each other's calls: leave \
+                    `method` out, or write it on each of them";
+        errors.add(Error::new(name.span(), what));
     }
-    block.items.extend(beside.into_iter().map(|function| ImplItem::Verbatim(function.into_token_stream())));
-    errors.map_or(Ok(()), Err)
-}
-
-/// Refuses one name in the journal for several methods, which would run each other's calls.
-fn check_method(rules: &Rules, block: &ItemImpl) -> Result<()> {
-    let Some(name) = rules.deferral.as_ref().and_then(|deferral| deferral.method.as_ref()) else {
-        return Ok(());
-    };
-    let is_limited_here = |item: &&ImplItem| match item {
-        ImplItem::Fn(method) => matches!(own(&method.attrs), Ok(Own::None)),
-        _ => false,
-    };
-    if block.items.iter().filter(is_limited_here).count() < 2 {
-        return Ok(());
+    if methods == 0 && errors.is_empty() {
+        return fail(&rules.span, "there is no method to limit in this `impl` block");
     }
-    let what = "several methods would have this one name in the journal, and run each other's calls: leave \
-                `method` out, or write it on each of them";
-    Err(Error::new(name.span(), what))
-}
-
-fn note(errors: &mut Option<Error>, error: Error) {
-    match errors {
-        Some(errors) => errors.combine(error),
-        None => *errors = Some(error),
-    }
+    let generated = generated.into_iter().map(|function| ImplItem::Verbatim(function.into_token_stream()));
+    block.items.extend(generated);
+    errors.into_result()
 }
 
 /// What a method says about itself.
 enum Own {
     None,
-    /// The place of its `#[limited(off)]`.
+    /// The index of its `#[limited(off)]`.
     Off(usize),
     Other,
 }
@@ -94,7 +80,7 @@ fn own(attributes: &[Attribute]) -> Result<Own> {
     if let Some(conditional) = attributes.iter().find(|attribute| attributes::is_conditional(attribute)) {
         let what = "a limited `impl` block cannot see whether this applies: write `#[limited(...)]` without \
                     `cfg_attr` on two methods with `#[cfg(...)]`, or move the method out of the block";
-        return Err(Error::new(conditional.path().span(), what));
+        return fail(conditional.path(), what);
     }
     let Some(at) = attributes.iter().position(attributes::is_limited) else { return Ok(Own::None) };
     // A wrong one is reported when the compiler comes to it.

@@ -1,39 +1,36 @@
 //! Keys that are the same for every call.
 //!
 //! Whoever comes from annotations writes `key = "goods_id"` and means the argument. It would
-//! compile, and all calls would share one allowance. So a literal is an error that shows the
+//! compile, and all calls would share one allowance. So a literal is an error that names the
 //! argument; `const { "everyone" }` says a constant on purpose, as does one with a name.
 
 use crate::arguments;
-use crate::options::shown;
+use crate::errors::fail;
+use crate::expressions::{inner, source};
 use crate::suggest::{plain, suggestion};
 use proc_macro2::TokenStream;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
-use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, ExprMacro, Lit, Result, Signature, Token};
+use syn::{Expr, ExprLit, ExprMacro, Lit, Result, Signature, Token};
 
-/// Where a key stands, and how it is written there.
-pub(crate) struct Place<'a> {
-    /// What a constant would do.
-    pub(crate) effect: &'a str,
-    /// Before and after the expression: `key = `, or `by = user(` and `)`.
-    pub(crate) around: (&'a str, &'a str),
-}
-
-/// Refuses an expression that has the same value at every call.
-pub(crate) fn check(place: &Place<'_>, expression: &Expr, signature: &Signature) -> Result<()> {
+/// Refuses an expression that has the same value at every call. `around` is what stands before
+/// and after it, such as `by = user(` and `)`; `effect` is what a constant would do.
+pub(crate) fn check(
+    expression: &Expr,
+    (before, after): (&str, &str),
+    effect: &str,
+    signature: &Signature,
+) -> Result<()> {
     if !is_constant(expression) {
         return Ok(());
     }
-    let Place { effect, around: (before, after) } = place;
     let write = |what: &str| format!("`{before}{what}{after}`");
-    let value = shown(expression);
+    let value = source(expression);
     let text = text(expression);
     let meant = text.as_deref().and_then(|text| argument(text, signature));
     let instead = match (meant, text) {
         (Some(argument), _) => format!("write {}", write(&argument)),
-        (None, Some(text)) if captures(&text).iter().any(|name| is_argument(name, signature)) => {
+        (None, Some(text)) if captures(&text).iter().any(|name| arguments::has(signature, name)) => {
             format!("write {}", write(&format!("format_args!({text:?})")))
         }
         (None, text) => {
@@ -44,7 +41,7 @@ pub(crate) fn check(place: &Place<'_>, expression: &Expr, signature: &Signature)
                 (_, Some(hint)) if !hint.is_empty() => format!("name an argument{hint}"),
                 (names, _) => format!("name an argument (there is `{}`)", names.join("`, `")),
             };
-            // Bytes cannot be shown, and so are no key.
+            // Bytes have no `Display`, and so are no key.
             let constant = match text {
                 Some(text) if value.starts_with('b') => format!("{text:?}"),
                 _ => value.clone(),
@@ -53,27 +50,22 @@ pub(crate) fn check(place: &Place<'_>, expression: &Expr, signature: &Signature)
             format!("{instead}, or write {on_purpose} if a constant is meant")
         }
     };
-    Err(Error::new(expression.span(), format!("`{value}` is the same at every call, so {effect}: {instead}")))
+    fail(expression, format!("`{value}` is the same at every call, so {effect}: {instead}"))
 }
 
 fn is_constant(expression: &Expr) -> bool {
     match expression {
         Expr::Lit(_) => true,
-        Expr::Reference(inner) => is_constant(&inner.expr),
-        Expr::Unary(inner) => is_constant(&inner.expr),
-        Expr::Paren(inner) => is_constant(&inner.expr),
-        Expr::Group(inner) => is_constant(&inner.expr),
-        Expr::Cast(inner) => is_constant(&inner.expr),
         Expr::Binary(both) => is_constant(&both.left) && is_constant(&both.right),
         // `"goods_id".to_string()`
         Expr::MethodCall(call) => is_constant(&call.receiver) && call.args.iter().all(is_constant),
         // Other functions may look something up by a name: `header("x-tenant")`.
         Expr::Call(call) => {
-            let function = shown(&call.func);
-            matches!(function.as_str(), "String::from" | "Some") && call.args.iter().all(is_constant)
+            matches!(source(&call.func).as_str(), "String::from" | "Some")
+                && call.args.iter().all(is_constant)
         }
         Expr::Macro(called) => is_constant_macro(called),
-        _ => false,
+        other => inner(other).is_some_and(is_constant),
     }
 }
 
@@ -94,7 +86,7 @@ fn is_constant_format(tokens: TokenStream) -> bool {
     let mut captures = captures(&template.value());
     let is_constant = given.all(|given| match given {
         Expr::Assign(named) => {
-            let name = shown(&named.left);
+            let name = source(&named.left);
             captures.retain(|capture| *capture != name);
             is_constant(&named.right)
         }
@@ -119,16 +111,13 @@ fn text(expression: &Expr) -> Option<String> {
     match expression {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
         Expr::Lit(ExprLit { lit: Lit::ByteStr(text), .. }) => String::from_utf8(text.value()).ok(),
-        Expr::Reference(inner) => text(&inner.expr),
-        Expr::Paren(inner) => text(&inner.expr),
-        Expr::Group(inner) => text(&inner.expr),
         Expr::MethodCall(call) => text(&call.receiver),
         Expr::Call(call) => call.args.first().and_then(text),
         Expr::Macro(called) => {
             let given = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(called.mac.tokens.clone());
             given.ok()?.first().and_then(text)
         }
-        _ => None,
+        other => inner(other).and_then(text),
     }
 }
 
@@ -148,10 +137,6 @@ fn argument(text: &str, signature: &Signature) -> Option<String> {
         written.push_str(&word);
     }
     Some(written)
-}
-
-fn is_argument(name: &str, signature: &Signature) -> bool {
-    arguments::names(signature).iter().any(|argument| argument == name)
 }
 
 /// `goods_id` for `goodsId`.
@@ -221,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_names_an_argument_is_shown_as_the_argument() {
+    fn a_text_that_names_an_argument_becomes_the_argument() {
         let signature: Signature = parse_quote!(fn buy(&self, goods_id: u64, order: &Order));
         let cases = [
             ("goods_id", Some("goods_id")),

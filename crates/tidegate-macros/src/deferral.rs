@@ -1,14 +1,14 @@
 //! `otherwise = defer`: what it says, as far as it can be checked without the function.
 
-use crate::arguments;
-use crate::constant::{self, Place};
-use crate::options::ungrouped;
+use crate::errors::fail;
+use crate::expressions::{as_number, as_text, ungrouped};
+use crate::options::{crate_path, seen, unknown};
 use crate::suggest::suggestion;
+use crate::{arguments, constant};
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
-use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprAssign, ExprLit, Lit, LitStr, Path, Result, Signature, Token, parse_quote};
+use syn::{Expr, ExprAssign, LitStr, Path, Result, Signature, parse_quote};
 
 /// How a refused call is recorded.
 pub(crate) struct Deferral {
@@ -33,26 +33,20 @@ pub(crate) const RETURNS: &str = "this function has no way to say that it was de
 const KNOWN: [&str; 6] = ["key", "deadline", "priority", "method", "journal", "crate"];
 
 impl Deferral {
-    /// `defer` or `defer(...)`; nothing if it is something else.
+    /// `defer` or `defer(...)`; none if it is something else.
     pub(crate) fn read(otherwise: &Expr) -> Result<Option<Self>> {
         let (word, options) = match otherwise {
-            Expr::Path(path) => (path, None),
             Expr::Paren(inner) => return Self::read(&inner.expr),
             Expr::Await(awaited) => {
                 return match Self::read(&awaited.base)? {
-                    Some(deferral) => {
-                        Err(Error::new(deferral.span, "`defer` awaits by itself: leave `.await` out"))
-                    }
+                    Some(deferral) => fail(&deferral.span, "`defer` awaits by itself: leave `.await` out"),
                     None => Ok(None),
                 };
             }
-            Expr::Call(call) => match &*call.func {
-                Expr::Path(path) => (path, Some(&call.args)),
-                _ => return Ok(None),
-            },
-            _ => return Ok(None),
+            Expr::Call(call) => (&*call.func, Some(&call.args)),
+            other => (other, None),
         };
-        if !word.path.is_ident("defer") {
+        if !matches!(word, Expr::Path(word) if word.path.is_ident("defer")) {
             return Ok(None);
         }
         let mut deferral = Self {
@@ -64,115 +58,90 @@ impl Deferral {
             priority: None,
             krate: parse_quote!(::tidegate_journal),
         };
-        if let Some(options) = options {
-            deferral.options(options)?;
-        }
+        deferral.options(options.into_iter().flatten())?;
         Ok(Some(deferral))
     }
 
-    fn options(&mut self, options: &Punctuated<Expr, Token![,]>) -> Result<()> {
-        let mut seen = Vec::new();
+    fn options<'a>(&mut self, options: impl Iterator<Item = &'a Expr>) -> Result<()> {
+        let mut before = Vec::new();
         for option in options {
             let Expr::Assign(ExprAssign { left, right, .. }) = option else {
                 let what = "`defer(...)` takes options, such as `defer(key = order_id, deadline = \"1h\")`; \
                             a function of that name is called as `self::defer`";
-                return Err(Error::new(option.span(), what));
+                return fail(option, what);
             };
             let (word, given) = (left.to_token_stream().to_string(), ungrouped((**right).clone()));
-            if seen.contains(&word) {
-                return Err(Error::new(left.span(), format!("`{word}` stands there twice")));
-            }
+            seen(&mut before, left, &word)?;
             match word.as_str() {
                 "key" => self.key = Some(given),
                 "deadline" => self.deadline = Some(deadline(&given)?),
                 "priority" => self.priority = Some(priority(&given)?),
                 "method" => self.method = Some(method(&given)?),
                 "journal" => self.journal = Some(given),
-                "crate" => self.krate = krate(&given)?,
+                "crate" => self.krate = crate_path(&given, "my_journal")?,
                 _ => {
                     let hint = suggestion(&word, KNOWN.into_iter());
-                    let known = KNOWN.map(|known| format!("`{known}`")).join(", ");
-                    let what = format!("`{word}` is not an option of `defer`{hint}; there are {known}");
-                    return Err(Error::new(left.span(), what));
+                    return unknown(left, &word, &format!(" of `defer`{hint}"), KNOWN.into_iter());
                 }
             }
-            seen.push(word);
         }
         Ok(())
     }
 
     /// Refuses names that no argument has.
     pub(crate) fn check_arguments(&self, signature: &Signature) -> Result<()> {
-        let options = [
-            ("key", &self.key),
-            ("deadline", &self.deadline),
-            ("priority", &self.priority),
-            ("journal", &self.journal),
-        ];
         if let Some(key) = &self.key {
-            let place = Place { effect: "all deferred calls would be one record", around: ("key = ", "") };
-            constant::check(&place, key, signature)?;
+            constant::check(key, ("key = ", ""), "all deferred calls would be one record", signature)?;
         }
-        for (option, given) in options {
-            if let Some(given) = given {
-                arguments::check(option, given, signature)?;
-            }
-        }
-        Ok(())
+        let Self { key, deadline, priority, journal, .. } = self;
+        let options = [("key", key), ("deadline", deadline), ("priority", priority), ("journal", journal)];
+        options
+            .iter()
+            .try_for_each(|(option, given)| arguments::check_option(option, given.as_ref(), signature))
     }
 
     /// The journal's path as if it stood at the word `defer`, so that an error points there
     /// if there is no such crate.
     pub(crate) fn krate(&self) -> TokenStream {
-        crate::function::placed(&self.krate, self.span)
+        crate::statement::placed(&self.krate, self.span)
     }
 }
 
 /// A text, which is read now, or an expression of type `Duration`.
 fn deadline(given: &Expr) -> Result<Expr> {
-    let Expr::Lit(ExprLit { lit, .. }) = given else { return Ok(given.clone()) };
-    let Lit::Str(text) = lit else {
-        let what = "`deadline` is a duration: write for example `deadline = \"1h\"`";
-        return Err(Error::new(lit.span(), what));
+    let Expr::Lit(_) = given else { return Ok(given.clone()) };
+    let Some(text) = as_text(given) else {
+        return fail(given, "`deadline` is a duration: write for example `deadline = \"1h\"`");
     };
-    let time = tidegate_limit::parse_duration(&text.value());
-    let time = time.map_err(|what| Error::new(text.span(), format!("{what}; write for example `1h`")))?;
-    if time.is_zero() {
-        return Err(Error::new(text.span(), "a deadline of 0 lets nothing start: write for example `1h`"));
-    }
+    let time = match tidegate_limit::parse_duration(&text.value()) {
+        Ok(time) if time.is_zero() => {
+            return fail(text, "a deadline of 0 lets nothing start: write for example `1h`");
+        }
+        Ok(time) => time,
+        Err(what) => return fail(text, format!("{what}; write for example `1h`")),
+    };
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     syn::parse2(quote_spanned!(text.span()=> ::core::time::Duration::from_micros(#micros)))
 }
 
 fn priority(given: &Expr) -> Result<Expr> {
-    if let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = given
-        && number.base10_parse::<u64>()? > 9
-    {
-        return Err(Error::new(number.span(), "`priority` is 0 to 9, the highest first"));
+    match as_number(given) {
+        Some(number) if number.base10_parse::<u64>()? > 9 => {
+            fail(number, "`priority` is 0 to 9, the highest first")
+        }
+        _ => Ok(given.clone()),
     }
-    Ok(given.clone())
 }
 
 fn method(given: &Expr) -> Result<LitStr> {
-    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = given else {
-        let what = "`method` is a text, known when it is compiled: write `method = \"ship\"`";
-        return Err(Error::new(given.span(), what));
+    let Some(text) = as_text(given) else {
+        return fail(given, "`method` is a text, known when it is compiled: write `method = \"ship\"`");
     };
     let name = text.value();
     if name.is_empty() || name.len() > METHOD_MAX || name.contains('\0') {
         let what =
             format!("a method's name has 1 to {METHOD_MAX} bytes, and no NUL: write `method = \"ship\"`");
-        return Err(Error::new(text.span(), what));
+        return fail(text, what);
     }
     Ok(text.clone())
-}
-
-fn krate(given: &Expr) -> Result<Path> {
-    match given {
-        Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
-        other => {
-            let what = "`crate` is a path: write for example `crate = my_journal`";
-            Err(Error::new(other.span(), what))
-        }
-    }
 }

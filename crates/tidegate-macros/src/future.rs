@@ -1,9 +1,10 @@
 //! Functions that are not async and return a future, as `#[async_trait]` makes them: what
 //! is limited is the future, not the call that makes it.
 
+use crate::errors::fail;
 use quote::ToTokens;
 use syn::spanned::Spanned;
-use syn::{Block, Error, Expr, Result, ReturnType, Signature, Stmt, Type, TypeParamBound};
+use syn::{Block, Expr, Result, ReturnType, Signature, Stmt, Type, TypeParamBound};
 
 /// The body of the future that a function returns, if it does nothing else.
 pub(crate) fn body<'a>(signature: &Signature, block: &'a mut Block) -> Result<Option<&'a mut Block>> {
@@ -17,7 +18,7 @@ pub(crate) fn body<'a>(signature: &Signature, block: &'a mut Block) -> Result<Op
     if body.is_some() && count > 1 {
         let what = "what stands before this future would run even if the call is refused: move all of it \
                     into the `async` block";
-        return Err(Error::new(span, what));
+        return fail(&span, what);
     }
     Ok(body)
 }

@@ -2,26 +2,29 @@
 //!
 //! It reads the limit with the library's own parser, so that a wrong one does not compile,
 //! and puts one statement in front of the function's body. What that statement calls is
-//! `tidegate::site`; nothing is counted here.
+//! `tidegate::__private`, the library's folder `limited/`; nothing is counted here.
 
 mod arguments;
 mod attributes;
 mod block;
 mod constant;
 mod deferral;
+mod errors;
+mod expressions;
 mod function;
 mod future;
 mod options;
 mod owned;
 mod replay;
 mod rule;
+mod statement;
 mod suggest;
 
 use function::Function;
 use proc_macro::TokenStream;
 use quote::ToTokens;
 use rule::Rules;
-use syn::{Error, ImplItem, Item, ItemImpl, Result, TraitItemFn};
+use syn::{ImplItem, Item, ItemImpl, Result, TraitItemFn};
 
 /// Use it as `tidegate::limited`, where all of it is explained.
 #[proc_macro_attribute]
@@ -40,15 +43,15 @@ pub fn limited(options: TokenStream, item: TokenStream) -> TokenStream {
 
 fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_macro2::TokenStream> {
     let rules = Rules::new(&syn::parse(options)?)?;
-    let place = "`#[limited]` goes on functions, methods and `impl` blocks";
-    let wrong = |what: &str| Err(Error::new(rules.span, what));
+    let targets = "`#[limited]` goes on functions, methods and `impl` blocks";
+    let wrong = |what: &str| errors::fail(&rules.span, what);
     match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Fn(mut function)) => {
             attributes::check_once(&function.attrs)?;
             function::check_blocking(&rules, &function.sig)?;
-            let beside = function::limit(&rules, &mut Function::item(&mut function))?;
+            let generated = function::limit(&rules, &mut Function::item(&mut function))?;
             let mut out = function.into_token_stream();
-            beside.iter().for_each(|function| function.to_tokens(&mut out));
+            generated.iter().for_each(|function| function.to_tokens(&mut out));
             Ok(out)
         }
         Ok(Item::Impl(mut block)) => {
@@ -56,12 +59,12 @@ fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_m
             Ok(block.into_token_stream())
         }
         Ok(Item::Trait(_)) => {
-            wrong(&format!("{place}: write it on the `impl`, or on a method that has a body"))
+            wrong(&format!("{targets}: write it on the `impl`, or on a method that has a body"))
         }
         _ if syn::parse2::<TraitItemFn>(item).is_ok() => {
             wrong("a method without a body cannot be limited: write it where the body is")
         }
-        Ok(_) => wrong(place),
+        Ok(_) => wrong(targets),
         Err(error) => Err(error),
     }
 }

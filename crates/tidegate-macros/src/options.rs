@@ -3,12 +3,14 @@
 //! Only the grammar: what goes with what, and what it means, is in `rule.rs` and
 //! `function.rs`.
 
+use crate::errors::fail;
+use crate::expressions::{as_text, as_word, source, ungrouped};
 use crate::suggest::{said_by_a_limit, suggestion};
 use proc_macro2::Span;
-use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized, token};
+use syn::spanned::Spanned;
+use syn::{Expr, Ident, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
 /// What stands inside `#[limited(...)]`, or inside one `and(...)` of it.
 #[derive(Default)]
@@ -27,7 +29,7 @@ pub(crate) struct Options {
     pub(crate) blocking: Option<Span>,
     pub(crate) krate: Option<Path>,
     pub(crate) off: Option<Span>,
-    seen: Vec<Ident>,
+    before: Vec<String>,
 }
 
 /// Whose allowance it is, in a word.
@@ -49,7 +51,7 @@ impl Options {
     fn parse_within(input: ParseStream<'_>, is_outside: bool) -> Result<Self> {
         let mut options = Self::default();
         if input.peek(LitStr) {
-            options.seen.push(Ident::new("limit", input.span()));
+            options.before.push("limit".into());
             options.limit = Some(input.parse()?);
             options.end(input)?;
         }
@@ -87,44 +89,27 @@ impl Options {
             let what = format!(
                 "`{text}` is said once for all limits of the function: write it outside of `and(...)`"
             );
-            return Err(Error::new(word.span(), what));
+            return fail(&word, what);
         }
-        if text != "and" && self.seen.contains(&word) {
-            return Err(Error::new(word.span(), format!("`{text}` stands there twice")));
+        if text != "and" {
+            seen(&mut self.before, &word, &text)?;
         }
-        self.seen.push(word.clone());
         match text.as_str() {
             "limit" => self.limit = Some(literal(input, &word, "1000/s burst 20")?),
             "name" => self.name = Some(literal(input, &word, "checkout")?),
             "prefix" => self.prefix = Some(literal(input, &word, "goods:")?),
             "key" => self.key = Some(value(input, &word, "goods_id")?),
-            "cost" => self.cost = Some(no_text(&word, value(input, &word, "items.len()")?, "items.len()")?),
-            "limiter" => {
-                self.limiter = Some(no_text(&word, value(input, &word, "self.limiter")?, "self.limiter")?);
-            }
+            "cost" => self.cost = Some(no_text(input, &word, "items.len()")?),
+            "limiter" => self.limiter = Some(no_text(input, &word, "self.limiter")?),
             "otherwise" => self.otherwise = Some(value(input, &word, "|refusal| ...")?),
-            "by" => {
-                equals(input, &word, "user")?;
-                self.by = By::parse_all(input)?;
-            }
-            "missing" => {
-                equals(input, &word, "refuse")?;
-                self.missing = Some(one_word(input, &word, "refuse")?);
-            }
-            "crate" => {
-                equals(input, &word, "my_tidegate")?;
-                if let Some(text) = input.parse::<Option<LitStr>>()? {
-                    let what = format!("`crate` is a path, not a text: write `crate = {}`", text.value());
-                    return Err(Error::new(text.span(), what));
-                }
-                self.krate = Some(input.call(Path::parse_mod_style)?);
-            }
+            "by" => self.by = By::all(value(input, &word, "user")?)?,
+            "missing" => self.missing = Some(one_word(&word, &value(input, &word, "refuse")?, "refuse")?),
+            "crate" => self.krate = Some(crate_path(&value(input, &word, "my_tidegate")?, "my_tidegate")?),
             "blocking" => self.blocking = Some(word.span()),
             "off" => self.off = Some(word.span()),
             "and" => {
                 if !input.peek(token::Paren) {
-                    let what = "`and` needs a limit: write `and(limit = \"...\")`";
-                    return Err(Error::new(word.span(), what));
+                    return fail(&word, "`and` needs a limit: write `and(limit = \"...\")`");
                 }
                 let content;
                 parenthesized!(content in input);
@@ -133,12 +118,12 @@ impl Options {
             _ => {
                 let hint = hint(&text, is_outside);
                 let is_value = input.peek(Token![::]) || input.peek(Token![!]) || input.peek(Token![.]);
-                let is_constant = text.starts_with(|c: char| c.is_uppercase());
+                let is_constant = text.starts_with(char::is_uppercase);
                 let is_no_option = is_value || !input.peek(Token![=]) && (is_constant || hint.is_empty());
                 if self.limit.is_none() && is_no_option {
-                    return Err(not_known_yet(&written, None));
+                    return not_known_yet(&written, None);
                 }
-                return Err(unknown(&word, &hint, is_outside));
+                return unknown(&word, &text, &hint, known(is_outside));
             }
         }
         Ok(())
@@ -146,25 +131,21 @@ impl Options {
 }
 
 impl By {
-    fn parse_all(input: ParseStream<'_>) -> Result<Vec<Self>> {
-        if !input.peek(token::Paren) {
-            return Ok(vec![Self::parse_one(input)?]);
+    fn all(given: Expr) -> Result<Vec<Self>> {
+        match given {
+            Expr::Tuple(all) if all.elems.is_empty() => {
+                fail(&all, "`by = ()` names nobody: leave it out, or write for example `by = user`")
+            }
+            Expr::Tuple(all) => all.elems.into_iter().map(|one| Self::new(&one)).collect(),
+            Expr::Paren(one) => Ok(vec![Self::new(&one.expr)?]),
+            one => Ok(vec![Self::new(&one)?]),
         }
-        let span = input.span();
-        let content;
-        parenthesized!(content in input);
-        let all: Vec<Self> = content.parse_terminated(Self::parse_one, Token![,])?.into_iter().collect();
-        if all.is_empty() {
-            let what = "`by = ()` names nobody: leave it out, or write for example `by = user`";
-            return Err(Error::new(span, what));
-        }
-        Ok(all)
     }
 
-    fn parse_one(input: ParseStream<'_>) -> Result<Self> {
+    fn new(expression: &Expr) -> Result<Self> {
         const KNOWN: [&str; 4] = ["ip", "user", "global", "custom"];
         let is_known = |text: &str| KNOWN.contains(&text);
-        if let Some(literal) = input.parse::<Option<LitStr>>()? {
+        if let Some(literal) = as_text(expression) {
             let text = literal.value();
             let what = match text.to_lowercase() {
                 word if is_known(&word) => format!("`by` is a word, not a text: write `by = {word}`"),
@@ -173,23 +154,25 @@ impl By {
                      `by = user({text})` or `key = {text}`"
                 ),
             };
-            return Err(Error::new(literal.span(), what));
+            return fail(literal, what);
         }
-        let written = input.fork();
-        let word = Ident::parse_any(input)?;
-        let text = word.to_string();
-        if input.peek(Token![.]) || input.peek(Token![::]) || input.peek(token::Bracket) {
-            let expression = written.parse().map_or(text, |expression| shown(&expression));
-            let last = expression.rsplit("::").next().unwrap_or_default().to_lowercase();
-            let what = match expression.contains("::") && is_known(&last) {
+        let (word, given) = match expression {
+            Expr::Call(call) => (&*call.func, Some(&call.args)),
+            word => (word, None),
+        };
+        let Some(word) = as_word(word).cloned() else {
+            let expr = source(expression);
+            let last = expr.rsplit("::").next().unwrap_or_default().to_lowercase();
+            let what = match expr.contains("::") && is_known(&last) {
                 true => format!("`by` is a word: write `by = {last}`"),
                 false => format!(
-                    "`by` says who calls in a word, and `{expression}` is an expression: write \
-                     `by = user({expression})` or `key = {expression}`"
+                    "`by` says who calls in a word, and `{expr}` is an expression: write \
+                     `by = user({expr})` or `key = {expr}`"
                 ),
             };
-            return Err(Error::new(word.span(), what));
-        }
+            return fail(expression, what);
+        };
+        let text = word.to_string();
         if !is_known(&text) {
             let lower = text.to_lowercase();
             let hint = match suggestion(&lower, KNOWN.into_iter()) {
@@ -197,49 +180,28 @@ impl By {
                 none if none.is_empty() => format!("; an argument is `by = user({text})` or `key = {text}`"),
                 hint => hint,
             };
-            let what = format!("`by` is `ip`, `user`, `global` or `custom`, not `{text}`{hint}");
-            return Err(Error::new(word.span(), what));
+            return fail(&word, format!("`by` is `ip`, `user`, `global` or `custom`, not `{text}`{hint}"));
         }
-        let mut given = None;
-        if input.peek(token::Paren) {
-            if !matches!(text.as_str(), "ip" | "user") {
-                return Err(Error::new(word.span(), format!("`by = {text}` takes nothing in parentheses")));
+        let given = match given.map(|given| given.iter().collect::<Vec<_>>()).as_deref() {
+            None => None,
+            Some(_) if text != "ip" && text != "user" => {
+                return fail(&word, format!("`by = {text}` takes nothing in parentheses"));
             }
-            let content;
-            parenthesized!(content in input);
-            given = Some(content.parse().map(ungrouped)?);
-            if !content.is_empty() {
-                return Err(content.error(format!("`by = {text}(...)` takes one expression")));
+            Some([one]) => Some(ungrouped((*one).clone())),
+            Some(given) => {
+                return fail(
+                    given.get(1).unwrap_or(&expression),
+                    format!("`by = {text}(...)` takes one expression"),
+                );
             }
-        }
+        };
         Ok(Self { word, given })
     }
 }
 
-/// An expression as somebody would write it.
-pub(crate) fn shown(expression: &Expr) -> String {
-    let text = expression.to_token_stream().to_string();
-    if let Expr::Lit(_) = expression {
-        return text;
-    }
-    [
-        (" . ", "."),
-        (" :: ", "::"),
-        (" (", "("),
-        ("( ", "("),
-        (" )", ")"),
-        (" [", "["),
-        (" !", "!"),
-        (" ,", ","),
-    ]
-    .iter()
-    .fold(text, |text, (from, to)| text.replace(from, to))
-}
-
 fn equals(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<()> {
     if input.parse::<Option<Token![=]>>()?.is_none() {
-        let what = format!("`{word}` needs a value: write `{word} = {example}`");
-        return Err(Error::new(word.span(), what));
+        return fail(word, format!("`{word}` needs a value: write `{word} = {example}`"));
     }
     Ok(())
 }
@@ -249,34 +211,32 @@ fn value(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
     input.parse().map(ungrouped)
 }
 
-/// What `$x:expr` of a `macro_rules!` stands for: it comes in a group that nobody wrote.
-pub(crate) fn ungrouped(expression: Expr) -> Expr {
-    match expression {
-        Expr::Group(group) => ungrouped(*group.expr),
-        other => other,
-    }
-}
-
-/// A text where an expression stands in another language's annotation.
-fn no_text(word: &Ident, given: Expr, example: &str) -> Result<Expr> {
-    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &given else { return Ok(given) };
+/// An expression; a text stands there in another language's annotation.
+fn no_text(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
+    let given = value(input, word, example)?;
+    let Some(text) = as_text(&given) else { return Ok(given) };
     let meant = syn::parse_str::<Expr>(&text.value()).map_or(example.to_string(), |_| text.value());
-    let what = format!("`{word}` is an expression, not a text: write `{word} = {meant}`");
-    Err(Error::new(text.span(), what))
+    fail(text, format!("`{word}` is an expression, not a text: write `{word} = {meant}`"))
 }
 
-/// A word, also where somebody wrote it as a text or as a variant.
-fn one_word(input: ParseStream<'_>, option: &Ident, example: &str) -> Result<Ident> {
-    if let Some(text) = input.parse::<Option<LitStr>>()? {
-        let what = format!("`{option}` is a word, not a text: write `{option} = {example}`");
-        return Err(Error::new(text.span(), what));
+/// A word; somebody may write it as a text or as a variant.
+fn one_word(option: &Ident, given: &Expr, example: &str) -> Result<Ident> {
+    let not_a_text = if as_text(given).is_some() { ", not a text" } else { "" };
+    match as_word(given) {
+        Some(word) => Ok(word.clone()),
+        None => fail(given, format!("`{option}` is a word{not_a_text}: write `{option} = {example}`")),
     }
-    let word = Ident::parse_any(input)?;
-    if input.peek(Token![::]) {
-        let what = format!("`{option}` is a word: write `{option} = {example}`");
-        return Err(Error::new(word.span(), what));
+}
+
+/// The path of a crate.
+pub(crate) fn crate_path(given: &Expr, example: &str) -> Result<Path> {
+    match (given, as_text(given)) {
+        (Expr::Path(path), _) if path.qself.is_none() => Ok(path.path.clone()),
+        (_, Some(text)) => {
+            fail(text, format!("`crate` is a path, not a text: write `crate = {}`", text.value()))
+        }
+        _ => fail(given, format!("`crate` is a path: write for example `crate = {example}`")),
     }
-    Ok(word)
 }
 
 fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr> {
@@ -289,16 +249,15 @@ fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr
         return Err(input.error(what));
     }
     if input.peek(Ident::peek_any) {
-        return Err(not_known_yet(input, Some((word, example))));
+        return not_known_yet(input, Some((word, example)));
     }
-    let what = format!("`{word}` is a text: write `{word} = \"{example}\"`");
-    Err(Error::new(input.span(), what))
+    fail(&input.span(), format!("`{word}` is a text: write `{word} = \"{example}\"`"))
 }
 
 /// A constant or a call where a text has to be: this is read before anything has a value.
-fn not_known_yet(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Error {
+fn not_known_yet<T>(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Result<T> {
     let span = value.span();
-    let value = value.parse().map_or_else(|_| "this".into(), |value| format!("`{}`", shown(&value)));
+    let value = value.parse().map_or_else(|_| "this".into(), |value| format!("`{}`", source(&value)));
     let (is_limit, form) = match option {
         None => (true, "#[limited(\"1000/s burst 20\")]".to_string()),
         Some((word, example)) => (word == "limit", format!("{word} = \"{example}\"")),
@@ -311,7 +270,7 @@ fn not_known_yet(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Erro
         "{value} has no value yet, as `#[limited]` is read before constants are: write the text itself, as in \
          `{form}`{later}"
     );
-    Error::new(span, what)
+    fail(&span, what)
 }
 
 fn hint(word: &str, is_outside: bool) -> String {
@@ -321,9 +280,24 @@ fn hint(word: &str, is_outside: bool) -> String {
     }
 }
 
-fn unknown(word: &Ident, hint: &str, is_outside: bool) -> Error {
-    let list: Vec<String> = known(is_outside).map(|word| format!("`{word}`")).collect();
-    Error::new(word.span(), format!("`{word}` is not an option{hint}; there are {}", list.join(", ")))
+/// Refuses an option that stands there already.
+pub(crate) fn seen(before: &mut Vec<String>, at: &impl Spanned, word: &str) -> Result<()> {
+    if before.iter().any(|before| before == word) {
+        return fail(at, format!("`{word}` stands there twice"));
+    }
+    before.push(word.into());
+    Ok(())
+}
+
+/// Refuses a word that is no option. `hint` says of what, or which word is meant.
+pub(crate) fn unknown<T>(
+    at: &impl Spanned,
+    word: &str,
+    hint: &str,
+    known: impl Iterator<Item = &'static str>,
+) -> Result<T> {
+    let list: Vec<&str> = known.collect();
+    fail(at, format!("`{word}` is not an option{hint}; there are `{}`", list.join("`, `")))
 }
 
 fn known(is_outside: bool) -> impl Iterator<Item = &'static str> {

@@ -1,7 +1,9 @@
-//! What an argument is while its call lies in the journal: a name, and a type that owns
-//! everything. A call is replayed long after whatever it borrowed from is gone.
+//! The arguments of a call that is recorded: a name each, and a type that owns everything. A
+//! call is replayed long after whatever it borrowed from is gone.
 
+use crate::errors::fail;
 use quote::ToTokens;
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::visit_mut::{self, VisitMut};
@@ -13,18 +15,13 @@ use syn::{
 /// One argument of a function that can be deferred.
 pub(crate) struct Argument {
     pub(crate) ident: Ident,
+    /// In the record.
+    pub(crate) name: String,
     /// As the function takes it.
     pub(crate) given: Type,
     /// As it is read from its record.
     pub(crate) owned: Type,
     pub(crate) is_borrowed: bool,
-}
-
-impl Argument {
-    /// The name in the record.
-    pub(crate) fn name(&self) -> String {
-        self.ident.to_string().trim_start_matches("r#").to_string()
-    }
 }
 
 /// The arguments, without `self`. A `mut` moves along with the body: here nothing changes them.
@@ -40,19 +37,23 @@ pub(crate) fn arguments(signature: &mut Signature) -> Result<Vec<Argument>> {
 }
 
 fn argument(typed: &mut PatType) -> Result<Argument> {
-    let Pat::Ident(bound) = &mut *typed.pat else { return Err(unnamed(&typed.pat)) };
-    if bound.subpat.is_some() || bound.by_ref.is_some() {
-        return Err(unnamed(&typed.pat));
-    }
-    bound.mutability = None;
-    let (ident, given) = (bound.ident.clone(), ungrouped(&typed.ty).clone());
+    let ident = match &mut *typed.pat {
+        Pat::Ident(bound) if bound.subpat.is_none() && bound.by_ref.is_none() => {
+            bound.mutability = None;
+            bound.ident.clone()
+        }
+        other => {
+            return fail(other, "an argument is recorded by its name: name it, and take it apart inside");
+        }
+    };
+    let given = ungrouped(&typed.ty).clone();
     let (mut owned, is_borrowed) = match &given {
         Type::Reference(reference) => (owner(reference)?, true),
         other => (other.clone(), false),
     };
-    check_whole(&owned)?;
+    check_owned(&owned)?;
     Forever.visit_type_mut(&mut owned);
-    Ok(Argument { ident, given, owned, is_borrowed })
+    Ok(Argument { name: ident.unraw().to_string(), ident, given, owned, is_borrowed })
 }
 
 /// What `$t:ty` of a `macro_rules!` stands for: it comes in a group that nobody wrote.
@@ -64,17 +65,12 @@ fn ungrouped(given: &Type) -> &Type {
     }
 }
 
-fn unnamed(pattern: &Pat) -> Error {
-    let what = "an argument is recorded by its name: name it, and take it apart inside";
-    Error::new(pattern.span(), what)
-}
-
-/// What is kept of `&T`.
+/// The type that owns what `&T` borrows.
 fn owner(reference: &TypeReference) -> Result<Type> {
     if let Some(mutable) = &reference.mutability {
         let what = "what is written through `&mut` would be lost when the call runs later: take the value, \
                     and return what became of it";
-        return Err(Error::new(mutable.span(), what));
+        return fail(mutable, what);
     }
     Ok(match ungrouped(&reference.elem) {
         Type::Slice(slice) => {
@@ -89,17 +85,17 @@ fn owner(reference: &TypeReference) -> Result<Type> {
     })
 }
 
-/// Refuses what cannot be owned by leaving out one `&`.
-fn check_whole(owned: &Type) -> Result<()> {
+/// Refuses types that still borrow when one `&` is left out.
+fn check_owned(owned: &Type) -> Result<()> {
     #[derive(Default)]
     struct Inner(Option<Error>);
     impl<'a> Visit<'a> for Inner {
         fn visit_type_reference(&mut self, inner: &'a TypeReference) {
-            let shown = inner.to_token_stream().to_string();
+            let source = inner.to_token_stream().to_string();
             let what = format!(
                 "`{}` is inside of another type, and nothing would be left to borrow from when the call runs \
                  later: take what is owned, `Option<String>` for example",
-                shown.replace("& ", "&")
+                source.replace("& ", "&")
             );
             self.0.get_or_insert_with(|| Error::new(inner.span(), what));
         }
@@ -134,13 +130,12 @@ pub(crate) fn check_generics(signature: &Signature) -> Result<()> {
                  for each type, and let it call this one",
                 signature.ident
             );
-            return Err(Error::new(parameter.span(), what));
+            return fail(parameter, what);
         }
     }
     match &signature.safety {
         Safety::Unsafe(word) => {
-            let what = "an `unsafe fn` cannot be deferred: nobody vouches for the call that is made later";
-            Err(Error::new(word.span(), what))
+            fail(word, "an `unsafe fn` cannot be deferred: nobody vouches for the call that is made later")
         }
         _ => Ok(()),
     }

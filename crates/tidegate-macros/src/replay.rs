@@ -1,29 +1,31 @@
-//! What stands beside a function whose refused calls are deferred: its body without limits, its
-//! limits without body, and both together as what a worker replays.
+//! The functions that are generated beside one whose refused calls are deferred: its body without
+//! limits, its limits without body, and both together as what a worker replays.
 //!
 //! ```text
-//! ship              asks its limits, then `unguarded`; if refused, it records its arguments
+//! ship              checks its limits, then `unguarded`; if refused, it records its arguments
 //! ship_deferred     what a worker is given
-//!   gate            asks the same limits, with the arguments of a record
+//!   gate            checks the same limits, with the arguments of a record
 //!   unguarded       the body as it was written
 //!   method          the name in the journal
 //! ```
 
 use crate::deferral::Deferral;
-use crate::function::{Function, ask, code, is_ask, placed, question};
+use crate::errors::fail;
+use crate::function::Function;
 use crate::owned::{self, Argument};
 use crate::rule::{Part, Rules};
+use crate::statement::{self, code, code_at, placed};
 use crate::{arguments, attributes, future};
 use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote_spanned};
+use quote::format_ident;
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Attribute, Error, Ident, ItemFn, Path, Receiver, ReceiverKind, Result, ReturnType, Signature, Type,
-    parse_quote,
+    Attribute, Ident, ItemFn, Path, Receiver, ReceiverKind, Result, ReturnType, Signature, Type, parse_quote,
 };
 
-/// Moves the body out of the function. Returns what a refused call returns, and what has to
-/// stand beside the function. `refused` is what it returns if it cannot be recorded.
+/// Moves the body out of the function. Returns what a refused call returns, and the functions
+/// that are generated. `refused` is what it returns if it cannot be recorded.
 pub(crate) fn split(
     rules: &Rules,
     deferral: &Deferral,
@@ -31,17 +33,17 @@ pub(crate) fn split(
     refused: &TokenStream,
 ) -> Result<(TokenStream, Vec<ItemFn>)> {
     check(rules, deferral, function)?;
-    let beside = Beside::new(function);
-    let unguarded = beside.unguarded(function);
+    let generated = Generated::new(function);
+    let unguarded = generated.unguarded(function);
     let arguments = owned::arguments(function.signature)?;
-    let recorded = beside.recorded(rules, deferral, function.signature, &arguments, refused);
+    let recorded = generated.recorded(rules, deferral, function.signature, &arguments, refused);
     let mut functions = vec![
         unguarded,
-        beside.gate(rules, deferral, function.signature),
-        beside.method(rules, deferral),
-        beside.deferred(deferral, function, &arguments)?,
+        generated.gate(rules, deferral, function.signature),
+        generated.method(rules, deferral),
+        generated.deferred(deferral, function, &arguments)?,
     ];
-    let (called, passed) = (beside.path("unguarded"), arguments::passed_on(function.signature)?);
+    let (called, passed) = (generated.path("unguarded"), arguments::passed_on(function.signature)?);
     let awaited = function.signature.asyncness.map(|_| code!(.await));
     *function.block = parse_quote!({ #called(#(#passed),*)#awaited });
     let cfgs = picked(function.attributes, &["cfg"]);
@@ -54,12 +56,12 @@ pub(crate) fn split(
 fn check(rules: &Rules, deferral: &Deferral, function: &Function<'_>) -> Result<()> {
     let signature = &*function.signature;
     owned::check_generics(signature)?;
-    if function.block.stmts.first().is_some_and(is_ask) {
-        return Err(attributes::twice(&signature.ident));
+    if function.block.stmts.first().is_some_and(statement::is_limiting) {
+        attributes::twice(&signature.ident)?;
     }
     if let Some(returned) = future::returned(signature) {
         let what = "the future that this function returns cannot be made again later: make it `async fn`";
-        return Err(Error::new(returned.span(), what));
+        return fail(returned, what);
     }
     if signature.asyncness.is_none() && rules.blocking.is_none() {
         let what = format!(
@@ -67,19 +69,18 @@ fn check(rules: &Rules, deferral: &Deferral, function: &Function<'_>) -> Result<
              write `blocking` to wait on the thread",
             signature.ident
         );
-        return Err(Error::new(deferral.span, what));
+        return fail(&deferral.span, what);
     }
-    let parts = || rules.limits.iter().flat_map(|rule| &rule.parts);
-    if parts().any(|part| matches!(part, Part::CallerIp | Part::CallerUser)) {
+    if rules.limits.iter().flat_map(|rule| &rule.parts).any(Part::is_caller) {
         let what = "nobody calls when the call runs later: name an argument that says whose call it is, as in \
                     `by = user(account)`, to defer it";
-        return Err(Error::new(deferral.span, what));
+        return fail(&deferral.span, what);
     }
     match signature.receiver() {
         Some(receiver) if !is_shared(receiver) => {
             let what = "the replay calls the method on something that others hold, too: take `&self` or \
                         `self: Arc<Self>`";
-            Err(Error::new(receiver.span(), what))
+            fail(receiver, what)
         }
         _ => Ok(()),
     }
@@ -111,18 +112,17 @@ fn picked(attributes: &[Attribute], names: &[&str]) -> Vec<Attribute> {
     attributes.iter().filter(is_named).cloned().collect()
 }
 
-/// Where the functions beside it are.
-struct Beside {
+/// The functions that are generated, by their names.
+struct Generated {
     function: Ident,
     name: String,
     is_method: bool,
 }
 
-impl Beside {
+impl Generated {
     fn new(function: &Function<'_>) -> Self {
         let ident = &function.signature.ident;
-        let name = ident.to_string().trim_start_matches("r#").to_string();
-        Self { function: ident.clone(), name, is_method: function.is_method }
+        Self { function: ident.clone(), name: ident.unraw().to_string(), is_method: function.is_method }
     }
 
     fn ident(&self, what: &str) -> Ident {
@@ -153,16 +153,16 @@ impl Beside {
         signature.asyncness = parse_quote!(async);
         signature.output = parse_quote!(-> #journal::Go);
         let refused = code! {
-            match #tidegate::site::when_again(&__tidegate_refusal) {
+            match #tidegate::__private::retry_in(&__tidegate_refusal) {
                 ::core::result::Result::Ok(__tidegate_wait) => #journal::Go::ask_again(__tidegate_wait),
                 ::core::result::Result::Err(__tidegate_reason) => #journal::Go::never(__tidegate_reason),
             }
         };
-        let ask = ask(rules, &question(rules, true), &refused, Some(&self.name));
+        let limiting = statement::limiting(rules, true, &refused, Some(&self.name));
         syn::parse_quote_spanned! {Span::mixed_site()=>
             #[allow(dead_code, unused_variables, clippy::all, clippy::pedantic)]
             #signature {
-                #ask
+                #limiting
                 #journal::Go::now().holding(__tidegate_held)
             }
         }
@@ -174,13 +174,13 @@ impl Beside {
         let named = match &deferral.method {
             Some(given) => code!(::std::string::String::from(#given)),
             None if self.is_method => {
-                code!(#tidegate::site::deferred_method(::core::any::type_name::<Self>(), #name))
+                code!(#tidegate::__private::deferred_method(::core::any::type_name::<Self>(), #name))
             }
             None => code! {
                 fn __tidegate_path() -> &'static str {
                     ::core::any::type_name_of_val(&__tidegate_path)
                 }
-                #tidegate::site::deferred_function(__tidegate_path(), #name)
+                #tidegate::__private::deferred_function(__tidegate_path(), #name)
             },
         };
         parse_quote!(fn #ident() -> ::std::string::String { #named })
@@ -198,25 +198,16 @@ impl Beside {
         let ident = format_ident!("{}_deferred", self.name, span = self.function.span());
         let this = format_ident!("this", span = Span::mixed_site());
         let receiver = signature.receiver();
-        let (input, bound, again) = match receiver {
-            Some(_) => (
-                code!(#this: ::std::sync::Arc<Self>),
-                code!(where Self: ::core::marker::Send + ::core::marker::Sync + 'static),
-                code!(let #this = ::std::sync::Arc::clone(&#this);),
-            ),
-            None => (TokenStream::new(), TokenStream::new(), TokenStream::new()),
-        };
+        let input = receiver.map(|_| code!(#this: ::std::sync::Arc<Self>));
+        let bound =
+            receiver.map(|_| code!(where Self: ::core::marker::Send + ::core::marker::Sync + 'static));
+        let again = receiver.map(|_| code!(let #this = ::std::sync::Arc::clone(&#this);));
         let this = receiver.map(|receiver| match is_arc(receiver) {
             true => code!(#this,),
             false => code!(&#this,),
         });
-        let read = arguments.iter().map(|argument| {
-            let Argument { ident, owned, .. } = argument;
-            let name = argument.name();
-            let span = owned.span().resolved_at(Span::mixed_site());
-            quote_spanned!(span=> let #ident: #owned = __tidegate_replayed.read(#name)?;)
-        });
-        let read = code!(#(#read)*);
+        let read = |Argument { ident, name, owned, .. }: &Argument| code_at!(owned=> let #ident: #owned = __tidegate_replayed.read(#name)?;);
+        let read: TokenStream = arguments.iter().map(read).collect();
         let passed = arguments.iter().map(|Argument { ident, is_borrowed, .. }| match is_borrowed {
             true => code!(&#ident),
             false => code!(#ident),
@@ -280,24 +271,14 @@ impl Beside {
         let (krate, journal, tidegate) = (&deferral.krate, deferral.krate(), &rules.krate);
         let method = self.path("method");
         let with = arguments.iter().map(|argument| {
-            let (ident, given, name) = (&argument.ident, &argument.given, argument.name());
-            let span = given.span().resolved_at(Span::mixed_site());
-            quote_spanned!(span=> .with(#name, &#ident))
+            let Argument { ident, name, given, .. } = argument;
+            code_at!(given=> .with(#name, &#ident))
         });
-        let key = deferral.key.as_ref().map(|key| {
-            let span = key.span().resolved_at(Span::mixed_site());
-            quote_spanned!(span=> .key(::std::string::ToString::to_string(&(#key))))
-        });
+        let to_text = |key: &syn::Expr| code_at!(key=> .key(::std::string::ToString::to_string(&(#key))));
+        let key = deferral.key.as_ref().map(to_text);
         let deadline = deferral.deadline.as_ref().map(|time| code!(.deadline_in(#time)));
         let priority = deferral.priority.as_ref().map(|priority| code!(.priority(#priority)));
-        let own = match &deferral.journal {
-            None => code!(let __tidegate_journal = ::core::option::Option::None;),
-            Some(own) => {
-                let span = own.span().resolved_at(Span::mixed_site());
-                let own = quote_spanned!(span=> let __tidegate_own: &#journal::Journal = &(#own););
-                code!(#own let __tidegate_journal = ::core::option::Option::Some(__tidegate_own);)
-            }
-        };
+        let own = statement::optional_reference(&journal, "Journal", deferral.journal.as_ref());
         let record = match signature.asyncness {
             Some(_) => code!(#journal::site::record(__tidegate_call, __tidegate_journal).await),
             None => code!(#journal::site::record_blocking(__tidegate_call, __tidegate_journal)),
@@ -305,7 +286,7 @@ impl Beside {
         let kept = at_return(signature, &parse_quote!(#krate::site::Kept::kept));
         code! {
             // A call that can never run is not kept.
-            match #tidegate::site::when_again(&__tidegate_refusal) {
+            match #tidegate::__private::retry_in(&__tidegate_refusal) {
                 ::core::result::Result::Err(_) => #refused,
                 ::core::result::Result::Ok(_) => {
                     let __tidegate_call = #journal::site::Arguments::of(#method())#(#with)*.call();

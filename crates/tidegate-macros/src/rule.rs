@@ -2,11 +2,13 @@
 //! the function.
 
 use crate::deferral::Deferral;
+use crate::errors::{Errors, fail};
+use crate::expressions::{as_number, as_text};
 use crate::options::{By, Options};
 use proc_macro2::Span;
 use quote::ToTokens;
-use syn::spanned::Spanned;
-use syn::{Error, Expr, ExprLit, Lit, LitStr, Path, Result, parse_quote};
+use syn::ext::IdentExt;
+use syn::{Error, Expr, LitStr, Path, Result, parse_quote};
 use tidegate_limit::{Algorithm, Limit};
 
 /// Everything that `#[limited(...)]` says.
@@ -27,31 +29,35 @@ pub(crate) struct Rule {
     pub(crate) limit: Limit,
     pub(crate) text: LitStr,
     pub(crate) name: Option<LitStr>,
-    /// Its place among the limits of the function that share a name.
+    /// Which of the limits of the function that share a name it is, from 1.
     pub(crate) nth: usize,
     pub(crate) prefix: Option<LitStr>,
     pub(crate) parts: Vec<Part>,
-    pub(crate) refuses_unknown: bool,
+    /// What happens to a caller who is not known: a variant of `Missing`.
+    pub(crate) missing: &'static str,
     pub(crate) cost: Option<Expr>,
 }
 
-/// A part of a key.
+/// A part of a key. A caller that no argument names is the one of the running task.
 pub(crate) enum Part {
     Value(Expr),
-    CallerIp,
-    CallerUser,
-    Ip(Expr),
-    User(Expr),
+    Ip(Option<Expr>),
+    User(Option<Expr>),
+}
+
+impl Part {
+    /// True if it is the caller of the running task.
+    pub(crate) fn is_caller(&self) -> bool {
+        matches!(self, Self::Ip(None) | Self::User(None))
+    }
 }
 
 /// What a refused call does.
 pub(crate) enum Otherwise {
     /// `Err(E::from(refusal))`.
     Error,
-    /// A function is called with the arguments and the refusal.
-    Call { path: Expr, is_awaited: bool },
-    /// A closure is called with the refusal.
-    Closure { closure: Expr, is_awaited: bool },
+    /// A function is called with the arguments and the refusal, or a closure with the refusal.
+    Call { called: Expr, is_awaited: bool },
     /// This is returned.
     Value(Expr),
 }
@@ -60,66 +66,55 @@ impl Rules {
     pub(crate) fn new(options: &Options) -> Result<Self> {
         if let Some(span) = options.off {
             let what = "`off` exempts a method of a limited `impl` block: here is nothing to switch off";
-            return Err(Error::new(span, what));
+            return fail(&span, what);
         }
         let deferral = options.otherwise.as_ref().map(Deferral::read).transpose()?.flatten();
-        let otherwise = options.otherwise.clone().filter(|_| deferral.is_none());
+        let otherwise = match &options.otherwise {
+            Some(otherwise) if deferral.is_none() => Otherwise::new(otherwise.clone())?,
+            _ => Otherwise::Error,
+        };
         let span = options.limit.as_ref().map_or_else(Span::call_site, LitStr::span);
         let mut rules = Self {
             limits: Vec::new(),
             limiter: options.limiter.clone(),
-            otherwise: Otherwise::new(otherwise)?,
+            otherwise,
             deferral,
             blocking: options.blocking,
             krate: options.krate.clone().unwrap_or_else(|| parse_quote!(::tidegate)),
             span,
         };
-        let mut errors: Option<Error> = None;
-        let mut note = |error: Error| match &mut errors {
-            Some(errors) => errors.combine(error),
-            None => errors = Some(error),
-        };
-        let (name, prefix) = (options.name.clone(), options.prefix.clone());
+        let mut errors = Errors::default();
         let and = options.and.iter().map(|(span, options)| (*span, options));
         let all = std::iter::once((Span::call_site(), options)).chain(and);
-        for (nth, (span, options)) in all.enumerate() {
-            match Rule::new(options, span) {
+        for (nth, (span, own)) in all.enumerate() {
+            match Rule::new(own, span) {
                 Ok(mut rule) => {
                     if rule.name.is_none() {
                         rule.nth = nth + 1;
-                        rule.name.clone_from(&name);
-                        rule.prefix = rule.prefix.or_else(|| prefix.clone());
+                        rule.name.clone_from(&options.name);
+                        rule.prefix = rule.prefix.or_else(|| options.prefix.clone());
                     }
                     rules.limits.push(rule);
                 }
-                Err(error) => note(error),
+                Err(error) => errors.add(error),
             }
         }
         for (at, rule) in rules.limits.iter().enumerate() {
-            let is_same = |other: &&Rule| other.gate() == rule.gate() && other.limit != rule.limit;
-            if rule.name.is_some()
-                && let (Some(other), Some(name)) = (rules.limits[..at].iter().find(is_same), &rule.name)
-            {
-                let (text, name_text) = (other.limit.to_string(), name.value());
-                note(Error::new(
-                    name.span(),
-                    format!("gate `{name_text}` is `{text}` already: write another name"),
-                ));
+            let contradicts = |other: &&Rule| other.gate() == rule.gate() && other.limit != rule.limit;
+            if let (Some(name), Some(other)) = (&rule.name, rules.limits[..at].iter().find(contradicts)) {
+                let (limit, gate) = (&other.limit, name.value());
+                let what = format!("gate `{gate}` is `{limit}` already: write another name");
+                errors.add(Error::new(name.span(), what));
             }
         }
         if let Some(span) = rules.blocking
             && rules.waits().is_none()
             && rules.deferral.is_none()
         {
-            note(Error::new(
-                span,
-                "`blocking` is for a limit that can wait, and none here does: leave it out",
-            ));
+            let what = "`blocking` is for a limit that can wait, and none here does: leave it out";
+            errors.add(Error::new(span, what));
         }
-        match errors {
-            Some(errors) => Err(errors),
-            None => Ok(rules),
-        }
+        errors.into_result().map(|()| rules)
     }
 
     /// True if a caller may have to wait.
@@ -136,50 +131,50 @@ impl Rules {
 impl Rule {
     fn new(options: &Options, span: Span) -> Result<Self> {
         let Some(text) = options.limit.clone() else {
-            let what = "there is no limit: write for example `limit = \"1000/s burst 20\"`";
-            return Err(Error::new(span, what));
+            return fail(&span, "there is no limit: write for example `limit = \"1000/s burst 20\"`");
         };
-        let limit: Limit = text.value().parse().map_err(|error| Error::new(text.span(), error))?;
-        if let Some(name) = &options.name
-            && !tidegate_limit::is_gate_name(&name.value())
+        let limit = text.value().parse::<Limit>().or_else(|error| fail(&text, error))?;
+        if let Some(name) = options.name.as_ref().filter(|name| !tidegate_limit::is_gate_name(&name.value()))
         {
-            let what = format!(
-                "`{}` is not a name of a gate: {}",
-                name.value().escape_debug(),
-                tidegate_limit::NAME_RULE
-            );
-            return Err(Error::new(name.span(), what));
+            let (text, rule) = (name.value(), tidegate_limit::NAME_RULE);
+            return fail(name, format!("`{}` is not a name of a gate: {rule}", text.escape_debug()));
         }
-        if let Some(Expr::Lit(ExprLit { lit: Lit::Int(cost), .. })) = &options.cost {
-            limit.check_cost(cost.base10_parse()?).map_err(|what| Error::new(cost.span(), what))?;
+        if let Some(cost) = options.cost.as_ref().and_then(as_number) {
+            limit.check_cost(cost.base10_parse()?).or_else(|what| fail(cost, what))?;
         }
         let parts = parts(options)?;
-        let refuses_unknown = match &options.missing {
-            None => false,
-            Some(word) if word == "share" => false,
-            Some(word) if word == "refuse" => true,
-            Some(word) => {
+        let mut missing = "Share";
+        if let Some(word) = &options.missing {
+            missing = match word.to_string().as_str() {
+                "share" => "Share",
+                "refuse" => "Refuse",
+                "skip" => "Skip",
+                _ => {
+                    let what = format!(
+                        "`missing` is `share` (one allowance for all of them), `refuse` or `skip` (the limit \
+                         does not apply to them), not `{word}`"
+                    );
+                    return fail(word, what);
+                }
+            };
+            if parts.iter().all(|part| matches!(part, Part::Value(_))) {
                 let what =
-                    format!("`missing` is `share` (one allowance for all of them) or `refuse`, not `{word}`");
-                return Err(Error::new(word.span(), what));
+                    "`missing` is for callers that are not known: it goes with `by = ip` or `by = user`";
+                return fail(word, what);
             }
-        };
-        if let Some(word) = &options.missing
-            && parts.iter().all(|part| matches!(part, Part::Value(_)))
-        {
-            let what = "`missing` is for callers that are not known: it goes with `by = ip` or `by = user`";
-            return Err(Error::new(word.span(), what));
         }
-        Ok(Self {
-            limit,
-            text,
-            name: options.name.clone(),
-            nth: 1,
-            prefix: options.prefix.clone(),
-            parts,
-            refuses_unknown,
-            cost: options.cost.clone(),
-        })
+        let (name, prefix, cost) = (options.name.clone(), options.prefix.clone(), options.cost.clone());
+        Ok(Self { limit, text, name, nth: 1, prefix, parts, missing, cost })
+    }
+
+    /// The callers in the key, as the library's rules name them: `user + ip`.
+    pub(crate) fn callers(&self) -> String {
+        let callers = self.parts.iter().filter_map(|part| match part {
+            Part::Ip(_) => Some("ip"),
+            Part::User(_) => Some("user"),
+            Part::Value(_) => None,
+        });
+        callers.collect::<Vec<_>>().join(" + ")
     }
 
     fn gate(&self) -> (Option<String>, usize) {
@@ -191,35 +186,28 @@ impl Rule {
 fn parts(options: &Options) -> Result<Vec<Part>> {
     let mut parts = Vec::new();
     for (at, By { word, given }) in options.by.iter().enumerate() {
-        let shown = |given: &Option<Expr>| given.to_token_stream().to_string();
-        let is_same = |other: &By| other.word == *word && shown(&other.given) == shown(given);
+        let source = |given: &Option<Expr>| given.to_token_stream().to_string();
+        let is_same = |other: &By| other.word == *word && source(&other.given) == source(given);
         if options.by[..at].iter().any(is_same) {
-            return Err(Error::new(word.span(), format!("`{word}` stands in `by` twice")));
+            return fail(word, format!("`{word}` stands in `by` twice"));
         }
-        match (word.to_string().as_str(), given) {
-            ("ip", None) => parts.push(Part::CallerIp),
-            ("ip", Some(given)) => parts.push(Part::Ip(given.clone())),
-            ("user", None) => parts.push(Part::CallerUser),
-            ("user", Some(given)) => parts.push(Part::User(given.clone())),
-            ("custom", _) if options.key.is_none() => {
-                let what = "`by = custom` needs a key: write for example `key = goods_id`";
-                return Err(Error::new(word.span(), what));
+        match word.to_string().as_str() {
+            "ip" => parts.push(Part::Ip(given.clone())),
+            "user" => parts.push(Part::User(given.clone())),
+            "custom" if options.key.is_none() => {
+                return fail(word, "`by = custom` needs a key: write for example `key = goods_id`");
             }
-            ("global", _) if options.key.is_some() => {
+            "global" if options.key.is_some() => {
                 let what = "`by = global` is one allowance for everybody: leave it out, or leave `key` out";
-                return Err(Error::new(word.span(), what));
+                return fail(word, what);
             }
-            (_, _) if options.by.len() > 1 => {
-                let what = format!("`by = {word}` stands alone");
-                return Err(Error::new(word.span(), what));
-            }
+            _ if options.by.len() > 1 => return fail(word, format!("`by = {word}` stands alone")),
             _ => {}
         }
     }
     match &options.key {
         Some(Expr::Tuple(tuple)) if tuple.elems.is_empty() => {
-            let what = "an empty key is everybody's: leave `key` out, or name an argument";
-            return Err(Error::new(tuple.span(), what));
+            return fail(tuple, "an empty key is everybody's: leave `key` out, or name an argument");
         }
         Some(Expr::Tuple(tuple)) => parts.extend(tuple.elems.iter().cloned().map(Part::Value)),
         Some(key) => parts.push(Part::Value(key.clone())),
@@ -229,38 +217,34 @@ fn parts(options: &Options) -> Result<Vec<Part>> {
 }
 
 impl Otherwise {
-    fn new(expression: Option<Expr>) -> Result<Self> {
+    fn new(expression: Expr) -> Result<Self> {
+        if let Some(text) = as_text(&expression)
+            && syn::parse_str::<Path>(&text.value()).is_ok()
+        {
+            let name = text.value();
+            let what = format!(
+                "this would return the text \"{name}\": write `otherwise = {name}` to call a function, or \
+                 `otherwise = |_| \"{name}\"` if the text is meant"
+            );
+            return fail(text, what);
+        }
         Ok(match expression {
-            None => Self::Error,
-            Some(Expr::Await(awaited)) => match Self::new(Some(*awaited.base))? {
-                Self::Call { path, .. } => Self::Call { path, is_awaited: true },
-                Self::Closure { closure, .. } => Self::Closure { closure, is_awaited: true },
+            Expr::Await(awaited) => match Self::new(*awaited.base)? {
+                Self::Call { called, .. } => Self::Call { called, is_awaited: true },
                 Self::Value(value) => Self::Value(parse_quote!(#value.await)),
                 Self::Error => Self::Error,
             },
-            Some(Expr::Paren(inner)) => Self::new(Some(*inner.expr))?,
-            Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. }))
-                if syn::parse_str::<Path>(&text.value()).is_ok() =>
-            {
-                let name = text.value();
-                let what = format!(
-                    "this would return the text \"{name}\": write `otherwise = {name}` to call a function, or \
-                     `otherwise = |_| \"{name}\"` if the text is meant"
-                );
-                return Err(Error::new(text.span(), what));
+            Expr::Paren(inner) => Self::new(*inner.expr)?,
+            Expr::Closure(closure) if closure.inputs.len() != 1 => {
+                let what = "the closure takes the refusal: write `otherwise = |refusal| ...`";
+                return fail(&closure.inputs_begin, what);
             }
-            Some(expression) if is_function(&expression) => {
-                Self::Call { path: expression, is_awaited: false }
-            }
-            Some(Expr::Closure(closure)) => {
-                if closure.inputs.len() != 1 {
-                    let what = "the closure takes the refusal: write `otherwise = |refusal| ...`";
-                    return Err(Error::new(closure.inputs_begin.span(), what));
-                }
+            Expr::Closure(closure) => {
                 let is_awaited = closure.asyncness.is_some();
-                Self::Closure { closure: Expr::Closure(closure), is_awaited }
+                Self::Call { called: Expr::Closure(closure), is_awaited }
             }
-            Some(value) => Self::Value(value),
+            called if is_function(&called) => Self::Call { called, is_awaited: false },
+            value => Self::Value(value),
         })
     }
 }
@@ -269,6 +253,6 @@ impl Otherwise {
 /// a capital and are values.
 fn is_function(expression: &Expr) -> bool {
     let Expr::Path(path) = expression else { return false };
-    let last = path.path.segments.last().map(|segment| segment.ident.to_token_stream().to_string());
-    last.is_some_and(|name| name.trim_start_matches("r#").starts_with(|c: char| c.is_lowercase() || c == '_'))
+    let last = path.path.segments.last().map(|segment| segment.ident.unraw().to_string());
+    last.is_some_and(|name| name.starts_with(|c: char| c.is_lowercase() || c == '_'))
 }

@@ -45,7 +45,7 @@ pub(crate) fn said_by_a_limit(word: &str) -> Option<&'static str> {
     })
 }
 
-/// A word without what tells `maxBurst` from `max_burst`.
+/// A word in one spelling: `maxBurst` is `max_burst`.
 pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }

@@ -105,7 +105,7 @@ impl Admission {
         // The line is for those whom the crowd keeps out, not their own haste.
         let (shared, narrow) = verdict.decisions().split_last().unzip();
         let is_for_the_crowd = shared.is_some_and(|decision| !decision.is_allowed())
-            && narrow.is_some_and(|narrow| narrow.iter().all(|own| own.is_allowed() || !own.is_asked()));
+            && narrow.is_some_and(|narrow| narrow.iter().all(|own| own.is_allowed() || !own.is_checked()));
         if !is_for_the_crowd {
             return Err(Refusal::Limited { retry_after: own, ahead: None });
         }

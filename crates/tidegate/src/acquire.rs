@@ -1,8 +1,8 @@
 //! Reserve and wait, under any executor: the future behind `acquire`.
 //!
 //! A rate is reserved at once and then slept for. A slot of a concurrency limit is
-//! queued for; when several gates are asked, slots are taken in a fixed order first
-//! and the rates last, so that nothing is charged to somebody who gets no slot.
+//! queued for. Of several checks, slots are taken in a fixed order first and the rates are
+//! charged last, so that nothing is charged to a caller who gets no slot.
 
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
@@ -31,14 +31,14 @@ pub struct Acquire {
 enum Phase {
     Start,
     /// Another store decides, or slots are queued for.
-    Deciding(Pin<Box<dyn Future<Output = Ruled> + Send>>),
+    Deciding(Pin<Box<dyn Future<Output = DecidedBy> + Send>>),
     /// Everything is held; the start is to come.
     Sleeping(Verdict, Sleep),
     Done,
 }
 
 /// A verdict, and the clock that its start is on.
-type Ruled = (Verdict, StoreClock);
+type DecidedBy = (Verdict, StoreClock);
 
 impl Acquire {
     pub(crate) fn new(checks: Vec<OwnedCheck>) -> Self {
@@ -61,7 +61,7 @@ impl Acquire {
     }
 }
 
-fn sleeping((verdict, clock): Ruled) -> Phase {
+fn sleeping((verdict, clock): DecidedBy) -> Phase {
     let sleep = Sleep::until(clock, verdict.starts_at());
     Phase::Sleeping(verdict, sleep)
 }
@@ -114,7 +114,7 @@ fn clock_of(checks: &[OwnedCheck]) -> StoreClock {
         .map_or_else(|| StoreClock::Monotonic(MonotonicClock::new()), |check| check.gate.clock().clone())
 }
 
-async fn decide_and_queue(checks: Vec<OwnedCheck>, decided: Option<Verdict>) -> Ruled {
+async fn decide_and_queue(checks: Vec<OwnedCheck>, decided: Option<Verdict>) -> DecidedBy {
     let first = match decided {
         Some(verdict) => verdict,
         None => decide_groups(&checks, Mode::Reserve).await,
@@ -126,31 +126,33 @@ async fn decide_and_queue(checks: Vec<OwnedCheck>, decided: Option<Verdict>) -> 
 }
 
 /// Slots of one key, for one or several checks.
-struct Slots {
+struct WantedSlots {
     checks: SmallVec<[usize; 2]>,
     costs: SmallVec<[u64; 2]>,
     queue_key: u64,
 }
 
-/// The slots that are asked for, if only slots are missing and may be waited for, in the order
-/// in which everybody queues: so nobody waits for a slot with one in hand that the other needs.
-fn slots_to_queue_for(checks: &[OwnedCheck], denied: &Verdict) -> Option<Vec<Slots>> {
+/// The slots that the checks need, if only slots are missing and may be waited for, in the order
+/// in which everybody queues. So nobody waits for a slot and holds one that the other waits for.
+fn slots_to_queue_for(checks: &[OwnedCheck], denied: &Verdict) -> Option<Vec<WantedSlots>> {
     if denied.is_allowed() || denied.is_degraded() {
         return None;
     }
-    let mut slots: Vec<Slots> = Vec::new();
+    let mut slots: Vec<WantedSlots> = Vec::new();
     for (at, (check, decision)) in checks.iter().zip(denied.decisions()).enumerate() {
         match decision.denial() {
-            None | Some(Denial::Busy) if holds_slots(&check.gate.limit()) => {}
+            None | Some(Denial::Busy) if holds_slots(&check.deciding_limit()) => {}
             None => continue,
-            // Whether it fits will be seen once the slots are there.
-            Some(Denial::Busy) if !decision.is_asked() => continue,
+            // Whether it fits is decided once the slots are held.
+            Some(Denial::Busy) if !decision.is_checked() => continue,
             Some(_) => return None,
         }
-        let queue_key = check.gate.backend().queue_key(check.key(), check.cost())?;
-        let is_same = |other: &&mut Slots| {
+        let queue_key = check.gate.backend().queue_key(check)?;
+        let is_same = |other: &&mut WantedSlots| {
             let first = &checks[other.checks[0]];
-            let is_one_queue = check.gate.is_same(&first.gate) && other.queue_key == queue_key;
+            let is_one_queue = check.gate.is_same(&first.gate)
+                && other.queue_key == queue_key
+                && check.limit() == first.limit();
             is_one_queue || key_sharing(first, check) == KeySharing::CountedAlike
         };
         match slots.iter_mut().find(is_same) {
@@ -160,25 +162,25 @@ fn slots_to_queue_for(checks: &[OwnedCheck], denied: &Verdict) -> Option<Vec<Slo
             }
             None => {
                 let (checks, costs) = (SmallVec::from_elem(at, 1), SmallVec::from_elem(check.cost(), 1));
-                slots.push(Slots { checks, costs, queue_key });
+                slots.push(WantedSlots { checks, costs, queue_key });
             }
         }
     }
     slots.sort_by(|a, b| {
-        let order = |slots: &Slots| (checks[slots.checks[0]].gate.name(), slots.queue_key);
+        let order = |slots: &WantedSlots| (checks[slots.checks[0]].gate.name(), slots.queue_key);
         order(a).cmp(&order(b))
     });
     Some(slots).filter(|slots| !slots.is_empty())
 }
 
 /// Queues for one key's slots after the other, and then reserves the rates.
-async fn queue(checks: Vec<OwnedCheck>, slots: Vec<Slots>, denied: Verdict) -> Ruled {
+async fn queue(checks: Vec<OwnedCheck>, slots: Vec<WantedSlots>, denied: Verdict) -> DecidedBy {
     let mut clock = clock_of(&checks);
     let since = clock.now();
     let mut held = Uncommitted::default();
-    for Slots { checks: of, costs, queue_key } in slots {
+    for WantedSlots { checks: of, costs, queue_key } in slots {
         let check = &checks[of[0]];
-        match store::queue(check.gate.clone(), check.key(), queue_key, &costs).await {
+        match store::queue(check, queue_key, &costs).await {
             Some(charge) => held.0.push(GroupCharge { checks: of, charge }),
             None => return (denied, clock),
         }
@@ -195,7 +197,7 @@ async fn queue(checks: Vec<OwnedCheck>, slots: Vec<Slots>, denied: Verdict) -> R
     }
     let decisions = (0..checks.len()).map(|at| match rates.iter().position(|rate| *rate == at) {
         Some(rate) => decided.decisions()[rate],
-        None => checks[at].gate.backend().decision_of_queued(checks[at].key()),
+        None => checks[at].gate.backend().decision_of_queued(&checks[at]),
     });
     let decisions = decisions.collect();
     let verdict = if decided.is_allowed() {

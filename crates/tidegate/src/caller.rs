@@ -1,5 +1,5 @@
-//! Who calls: the client and the user that a front end found out, and the way from there
-//! to a function deep inside that is limited by them.
+//! The caller: the client and the user that a front end has found, for a function deep inside
+//! that is limited by them.
 //!
 //! Nothing here trusts or parses a header; that is the front end's work.
 
@@ -29,13 +29,9 @@ use std::task::{Context, Poll};
 /// - `64:ff9b::203.0.113.9` (NAT64, RFC 6052) is an IPv4 client behind a translator. By its
 ///   /64, all IPv4 clients would be one. It is the client `203.0.113.9`.
 /// - `2002:cb00:7109::/48` (6to4, RFC 3056) belongs to the IPv4 address 203.0.113.9, all
-///   65,536 of its /64s. It is one client, by its /48 or by fewer bits if those are asked for.
+///   65,536 of its /64s. It is one client, by its /48 or by fewer bits if those are configured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(C)]
 pub struct Client {
-    // Whole words throughout, and in another order than in a `Seat`: it is copied right after
-    // it was made, on the way of every request, and a processor waits where pieces were written
-    // and a longer piece is read.
     /// The lower half of the first address of its network.
     lower: u64,
     /// The upper one; 0 of an IPv4 address.
@@ -59,15 +55,8 @@ impl Client {
         Self::within(ip, 32, Self::IPV6_BITS)
     }
 
-    /// The address, if it is an IPv4 one, whole.
-    #[cfg(feature = "tower")]
-    #[inline]
-    pub(crate) fn as_ipv4(&self) -> Option<Ipv4Addr> {
-        (self.width.get() == V4.get() | 32).then(|| Ipv4Addr::from_bits(self.lower as u32))
-    }
-
     /// The network that is this client, and how many leading bits it has in common.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "rules")]
     pub(crate) fn network(&self) -> (IpAddr, u8) {
         (self.first(), self.bits())
     }
@@ -121,7 +110,7 @@ const SIX_TO_FOUR: u128 = 0x2002;
 const SIX_TO_FOUR_BITS: u8 = 48;
 
 /// The IPv4 address that NAT64 has made this address of.
-#[cfg(feature = "tower")]
+#[cfg(feature = "rules")]
 pub(crate) fn nat64(ip: Ipv6Addr) -> Option<Ipv4Addr> {
     (ip.to_bits() >> 32 == NAT64).then(|| Ipv4Addr::from_bits(ip.to_bits() as u32))
 }
@@ -148,14 +137,14 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The signed-in user, as the application's authentication knows them.
+/// The signed-in user, as the application's authentication has found them.
 ///
 /// Middleware reads it from the request's extensions; put it there once the user is
 /// known, never from what the request says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User(Arc<str>);
 
-/// Whether any user was ever made: where not, nobody needs to look for one.
+/// Whether any user was ever made. If not, no request is searched for one.
 static IS_ANY: AtomicBool = AtomicBool::new(false);
 
 impl User {
@@ -187,7 +176,7 @@ impl fmt::Display for User {
     }
 }
 
-/// Who calls, for everything that runs within [`Caller::scope`].
+/// The caller, for everything that runs within [`Caller::scope`].
 ///
 /// ```
 /// use tidegate::{Caller, User};
@@ -203,47 +192,12 @@ pub struct Caller {
 }
 
 thread_local! {
-    // Whether anybody is known here and now. If not, it does not matter who is said to be the
-    // client, so that a request, which mostly comes where nobody was, has little to clear away.
-    static IS_ANYBODY: Cell<bool> = const { Cell::new(false) };
-    static CLIENT: Seat = const { Seat::empty() };
-    // None if nobody is known.
+    static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
     static USER: Cell<Option<User>> = const { Cell::new(None) };
 }
 
-/// Where the client of a thread is.
-struct Seat {
-    lower: Cell<u64>,
-    width: Cell<Option<NonZeroU64>>,
-    /// As it was, if it is not needed.
-    upper: Cell<u64>,
-}
-
-impl Seat {
-    const fn empty() -> Self {
-        Self { lower: Cell::new(0), width: Cell::new(None), upper: Cell::new(0) }
-    }
-
-    fn get(&self) -> Option<Client> {
-        let width = self.width.get()?;
-        let client = Client { lower: self.lower.get(), upper: self.upper.get(), width };
-        Some(if client.is_v4() { Client { upper: 0, ..client } } else { client })
-    }
-
-    #[inline(always)]
-    fn set(&self, client: Option<Client>) {
-        self.width.set(client.map(|client| client.width));
-        if let Some(client) = client {
-            self.lower.set(client.lower);
-            if !client.is_v4() {
-                self.upper.set(client.upper);
-            }
-        }
-    }
-}
-
 impl Caller {
-    /// Nobody known.
+    /// No client and no user.
     pub fn new() -> Self {
         Self::default()
     }
@@ -272,13 +226,13 @@ impl Caller {
         self.user.as_ref()
     }
 
-    /// Who calls here and now; nobody known outside a scope.
+    /// The current caller; without client and user outside a scope.
     pub fn current() -> Self {
         Self { client: Self::current_client(), user: Self::current_user() }
     }
 
     pub(crate) fn current_client() -> Option<Client> {
-        if IS_ANYBODY.get() { CLIENT.with(Seat::get) } else { None }
+        CLIENT.get()
     }
 
     pub(crate) fn current_user() -> Option<User> {
@@ -292,7 +246,7 @@ impl Caller {
     /// Runs `f` as this caller.
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
         let mut user = self.user.clone();
-        let _lent = Lent::new(self.client, &mut user);
+        let _entered = Entered::new(self.client, &mut user);
         f()
     }
 
@@ -303,20 +257,15 @@ impl Caller {
     }
 }
 
-/// A caller that is the current one until it is given back.
-pub(crate) struct Lent<'a> {
-    /// None if there was nobody before and there is no user, as for most requests.
-    before: Option<Before<'a>>,
-}
-
-struct Before<'a> {
-    client: Option<Client>,
-    /// The user who was there before, and whence the current one came.
+/// Makes a caller the current one until it is dropped, by a panic, too.
+pub(crate) struct Entered<'a> {
+    client_before: Option<Client>,
+    /// Holds the user before, as long as the other one is the current one.
     user: &'a mut Option<User>,
 }
 
-impl<'a> Lent<'a> {
-    /// None if nobody is known: who was there before stays.
+impl<'a> Entered<'a> {
+    /// None without client and user: the caller before stays.
     #[cfg(feature = "tower")]
     #[inline(always)]
     pub(crate) fn known(client: Option<Client>, user: &'a mut Option<User>) -> Option<Self> {
@@ -325,35 +274,22 @@ impl<'a> Lent<'a> {
 
     #[inline(always)]
     fn new(client: Option<Client>, user: &'a mut Option<User>) -> Self {
-        let mut before = None;
-        if IS_ANYBODY.get() || user.is_some() {
-            swap_users(user);
-            before = Some(Before { client: Caller::current_client(), user });
-        }
-        CLIENT.with(|seat| seat.set(client));
-        IS_ANYBODY.set(true);
-        Self { before }
+        swap_users(user);
+        Self { client_before: CLIENT.replace(client), user }
     }
 }
 
-/// By a panic, too.
-impl Drop for Lent<'_> {
+impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        match &mut self.before {
-            None => IS_ANYBODY.set(false),
-            Some(Before { client, user }) => {
-                IS_ANYBODY.set(client.is_some() || user.is_some());
-                CLIENT.with(|seat| seat.set(*client));
-                swap_users(user);
-            }
-        }
+        CLIENT.set(self.client_before);
+        swap_users(self.user);
     }
 }
 
 #[inline]
 fn swap_users(user: &mut Option<User>) {
-    // At the end of a thread there is nobody any more.
+    // At the end of a thread there is no caller any more.
     let _ = USER.try_with(|current| *user = current.replace(user.take()));
 }
 
@@ -369,7 +305,7 @@ pin_project_lite::pin_project! {
     }
 
     impl<F> PinnedDrop for CallerScope<F> {
-        // What it holds may ask who calls while it is dropped, too.
+        // What it holds may read the caller while it is dropped, too.
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // At the end of a thread there is no caller any more.

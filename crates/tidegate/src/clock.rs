@@ -1,5 +1,4 @@
-//! Whose time counts: a fast monotonic clock by default, a manual one for tests
-//! and simulation.
+//! The clock of a store: a fast monotonic one by default, a manual one for tests and simulation.
 //!
 //! Nothing else in this crate reads the time. The clock is the store's, never the
 //! caller's.
@@ -24,7 +23,7 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The end of a clock's range: thirteen years of microseconds, so that no state outgrows
     /// its word. A clock that would say more stands still here, and a limiter in memory
-    /// answers [`Denial::Unavailable`](crate::Denial::Unavailable) from then on (places of
+    /// denies with [`Denial::Unavailable`](crate::Denial::Unavailable) from then on (slots of
     /// concurrency limits go on as before). A limiter is not built on a clock that is there.
     pub const MAX: Self = Self(0x1_8000_0000_0000);
 
@@ -129,8 +128,8 @@ pub struct ClockError;
 /// The processor's counter, scaled: about 12 ns a reading, never steps back. The
 /// default.
 ///
-/// The system's wall clock is read once, when the process makes its first one, and tells
-/// where Unix time is. Later steps of the wall clock are not followed. Windows and ticks
+/// The system's wall clock is read once, when the process makes its first one, to find Unix
+/// time. Later steps of the wall clock are not followed. Windows and ticks
 /// move with the counter's drift: by 10 ppm, as of an ordinary crystal, the edge of a day
 /// is off by about a second after a day of uptime, and by five minutes after a year.
 #[derive(Clone, Debug)]
@@ -197,10 +196,11 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A clock that stands still until told: for tests and simulation.
+/// A clock that stands still until it is set: for tests and simulation.
 ///
 /// Its zero is 1970-01-01 00:00 UTC, a Thursday: where windows begin is the same in every
-/// run. It stands still for good at [`Timestamp::MAX`]. Clones share the time. Moving it wakes those whose time has come.
+/// run. It stands still for good at [`Timestamp::MAX`]. Clones share the time. Moving it wakes
+/// those whose time has come.
 ///
 /// ```
 /// use std::time::Duration;
@@ -298,23 +298,21 @@ impl StoreClock {
 
     /// The Unix time at which it shows zero.
     pub(crate) fn unix_us_at_zero(&self) -> u64 {
-        match self {
-            Self::Monotonic(clock) => clock.unix_us_at_zero(),
-            Self::Other(clock) => clock.unix_us_at_zero(),
-        }
+        self.as_clock().unix_us_at_zero()
     }
 
     pub(crate) fn now_ordered(&self) -> Timestamp {
-        match self {
-            Self::Monotonic(clock) => clock.now_ordered(),
-            Self::Other(clock) => clock.now_ordered(),
-        }
+        self.as_clock().now_ordered()
     }
 
     pub(crate) fn timer(&self) -> &Timer {
+        self.as_clock().timer()
+    }
+
+    fn as_clock(&self) -> &dyn Clock {
         match self {
-            Self::Monotonic(clock) => clock.timer(),
-            Self::Other(clock) => clock.timer(),
+            Self::Monotonic(clock) => clock,
+            Self::Other(clock) => &**clock,
         }
     }
 }

@@ -1,14 +1,14 @@
-//! The answer to one check.
+//! The decision about one check.
 //!
-//! What costs a division (units left, time to the reset) is computed when asked:
-//! most callers only ask whether they may go on.
+//! What costs a division (units left, time to the reset) is computed when it is read: most
+//! callers only need to know whether they may go on.
 
 use crate::algorithm::Gauge;
 use std::time::Duration;
 
-/// The answer to one check: allowed now, allowed after a wait, or denied.
+/// The decision about one check: allowed now, allowed after a wait, or denied.
 #[derive(Clone, Copy, Debug)]
-#[must_use = "a decision that nobody reads limits nothing"]
+#[must_use = "a decision that is not read limits nothing"]
 pub struct Decision {
     pub(crate) outcome: Outcome,
     pub(crate) limit: u64,
@@ -37,38 +37,37 @@ pub(crate) enum Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Denial {
-    /// The same call fits after this time, if nobody else comes first.
+    /// The same check fits after this time, if no other one comes first.
     Later(Duration),
-    /// It fits when others give back what they hold, or when others have warmed a cold
-    /// key up; nobody knows when. Also of a check that was not asked
-    /// ([`Decision::is_asked`]).
+    /// It fits when others release what they hold, or have warmed a cold key up; when that
+    /// will be is not known. Also if the store was not asked ([`Decision::is_checked`]).
     Busy,
     /// It costs more than the limit can ever allow: coming back does not help.
     Never,
-    /// A concurrency limit was only checked. A place must be held: use `reserve`
+    /// A concurrency limit was only checked. A slot must be held: use `reserve`
     /// or `acquire` and keep the permit.
     NeedsPermit,
-    /// The store holds as many keys as it may, and the gate refuses strangers then
+    /// The store holds as many keys as it may, and the gate refuses untracked keys
     /// (see [`Overflow`](crate::Overflow)).
     Full,
-    /// The limit is by caller, who calls is not known, and such calls are refused there.
-    /// Nobody was asked.
+    /// The limit is by caller, the caller is not known, and such calls are refused there.
+    /// Nothing was checked.
     Unidentified,
-    /// The store did not answer, and the gate denies then: a fault of the service, not
-    /// of the caller (503, not 429). The store is tried again after this time. In memory:
+    /// The store did not answer, and the gate denies then: a fault of the service, not of the
+    /// caller (503, not 429). The store is tried again after this time. In memory:
     /// the clock is at [`Timestamp::MAX`](crate::Timestamp::MAX), the end of its range,
     /// and the process must be restarted.
     Unavailable(Duration),
 }
 
 impl Decision {
-    /// Of a check that the store was not asked about: another one is known to refuse.
-    pub(crate) fn not_asked(limit: &crate::Limit) -> Self {
-        Self { outcome: Outcome::Deny(Refused::Busy), limit: limit.capacity(), gauge: Gauge::Unasked }
+    /// Of a check that was not sent to the store, because another one is known to be denied.
+    pub(crate) fn not_checked(limit: &crate::Limit) -> Self {
+        Self { outcome: Outcome::Deny(Refused::Busy), limit: limit.capacity(), gauge: Gauge::Unchecked }
     }
 
-    /// What a store says that does not answer, and denies then: [`Denial::Unavailable`]. It is
-    /// tried again after `retry_after`.
+    /// The denial if the store does not answer ([`Denial::Unavailable`]). It is tried again after
+    /// `retry_after`.
     pub fn unavailable(limit: &crate::Limit, retry_after: Duration) -> Self {
         let retry_us = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
         Self {
@@ -78,7 +77,7 @@ impl Decision {
         }
     }
 
-    /// With so much left, and nothing known of the reset.
+    /// With these units left, and no time of a reset.
     pub(crate) fn plain(outcome: Outcome, limit: u64, remaining: u64) -> Self {
         Self { outcome, limit, gauge: Gauge::Plain { remaining, reset_us: 0 } }
     }
@@ -111,8 +110,8 @@ impl Decision {
         }
     }
 
-    /// The time after which a denied call would fit; none if it was allowed, can
-    /// never fit, or nobody knows.
+    /// The time after which a denied check would fit; none if it was allowed, can never fit, or
+    /// the time is not known.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.denial() {
             Some(Denial::Later(after) | Denial::Unavailable(after)) => Some(after),
@@ -126,14 +125,14 @@ impl Decision {
     }
 
     /// Units that could still start now, in one call: what a check of this cost would take
-    /// at this instant. (Of a request that was denied as a whole, a check that was allowed
-    /// tells what would have been left.)
+    /// at this instant. (In a transaction that was denied, an allowed check has what would have
+    /// been left.)
     #[inline]
     pub fn remaining(&self) -> u64 {
         self.gauge.remaining(self.limit)
     }
 
-    /// The time until the key is as good as unused, if nobody comes.
+    /// The time until the key is as good as unused, if no further check is allowed.
     pub fn reset_after(&self) -> Duration {
         Duration::from_micros(self.gauge.reset_us())
     }
@@ -144,14 +143,13 @@ impl Decision {
         matches!(self.gauge, Gauge::Degraded { .. })
     }
 
-    /// False if the store was not asked about this check, because another one of the same
-    /// request was known to refuse, and looking at this one was not possible or would have
-    /// cost too much (see `docs/redis.md`). Then it is not allowed ([`Denial::Busy`]),
-    /// nothing is left ([`remaining`](Self::remaining)), and nothing is known of it but its
-    /// limit. Always true in memory.
+    /// False if this check was not sent to the store, because another one of the same transaction
+    /// was known to be denied, and looking at this one was not possible or would have cost too
+    /// much (see `docs/redis.md`). Then it is not allowed ([`Denial::Busy`]), nothing is left
+    /// ([`remaining`](Self::remaining)), and only its limit is known. Always true in memory.
     #[inline]
-    pub fn is_asked(&self) -> bool {
-        !matches!(self.gauge, Gauge::Unasked)
+    pub fn is_checked(&self) -> bool {
+        !matches!(self.gauge, Gauge::Unchecked)
     }
 
     /// Whole seconds until the key is as good as unused, rounded up.
@@ -179,7 +177,7 @@ impl PartialEq for Decision {
             && self.remaining() == other.remaining()
             && self.reset_after() == other.reset_after()
             && self.is_degraded() == other.is_degraded()
-            && self.is_asked() == other.is_asked()
+            && self.is_checked() == other.is_checked()
     }
 }
 
@@ -194,14 +192,14 @@ mod tests {
         let of = |gauge| Decision { outcome: Outcome::Deny(Refused::Busy), limit: 5, gauge };
         let plain = of(Gauge::Plain { remaining: 0, reset_us: 0 });
         let degraded = of(Gauge::Degraded { remaining: 0, reset_us: 0 });
-        let unasked = of(Gauge::Unasked);
+        let unasked = of(Gauge::Unchecked);
         assert!(plain != degraded && plain != unasked && degraded != unasked);
-        // The same numbers, kept in two ways.
+        // The same numbers in two forms.
         assert_eq!(plain, of(Gauge::Word { level: 5 << 14, cell: 1, drain: 1 }).with_reset(0));
     }
 
     impl Decision {
-        /// The same with another reset, in the plain way.
+        /// The same with another reset, as plain numbers.
         fn with_reset(self, reset_us: u64) -> Self {
             Self { gauge: Gauge::Plain { remaining: self.remaining(), reset_us }, ..self }
         }

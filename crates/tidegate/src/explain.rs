@@ -1,4 +1,4 @@
-//! The sentence that explains a decision, said in one way everywhere.
+//! The sentence that explains a decision, in the same words everywhere.
 
 use crate::Limit;
 use crate::decision::{Decision, Denial};
@@ -15,16 +15,16 @@ impl fmt::Display for Numbers<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, decision } = self;
         write!(f, "{limit}")?;
-        if decision.is_asked() {
+        if decision.is_checked() {
             write!(f, ", {} left", decision.remaining())?;
         }
         match decision.denial() {
             None => {}
             Some(Denial::Later(after)) => write!(f, ", free again in {}", Span(after))?,
             Some(Denial::Never) => f.write_str(", the call costs more than can ever be free")?,
-            Some(Denial::NeedsPermit) => f.write_str(", a place must be held: use `reserve` or `acquire`")?,
+            Some(Denial::NeedsPermit) => f.write_str(", a slot must be held: use `reserve` or `acquire`")?,
             Some(Denial::Full) => f.write_str(", no room for another key")?,
-            Some(Denial::Unidentified) => f.write_str(", who calls is not known")?,
+            Some(Denial::Unidentified) => f.write_str(", the caller is not known")?,
             Some(Denial::Busy) => f.write_str(", free when others are done")?,
             Some(Denial::Unavailable(after)) => {
                 return write!(f, ", the store does not answer; it is tried again in {}", Span(after));
@@ -34,7 +34,7 @@ impl fmt::Display for Numbers<'_> {
     }
 }
 
-/// A time as people say it, rounded up, so that coming back after it is never too early:
+/// A time as people say it, rounded up, so that a retry after it is never too early:
 /// `320 ms`, `1.5 s`, `3 min`, `2 h`.
 pub(crate) struct Span(pub(crate) Duration);
 

@@ -1,4 +1,4 @@
-//! A limit in force under a name: what calls pass through.
+//! A limit in force under a name, and the checks of its keys.
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
@@ -17,8 +17,8 @@ pub use crate::gate_error::GateError;
 
 /// A [`Limit`] in force under a name, in one [`Limiter`](crate::Limiter).
 ///
-/// Cheap to clone; clones are the same gate. Keys are any bytes (`"user:42"`), and
-/// a call costs 1 unit unless said.
+/// Cheap to clone; clones are the same gate. Keys are any bytes (`"user:42"`). Default cost: 1
+/// unit.
 ///
 /// ```
 /// use tidegate::Limiter;
@@ -46,9 +46,9 @@ struct Shared {
     backend: Backend,
 }
 
-/// In memory everything is answered at once. On a limiter over Redis, the methods
-/// without `_async` wait for the answer on the calling thread, at most for the deadline;
-/// those with it are for async code, under any executor, and answer at once in memory.
+/// In memory everything is decided at once. On a limiter over another store, methods without
+/// `_async` block the calling thread, at most for the store's deadline; those with it are for
+/// async code, under any executor.
 impl Gate {
     /// Decides now and takes one unit if there is one. Never waits for a start.
     #[inline]
@@ -95,12 +95,12 @@ impl Gate {
         self.shared.backend.check_batch(keys, each);
     }
 
-    /// What [`check`](Self::check) would say, without taking anything.
+    /// What [`check`](Self::check) would decide, with nothing taken.
     pub fn peek<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Decision {
         self.peek_cost(key, 1)
     }
 
-    /// What [`check_cost`](Self::check_cost) would say, without taking anything.
+    /// What [`check_cost`](Self::check_cost) would decide, with nothing taken.
     pub fn peek_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Decision {
         self.peek_cost_async(key, cost).blocking()
     }
@@ -117,7 +117,7 @@ impl Gate {
 
     /// Takes one unit now or, within the limit's `wait`, later: the permit says when
     /// the call may start, and the caller waits for it. A concurrency limit gives a
-    /// place now or not at all; its queue is [`acquire`](Self::acquire)'s.
+    /// slot now or not at all; [`acquire`](Self::acquire) queues for one.
     ///
     /// ```
     /// # let limiter = tidegate::Limiter::new();
@@ -153,7 +153,7 @@ impl Gate {
     }
 
     /// Reserves one unit and waits for its start, under any executor. A future that
-    /// is dropped while it waits gives its place back, if nobody reserved after it.
+    /// is dropped while it waits gives back what it reserved, if nobody reserved after it.
     pub fn acquire<K: AsRef<[u8]> + ?Sized>(&self, key: &K) -> Acquire {
         self.acquire_cost(key, 1)
     }
@@ -163,9 +163,8 @@ impl Gate {
         Acquire::new(vec![OwnedCheck::new(self, key.as_ref(), cost)])
     }
 
-    /// Forgets what a key has used. Places of a concurrency limit that are held stay
-    /// held. A permit from before must not be refunded afterwards: what it would give
-    /// back is forgotten already.
+    /// Forgets what a key has used. Slots of a concurrency limit that are held stay held. A
+    /// permit from before must not be refunded afterwards: its units are forgotten already.
     pub fn reset<K: AsRef<[u8]> + ?Sized>(&self, key: &K) {
         self.reset_async(key).blocking();
     }
@@ -186,14 +185,13 @@ impl Gate {
     /// used goes along: nobody gets a fresh burst, and nobody is locked out for
     /// longer than a full key of the new limit.
     ///
-    /// On a limiter over Redis this changes the limit of this process: each one has to
-    /// be told. Until all have heard of it, each counts the same units by its own limit,
-    /// so that no more starts than the looser of the two allows beside what the stricter
-    /// one lets through.
+    /// On a limiter over Redis this changes the limit of this process only, and each process has
+    /// to change it. Until then each counts the same units by its own limit (`docs/limits.md`,
+    /// nodes that disagree).
     ///
     /// # Errors
     /// If the text is not a limit, or if a concurrency limit would become a rate (or
-    /// the other way round): places that are held cannot be counted as a rate. In Redis
+    /// the other way round): slots that are held cannot be counted as a rate. In Redis
     /// also if the limit is not exact there, or its list of entries too long.
     pub fn change<L: TryInto<Limit, Error: Into<LimitError>>>(&self, limit: L) -> Result<(), GateError> {
         let limit = limit.try_into().map_err(Into::into)?;
@@ -202,8 +200,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Whether this limit can be put in force here. Once it can, it always can: what decides
-    /// about it, the kind of the gate and its options, never changes.
+    /// Whether this limit can be put in force here. If it can, it always can: the kind of the
+    /// gate and its options never change.
     pub(crate) fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
         let now = self.limit();
         if holds_slots(&now) != holds_slots(limit) {
@@ -212,6 +210,16 @@ impl Gate {
                 now: now.into(),
                 limit: limit.clone().into(),
             });
+        }
+        self.shared.backend.accepts(limit)
+    }
+
+    /// Whether this limit can decide a check instead of the one in force.
+    pub(crate) fn accepts_on_check(&self, limit: &Limit) -> Result<(), GateError> {
+        let now = self.limit();
+        if holds_slots(&now) || holds_slots(limit) {
+            let (name, limit) = (self.name().into(), limit.clone().into());
+            return Err(GateError::CheckLimit { name, now: now.into(), limit });
         }
         self.shared.backend.accepts(limit)
     }
@@ -231,7 +239,7 @@ impl Gate {
         &self.shared.name
     }
 
-    /// This gate, if it is what somebody who knows it by this limit means.
+    /// This gate, if it was defined with this limit or has it in force.
     pub(crate) fn if_defined_as(self, limit: &Limit) -> Result<Self, GateError> {
         // The limit that it was defined with names it too: code that ships a limit must go
         // on finding its gate after an operator has changed it.

@@ -6,6 +6,19 @@ use crate::{Limit, LimitError};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GateError {
+    /// A check cannot bring this limit along: slots are held by the gate's own.
+    #[error(
+        "a check at gate `{name}` cannot be decided by `{limit}` instead of `{now}`: slots are held by the \
+         gate's own limit; define a second gate"
+    )]
+    CheckLimit {
+        /// The name.
+        name: String,
+        /// The limit in force.
+        now: Box<Limit>,
+        /// The limit of the check.
+        limit: Box<Limit>,
+    },
     /// Nothing can be taken ahead of such a limit.
     #[error(
         "gate `{name}` cannot be leased: `{limit}` promises its own pace, and nothing can be taken ahead of it"
@@ -13,7 +26,7 @@ pub enum GateError {
     Lease {
         /// The name.
         name: String,
-        /// The limit that was asked for.
+        /// The limit that was to be.
         limit: Box<Limit>,
     },
     /// Redis would have to read too long a list in one call.
@@ -24,7 +37,7 @@ pub enum GateError {
     Long {
         /// The name.
         name: String,
-        /// The limit that was asked for.
+        /// The limit that was to be.
         limit: Box<Limit>,
         /// Entries that a key can have under it.
         entries: u64,
@@ -36,17 +49,17 @@ pub enum GateError {
     /// The text is not a limit.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// The name is not one.
+    /// The name has a form that no gate can have.
     #[error("`{0}` is not a name of a gate: {rule}", rule = tidegate_limit::NAME_RULE)]
     Name(String),
-    /// The name stands for another limit already.
+    /// The name is defined with another limit already.
     #[error("gate `{name}` is in force as `{now}`: call `change` on it to make it `{limit}`")]
     Defined {
         /// The name.
         name: String,
         /// The limit in force.
         now: Box<Limit>,
-        /// The limit that was asked for.
+        /// The limit that was to be.
         limit: Box<Limit>,
     },
     /// A concurrency limit and a rate cannot replace each other.
@@ -56,7 +69,7 @@ pub enum GateError {
         name: String,
         /// The limit in force.
         now: Box<Limit>,
-        /// The limit that was asked for.
+        /// The limit that was to be.
         limit: Box<Limit>,
     },
 }

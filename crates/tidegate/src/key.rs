@@ -1,14 +1,14 @@
-//! Whose allowance it is, and the seeded hash that finds it.
+//! The key of a check, and its hash under a secret.
 //!
-//! The memory store keeps no keys, only 64-bit fingerprints (SipHash-1-3 under a
-//! random secret of each gate, which a stranger can neither see nor collide on
-//! purpose). Two of n keys share a fingerprint by chance with odds of about
+//! The memory store keeps no keys, only 64-bit hashes (SipHash-1-3 under a random secret of each
+//! gate, so that a client cannot make keys collide). Two of n keys share a hash by chance with odds of about
 //! n²/2⁶⁵: one in 370,000 at ten million keys.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Whose allowance it is: any bytes, borrowed, with a bounded form for people.
+/// The key of a check, which has an allowance of its own: any bytes, borrowed, with a bounded
+/// form for people.
 ///
 /// ```
 /// use tidegate::Key;
@@ -19,8 +19,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key<'a>(&'a [u8]);
 
-/// Bytes of a key that are shown before it is cut.
-const SHOWN_MAX: usize = 96;
+/// Bytes of a key that are displayed before it is cut.
+const DISPLAYED_MAX: usize = 96;
 
 impl<'a> Key<'a> {
     /// The key of these bytes.
@@ -36,8 +36,8 @@ impl<'a> Key<'a> {
 
 impl fmt::Display for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = &self.0[..self.0.len().min(SHOWN_MAX)];
-        for chunk in shown.utf8_chunks() {
+        let displayed = &self.0[..self.0.len().min(DISPLAYED_MAX)];
+        for chunk in displayed.utf8_chunks() {
             for c in chunk.valid().chars() {
                 match c {
                     '\0' => f.write_str("\\0")?,
@@ -49,7 +49,7 @@ impl fmt::Display for Key<'_> {
                 write!(f, "\\x{byte:02x}")?;
             }
         }
-        if self.0.len() > SHOWN_MAX {
+        if self.0.len() > DISPLAYED_MAX {
             let digest = digest(self.0);
             write!(f, "…({} bytes, #{digest:016x})", self.0.len())?;
         }
@@ -63,11 +63,11 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// True for what is shown of a key that was cut: nobody can tell which key it was.
-#[cfg(feature = "tower")]
-pub(crate) fn is_cut(shown: &[u8]) -> bool {
-    let Ok(shown) = std::str::from_utf8(shown) else { return false };
-    let Some((_, end)) = shown.rsplit_once("…(") else { return false };
+/// True for the display of a key that was cut, from which the key cannot be told.
+#[cfg(feature = "rules")]
+pub(crate) fn is_cut(displayed: &[u8]) -> bool {
+    let Ok(displayed) = std::str::from_utf8(displayed) else { return false };
+    let Some((_, end)) = displayed.rsplit_once("…(") else { return false };
     let Some((bytes, digest)) = end.split_once(" bytes, #") else { return false };
     let is_hex = |digits: &str| digits.len() == 16 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     bytes.bytes().all(|byte| byte.is_ascii_digit()) && digest.strip_suffix(')').is_some_and(is_hex)

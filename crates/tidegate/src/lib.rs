@@ -1,8 +1,8 @@
 //! Exact, fast limits for one process or many: token and leaky buckets, fixed and sliding
 //! windows, exact logs, warm-up, and concurrency with a bounded queue.
 //!
-//! A [`Limiter`] holds the state, a [`Gate`] is a [`Limit`] in force under a name, and
-//! a [`Decision`] is the answer. A denial is a value, not an error.
+//! A [`Limiter`] holds the state of all keys, a [`Gate`] is a [`Limit`] in force under a name, and
+//! each check of a key at a gate gives a [`Decision`]. A denial is a value, not an error.
 //!
 //! ```
 //! use tidegate::Limiter;
@@ -12,7 +12,7 @@
 //!
 //! let decision = gate.check("user:42");
 //! if decision.is_allowed() {
-//!     // serve it; decision.remaining() more may come at once
+//!     // serve it; decision.remaining() more may start at once
 //! } else {
 //!     // 429, Retry-After: decision.retry_after()
 //! }
@@ -20,64 +20,71 @@
 //! # Ok::<(), tidegate::GateError>(())
 //! ```
 //!
-//! - [`Gate::check`] decides now. [`Gate::reserve`] may tell the caller to wait for a
-//!   start, [`Gate::acquire`] waits for it, under any executor or none.
-//! - [`Limiter::check`] and its siblings decide several limits of one request and
-//!   charge all of them or none.
-//! - A [`Permit`] holds a place of a concurrency limit, can be taken back, and can be
-//!   settled at a true cost that is known only afterwards.
+//! - [`Gate::check`] decides now. [`Gate::reserve`] may allow a start after a wait,
+//!   [`Gate::acquire`] waits for it, under any executor or none.
+//! - [`Limiter::check`] and its siblings decide several checks of one request and charge all of
+//!   them or none. A [`Check`] may bring a limit of its own along.
+//! - A [`Permit`] holds a slot of a concurrency limit, can be refunded, and can be settled at a
+//!   true cost that is known only afterwards.
 //! - [`Gate::change`] puts another limit in force, live; what keys have used goes along.
-//! - [`Gate::handle`] resolves a fixed key once; [`Gate::check_batch`] overlaps the
-//!   waits for memory of many keys.
+//! - [`Gate::handle`] resolves a fixed key once; [`Gate::check_batch`] overlaps the waits for
+//!   memory of many keys.
 //!
-//! - With the feature `redis`, `LimiterBuilder::redis` keeps the state in Redis, shared
-//!   by any number of processes; [`Gate::check_async`] and its siblings ask it.
+//! # Features
+//! - `redis`: `LimiterBuilder::redis` keeps the state in Redis, shared by any number of
+//!   processes. Any other [store](store::Store) plugs in with [`LimiterBuilder::store`].
+//! - `macros`: `#[limited("1000/s", key = goods_id)]` above a function limits its calls.
+//! - `tower`: `http` puts `rules` before a service or a router. `axum` adds extractors, `listen` a
+//!   listener that limits connections and reads the PROXY protocol.
 //!
-//! - With the feature `macros`, `#[limited("1000/s", key = goods_id)]` above a function
-//!   limits its calls.
-//!
-//! - With the feature `tower`, `http` puts `rules` before a service or a router; `axum` adds
-//!   extractors, `listen` a listener that limits connections and reads the PROXY protocol.
-//!
-//! Without those features no async runtime, network or database crate is pulled in.
+//! Without features no async runtime, network or database crate is pulled in.
 
-mod gate;
-mod limiter;
-
+// What users hold, from the limiter down to one decision.
+mod check;
 mod decision;
 mod explain;
+mod gate;
+mod gate_error;
+mod limiter;
 mod permit;
 mod refusal;
 mod verdict;
 
+// How checks are decided: several together, now or after a wait.
 mod acquire;
-mod caller;
-mod check;
-mod clock;
-mod gate_error;
-mod key;
+mod algorithm;
 mod pending;
-mod process;
-#[cfg(any(feature = "macros", feature = "tower", feature = "redis"))]
-mod sampler;
-mod sleep;
-mod timer;
+pub mod store;
 mod transaction;
 
-#[cfg(feature = "macros")]
-#[doc(hidden)]
-pub mod site;
+// Whose check it is, and when.
+mod caller;
+mod clock;
+mod key;
+mod sleep;
+mod timer;
 
-mod algorithm;
-pub mod store;
+mod process;
+#[cfg(any(feature = "rules", feature = "redis"))]
+mod sampler;
 mod sync;
 
+// Front ends.
 #[cfg(feature = "tower")]
 pub mod http;
+#[cfg(feature = "macros")]
+mod limited;
 #[cfg(feature = "listen")]
 pub mod listener;
-#[cfg(feature = "tower")]
+#[cfg(feature = "rules")]
 pub mod rules;
+/// What the code of `#[limited]` calls. Not for people. (A public module of the attribute's own
+/// name would be imported along with it.)
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::limited::*;
+}
 
 pub use acquire::Acquire;
 pub use caller::{Caller, CallerScope, Client, User};
@@ -85,12 +92,12 @@ pub use clock::{Clock, ClockError, ManualClock, MonotonicClock, Timestamp};
 pub use decision::{Decision, Denial};
 pub use gate::{Gate, GateError, Handle};
 pub use key::Key;
+#[cfg(feature = "macros")]
+pub use limited::{AlreadyObserved, observe_calls};
 pub use limiter::{Check, GateOptions, Limiter, LimiterBuilder, Overflow};
 pub use pending::Pending;
 pub use permit::Permit;
 pub use refusal::Refusal;
-#[cfg(feature = "macros")]
-pub use site::{AlreadyObserved, CallObserver, observe_calls};
 #[cfg(feature = "redis")]
 pub use store::redis::{Fallback, LeaseStats, Redis, RedisError, RedisStats, ShardStats};
 pub use tidegate_limit::{Algorithm, Limit, LimitBuilder, LimitError};
@@ -117,4 +124,7 @@ mod guides {
     #[cfg(all(feature = "macros", feature = "axum"))]
     #[doc = include_str!("../../../docs/guard-caches.md")]
     struct GuardCaches;
+    #[cfg(all(feature = "serde", feature = "tower"))]
+    #[doc = include_str!("../../../docs/rule-files.md")]
+    struct RuleFiles;
 }

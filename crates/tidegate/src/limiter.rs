@@ -1,4 +1,4 @@
-//! The one type that a user holds.
+//! The limiter: a store, the gates in it, and transactions over them.
 
 use crate::acquire::Acquire;
 use crate::algorithm::Mode;
@@ -58,15 +58,15 @@ pub(crate) struct Definition<'a> {
     pub(crate) options: &'a GateOptions,
 }
 
-/// What happens to a new key when the store holds as many live keys as it may.
-/// Known keys are never affected, and nobody is ever unlimited.
+/// What happens to a new key when the store holds as many live keys as it may. Tracked keys are
+/// never affected, and no key is ever unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// All strangers share one allowance of the gate's limit.
+    /// All untracked keys share one allowance of the gate's limit: the overflow bucket.
     #[default]
     Share,
-    /// Strangers are denied ([`Denial::Full`](crate::Denial::Full)).
+    /// Untracked keys are denied ([`Denial::Full`](crate::Denial::Full)).
     Refuse,
 }
 
@@ -91,45 +91,44 @@ pub struct GateOptions {
 /// What only a gate in Redis has.
 #[cfg(feature = "redis")]
 impl GateOptions {
-    /// What happens while Redis does not answer; [`Fallback::Local`] unless said.
+    /// What happens while Redis does not answer. Default: [`Fallback::Local`].
     pub fn fallback(mut self, fallback: Fallback) -> Self {
         self.redis.fallback = fallback;
         self
     }
 
-    /// Whether what Redis has refused is refused here, until it could be otherwise; true
-    /// unless said. It never lets anyone through.
+    /// Whether what Redis has denied is denied here, until it could be otherwise. It never lets
+    /// anyone through. Default: true.
     pub fn remember_denials(mut self, remember: bool) -> Self {
         self.redis.caches_denials = remember;
         self
     }
 
-    /// Says that no call on this gate is ever refunded, settled, cancelled or reset, on
-    /// any node, so that a denial is remembered for as long as it holds instead of 50 ms
-    /// at most.
+    /// Promises that no call on this gate is ever refunded, settled, cancelled or reset, on any
+    /// node. Then a denial is remembered for as long as it holds, instead of 50 ms at most.
     pub fn no_refunds(mut self) -> Self {
         self.redis.has_refunds = false;
         self
     }
 
-    /// Whether requests about the same key share a call while one is on its way; true
-    /// unless said. Each is still decided on its own, in order.
+    /// Whether checks of the same key share a call while one is in flight. Each is still decided
+    /// on its own, in order. Default: true.
     pub fn coalesce(mut self, coalesce: bool) -> Self {
         self.redis.coalesces = coalesce;
         self
     }
 
-    /// Lets this node take ahead what flows in up to `life`, and spend it without asking,
-    /// within that time. Not exact: up to as much more can start in any window, on each
-    /// node. Off unless said.
+    /// Lets this node take ahead what flows in up to `life`, and spend it within that time
+    /// without a call to Redis. Not exact: up to as much more can start in any window, on each
+    /// node. Default: off.
     pub fn lease(mut self, life: Duration) -> Self {
         self.redis.lease = (!life.is_zero()).then_some(life);
         self
     }
 
-    /// How long a place of a concurrency limit is held without a sign of life from its
-    /// node, which gives one three times as often; 10 s unless said. A node that crashes
-    /// keeps its places for this long.
+    /// How long a slot of a concurrency limit is held without a heartbeat of its node, which
+    /// sends one three times as often. A node that crashes keeps its slots for this long.
+    /// Default: 10 s.
     pub fn hold_for(mut self, lease: Duration) -> Self {
         self.redis.slot_lease = lease.max(Duration::from_millis(500));
         self
@@ -137,7 +136,7 @@ impl GateOptions {
 }
 
 impl GateOptions {
-    /// Shares the limiter's tables; strangers beyond the cap share an allowance.
+    /// Shares the limiter's tables; untracked keys share an allowance.
     pub fn new() -> Self {
         Self::default()
     }
@@ -150,7 +149,7 @@ impl GateOptions {
         self
     }
 
-    /// What happens to strangers beyond the cap.
+    /// What happens to keys beyond the cap. Default: [`Overflow::Share`].
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = overflow;
         self
@@ -185,9 +184,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// Another clock than the process's monotonic one. On a limiter over Redis it stands
-    /// in for the server's clock, for tests and simulation: without it, no client's clock
-    /// counts.
+    /// Default: the process's monotonic clock. On a limiter over Redis a clock given here replaces
+    /// the server's, for tests and simulation; otherwise no client's clock counts.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(StoreClock::Other(Arc::new(clock)));
         self
@@ -227,7 +225,7 @@ impl LimiterBuilder {
     /// ```
     ///
     /// # Errors
-    /// If the clock stands at [`Timestamp::MAX`], as one that says Unix time does.
+    /// If the clock is at [`Timestamp::MAX`], as one that counts Unix microseconds is.
     pub fn try_build(self) -> Result<Limiter, ClockError> {
         if self.clock.as_ref().is_some_and(|clock| clock.now() >= Timestamp::MAX) {
             return Err(ClockError);
@@ -252,13 +250,12 @@ impl Limiter {
     }
 
     /// The limiter of the process: the one that was [set](Self::set_global), or one in
-    /// memory if it was asked for before. It is what `#[limited]` uses unless told
-    /// otherwise.
+    /// memory if it was used before. `#[limited]` uses it by default.
     pub fn global() -> &'static Self {
         GLOBAL.get_or_init(Self::new)
     }
 
-    /// Makes this the limiter of the process, once, before anybody has asked for it.
+    /// Makes this the limiter of the process: once, and before it is used.
     ///
     /// ```
     /// use tidegate::Limiter;
@@ -282,8 +279,8 @@ impl Limiter {
     /// The gate of this name, defined now if it was not before.
     ///
     /// # Errors
-    /// If the text is not a limit, the name not a name, or the name stands for
-    /// another limit already (in force, and when it was defined).
+    /// If the text is not a limit, the name not a name, or the gate of this name was defined with
+    /// another limit and has another one in force.
     pub fn gate<L: TryInto<Limit, Error: Into<LimitError>>>(
         &self,
         name: &str,
@@ -318,7 +315,7 @@ impl Limiter {
     ///
     /// # Errors
     /// As [`gate`](Self::gate), with the index of the first that cannot be.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "rules")]
     pub(crate) fn define_all(
         &self,
         definitions: &[Definition<'_>],
@@ -407,9 +404,9 @@ impl Limiter {
         decide_blocking(&owned(checks), Mode::Reserve)
     }
 
-    /// Decides several checks at one instant, and takes slots and units now or nothing,
-    /// whatever wait is in force: a start that is reserved and cancelled does not always come
-    /// back, so whoever does not wait must not reserve one.
+    /// Decides several checks at one instant, and takes slots and units now or nothing, whatever
+    /// wait is in force. For callers that do not wait: a reservation that is cancelled does not
+    /// always come back.
     pub fn hold(&self, checks: &[Check<'_>]) -> Verdict {
         decide_blocking(&owned(checks), Mode::Hold)
     }
@@ -435,7 +432,7 @@ impl Limiter {
     }
 
     /// The clock that front ends read.
-    #[cfg(feature = "tower")]
+    #[cfg(feature = "rules")]
     pub(crate) fn clock(&self) -> &StoreClock {
         &self.shared.clock
     }
@@ -446,9 +443,8 @@ impl Limiter {
         self.shared.backing.redis_stats()
     }
 
-    /// Keys that are held outside the flat table, and the most that may be: states
-    /// longer than a word, and the few keys whose place in the table was taken (an eighth of
-    /// the most at most). Gates with tables of their own are not counted.
+    /// Keys that are held outside the flat table, and the most that may be: states longer than a
+    /// word, and the few keys whose group in the table was full (at most an eighth of the most). Gates with tables of their own are not counted.
     pub fn long_keys(&self) -> (usize, usize) {
         self.shared.backing.long_keys()
     }

@@ -1,4 +1,4 @@
-//! Results that are to come, under any executor.
+//! The future of a check, under any executor.
 
 use std::fmt;
 use std::future::Future;
@@ -6,14 +6,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Becomes what an `_async` method decides, within the store's deadline. In memory that is
-/// known at once.
+/// The future of an `_async` method, ready within the store's deadline. In memory it is ready at
+/// once.
 ///
-/// A single check is on its way from the call on, so that many can be sent before the first
-/// is awaited; dropped before its result, it may count as spent. Several checks, and those
+/// A single check is sent by the call, so that many can be in flight before the first is awaited;
+/// dropped before its result, it may count as spent. Several checks, and those
 /// that reserve, are sent when they are first polled, and what was charged goes back if the
 /// future is dropped before its result.
-#[must_use = "the result is what it becomes when it is awaited"]
+#[must_use = "a future does nothing unless it is awaited"]
 pub struct Pending<T>(State<T>);
 
 enum State<T> {
@@ -31,9 +31,20 @@ impl<T> Pending<T> {
         Self(State::Ready(Some(value)))
     }
 
-    /// What this future becomes.
+    /// Ready when this future is.
     pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self(State::Waiting(Box::pin(future)))
+    }
+
+    /// The result, if it is known without waiting.
+    ///
+    /// # Errors
+    /// If it is not: the future goes on.
+    pub fn try_ready(self) -> Result<T, Self> {
+        match self.0 {
+            State::Ready(Some(value)) => Ok(value),
+            state => Err(Self(state)),
+        }
     }
 
     /// Waits on this thread, for code without an executor. In async code, await instead.

@@ -10,8 +10,8 @@ use std::time::Duration;
 ///
 /// Dropping it gives slots of a concurrency limit back and leaves everything else
 /// charged. A call that did not happen is taken back with [`cancel`](Self::cancel)
-/// or [`refund`](Self::refund), one that cost something else than asked is put right
-/// with [`settle`](Self::settle).
+/// or [`refund`](Self::refund), one with another true cost is corrected with
+/// [`settle`](Self::settle).
 ///
 /// ```
 /// use tidegate::{Limiter, ManualClock};
@@ -34,7 +34,7 @@ pub struct Permit {
 
 /// What checks were charged that were decided together.
 pub(crate) struct GroupCharge {
-    /// Their places in the request.
+    /// Their indexes in the transaction.
     pub(crate) checks: SmallVec<[usize; 2]>,
     pub(crate) charge: Charge,
 }
@@ -63,16 +63,16 @@ impl Permit {
         self.wait
     }
 
-    /// When the call may start, on the store's clock: of a request that mixes limiters, the
-    /// one of its first check that is not for a slot.
+    /// When the call may start, on the store's clock: of a transaction over several limiters, on
+    /// the clock of its first check that is not for a slot.
     pub fn starts_at(&self) -> Timestamp {
         self.decided + self.wait
     }
 
     /// Takes the whole charge back, as far as it still counts.
     ///
-    /// Everything, if nobody came after it: then the key is as if it had never asked.
-    /// While others wait who reserved after it nothing comes back, as their starts were
+    /// Everything, if nothing was charged after it: then the key is as if it had never been
+    /// charged. While others wait who reserved after it nothing comes back, as their starts were
     /// promised on top of it; if they are cancelled too, in this process, all of it does.
     /// If others came after it and nobody waits, at most what has not flowed back by itself
     /// (`cost − rate·elapsed`). Sliding windows and logs give back while the start is still
@@ -94,10 +94,9 @@ impl Permit {
 
     /// The true cost, known afterwards, of every check in the permit.
     ///
-    /// Less than asked is refunded as by [`refund`](Self::refund). More is debt: it
-    /// is charged in full, without asking, up to a full key. So one call exceeds the
-    /// limit by at most what it did not ask for, and locks its key for at most one
-    /// full drain.
+    /// Less than charged is refunded as by [`refund`](Self::refund). More is debt: it is charged
+    /// in full, without a decision, up to a full key. So one call exceeds the limit by at most
+    /// the difference, and blocks its key for at most one full drain.
     pub fn settle(mut self, true_cost: u64) {
         let costs: SmallVec<[u64; 2]> = SmallVec::from_elem(true_cost, self.costs.len());
         self.set_costs(&costs);
@@ -109,7 +108,7 @@ impl Permit {
         self.set_costs(true_costs);
     }
 
-    /// [`settle_each`](Self::settle_each) by somebody who goes on: slots stay held, and other
+    /// [`settle_each`](Self::settle_each) by a caller that goes on: slots stay held, and other
     /// costs can follow.
     pub fn set_costs(&mut self, true_costs: &[u64]) {
         let mut costs = self.costs.clone();
@@ -125,9 +124,9 @@ impl Permit {
         }
     }
 
-    /// False as long as the slots that it holds are its own. A slot of a limit in
-    /// Redis is held by lease: a holder that could not renew it in time must not rely on
-    /// it any more, as somebody else may hold it now. Always false for other limits.
+    /// True if slots that it holds may be held by another caller by now. A slot of a limit in
+    /// Redis is held by lease: a holder that could not renew it in time must not rely on it any
+    /// more. Always false for other limits.
     pub fn is_lost(&self) -> bool {
         self.groups.iter().any(|group| group.charge.is_lost())
     }
@@ -139,12 +138,12 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// What was charged for a call that may still not happen: dropped, it goes back.
+/// What was charged for a transaction that may still be denied. Dropped, it goes back.
 #[derive(Default)]
 pub(crate) struct Uncommitted(pub(crate) SmallVec<[GroupCharge; 1]>);
 
 impl Uncommitted {
-    /// True if it is charged for the check in this place.
+    /// True if it is charged for the check of this index.
     pub(crate) fn holds(&self, check: usize) -> bool {
         self.0.iter().any(|group| group.checks.contains(&check))
     }

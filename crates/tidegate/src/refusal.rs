@@ -1,6 +1,6 @@
 //! A denial as an error, and the sentence that explains it.
 
-use crate::algorithm::Gauge;
+use crate::Limit;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::explain::Numbers;
 use crate::gate::Gate;
@@ -23,14 +23,14 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Refusal {
     // Boxed, so that a `Result` with it stays small.
-    told: Box<Told>,
+    denied: Box<DeniedCheck>,
 }
 
 #[derive(Clone, Debug)]
-struct Told {
+struct DeniedCheck {
     gate: String,
     key: String,
-    limit: crate::Limit,
+    limit: Limit,
     decision: Decision,
     because: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -51,58 +51,57 @@ impl Refusal {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn new<K: AsRef<[u8]> + ?Sized>(gate: &Gate, key: &K, decision: Decision) -> Self {
-        Self::of(gate, Key::new(key).to_string(), decision)
+        Self::of(gate, Key::new(key).to_string(), gate.limit(), decision)
     }
 
-    /// The refusal of a call at this gate, which limits by caller, from somebody unknown:
+    /// The refusal of a call at this gate, which limits by caller, by an unknown caller:
     /// [`Denial::Unidentified`](crate::Denial::Unidentified).
     pub fn unidentified(gate: &Gate) -> Self {
-        let outcome = Outcome::Deny(Refused::Unidentified);
-        let decision = Decision { outcome, limit: gate.limit().capacity(), gauge: Gauge::Unasked };
-        Self::of(gate, String::new(), decision)
+        let (limit, outcome) = (gate.limit(), Outcome::Deny(Refused::Unidentified));
+        let decision = Decision { outcome, ..Decision::not_checked(&limit) };
+        Self::of(gate, String::new(), limit, decision)
     }
 
-    pub(crate) fn of(gate: &Gate, key: String, decision: Decision) -> Self {
-        let told = Told { gate: gate.name().into(), key, limit: gate.limit(), decision, because: None };
-        Self { told: Box::new(told) }
+    pub(crate) fn of(gate: &Gate, key: String, limit: Limit, decision: Decision) -> Self {
+        let denied = DeniedCheck { gate: gate.name().into(), key, limit, decision, because: None };
+        Self { denied: Box::new(denied) }
     }
 
-    /// The same refusal, with why nothing better could be done for the caller: its
-    /// [`source`](Error::source). A call that was to be deferred, and could not, is refused so.
+    /// The same refusal with a [`source`](Error::source): why nothing better could be done for the
+    /// caller, such as deferring the call.
     #[must_use]
     pub fn because(mut self, reason: impl Error + Send + Sync + 'static) -> Self {
-        self.told.because = Some(Arc::new(reason));
+        self.denied.because = Some(Arc::new(reason));
         self
     }
 
     /// The name of the gate that refused.
     pub fn gate(&self) -> &str {
-        &self.told.gate
+        &self.denied.gate
     }
 
-    /// The key that it refused, printable and bounded, as [`Key`] shows it; empty where
+    /// The key that it refused, printable and bounded, as [`Key`] displays it; empty where
     /// it is not known.
     pub fn key(&self) -> &str {
-        &self.told.key
+        &self.denied.key
     }
 
     /// Its limit.
-    pub fn limit(&self) -> &crate::Limit {
-        &self.told.limit
+    pub fn limit(&self) -> &Limit {
+        &self.denied.limit
     }
 
     /// Its decision.
     pub fn decision(&self) -> &Decision {
-        &self.told.decision
+        &self.denied.decision
     }
 
     /// The time after which the call would fit, where that is known.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.told.decision.retry_after()
+        self.denied.decision.retry_after()
     }
 
-    /// The sentence for whoever called from outside: without the key, which can be somebody
-    /// else's business.
+    /// The sentence for a client outside: without the key, which may be confidential.
     ///
     /// ```
     /// # use tidegate::{Limiter, ManualClock, Refusal};
@@ -117,11 +116,11 @@ impl Refusal {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn for_client(&self) -> impl fmt::Display {
-        ForClient(&self.told)
+        ForClient(&self.denied)
     }
 }
 
-struct ForClient<'a>(&'a Told);
+struct ForClient<'a>(&'a DeniedCheck);
 
 impl fmt::Display for ForClient<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +128,7 @@ impl fmt::Display for ForClient<'_> {
     }
 }
 
-impl Told {
+impl DeniedCheck {
     fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
         let Self { gate, limit, decision, .. } = self;
         write!(f, "denied by `{gate}`")?;
@@ -142,13 +141,13 @@ impl Told {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.told.write(f, &self.told.key)
+        self.denied.write(f, &self.denied.key)
     }
 }
 
 impl Error for Refusal {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.told.because.as_deref().map(|reason| reason as &(dyn Error + 'static))
+        self.denied.because.as_deref().map(|reason| reason as &(dyn Error + 'static))
     }
 }
 
@@ -196,6 +195,6 @@ mod tests {
         let limiter = Limiter::new();
         let gate = limiter.gate("export", "1/day").unwrap();
         let text = Refusal::unidentified(&gate).to_string();
-        assert_eq!(text, "denied by `export`: 1/day, who calls is not known");
+        assert_eq!(text, "denied by `export`: 1/day, the caller is not known");
     }
 }

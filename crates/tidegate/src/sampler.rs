@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
     /// The second in the upper half, how many came in it in the lower.
-    seen: AtomicU64,
+    counted: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl Sampler {
     #[cfg(feature = "macros")]
     pub(crate) const fn new() -> Self {
-        Self { seen: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
+        Self { counted: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
     }
 
     /// How many were suppressed before, if this one is let through.
@@ -25,7 +25,7 @@ impl Sampler {
             let count = if seen >> 32 == second { seen & 0xffff_ffff } else { 0 };
             (count < u64::from(each_second)).then_some((second << 32) | (count + 1))
         };
-        match self.seen.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
+        match self.counted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) {
             Ok(_) => Some(self.suppressed.swap(0, Ordering::Relaxed)),
             Err(_) => {
                 self.suppressed.fetch_add(1, Ordering::Relaxed);

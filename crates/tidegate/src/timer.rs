@@ -1,8 +1,8 @@
-//! An own timer, so that waiting works under any executor or none.
+//! A timer of the crate's own, so that waiting works under any executor or none.
 //!
-//! One thread for the process, started by the first who waits; a waiter costs an
-//! entry in an ordered map, so millions can wait, and one that goes away takes its
-//! entry along. It does not decide anything: it wakes, and the woken look again.
+//! One thread for the process, started by the first waiter. A waiter costs an entry in an ordered
+//! map, so millions can wait; a waiter that is dropped removes its entry. The timer decides
+//! nothing: it wakes tasks, and they look again.
 
 use crate::clock::{Clock, MonotonicClock, Timestamp};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ struct Sleepers {
     armed: u64,
 }
 
-/// A place in the timer: the time, and a number that tells equal times apart.
+/// An entry of the timer: the time, and a number that tells equal times apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Alarm {
     at: Timestamp,

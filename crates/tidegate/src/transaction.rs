@@ -1,22 +1,26 @@
 //! Several checks that are decided together: all are charged, or none.
 //!
 //! What one store can decide together (memory, one server, one hash slot of a Cluster) is a
-//! group, decided at one instant. Where a request spans several groups, they are asked one
-//! after the other, in the order of the checks and memory first, and what the earlier ones
-//! charged goes back if a later one refuses.
+//! group, decided at one instant. A transaction over several groups decides one after the other,
+//! memory first and then in the order of the checks; what the earlier ones charged goes back if a
+//! later one is denied.
 
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::Decision;
+use crate::gate::Gate;
+#[cfg(feature = "rules")]
+use crate::limiter::Check;
 use crate::pending::Pending;
 use crate::permit::{GroupCharge, Uncommitted};
 use crate::store::memory::{self, HashedCheck};
-use crate::store::{Charge, GroupId, KeySharing};
+use crate::store::{Charge, GroupId, KeySharing, hashed_in_memory};
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
 
 type Decisions = SmallVec<[Decision; 2]>;
+type HashedChecks<'a> = SmallVec<[(&'a Gate, HashedCheck<'a>); 2]>;
 
 /// Decides all checks, and waits on this thread for a store that is not in memory.
 pub(crate) fn decide_blocking(checks: &[OwnedCheck], mode: Mode) -> Verdict {
@@ -26,7 +30,7 @@ pub(crate) fn decide_blocking(checks: &[OwnedCheck], mode: Mode) -> Verdict {
     }
 }
 
-/// Decides all checks once it is awaited: what is decided before could not always be taken back.
+/// Decides all checks once it is awaited: what is charged before could not always be refunded.
 pub(crate) fn decide(checks: Vec<OwnedCheck>, mode: Mode) -> Pending<Verdict> {
     Pending::new(async move {
         match decide_in_memory(&checks, mode) {
@@ -38,19 +42,34 @@ pub(crate) fn decide(checks: Vec<OwnedCheck>, mode: Mode) -> Pending<Verdict> {
 
 /// Decides at once, if all gates are in memory.
 pub(crate) fn decide_in_memory(checks: &[OwnedCheck], mode: Mode) -> Option<Verdict> {
-    let mut hashed: SmallVec<[HashedCheck<'_>; 2]> = SmallVec::new();
-    for check in checks {
-        hashed.push(hashed_check(check)?);
+    let hashed: Option<HashedChecks<'_>> = checks.iter().map(hashed_in_memory).collect();
+    if has_two_limits_on_a_key(checks) {
+        return None;
     }
-    let decided = memory::decide(&hashed, mode);
+    let decided = memory::decide(&hashed?, mode);
     let group =
         decided.charge.map(|charge| group_charge((0..checks.len()).collect(), Charge::Memory(charge)));
     Some(Verdict::new(checks, decided.decisions, group.into_iter().collect(), decided.now))
 }
 
-fn hashed_check(check: &OwnedCheck) -> Option<HashedCheck<'_>> {
-    let hash = check.gate.backend().memory()?.hash(check.key());
-    Some(HashedCheck { gate: &check.gate, hash, cost: check.cost() })
+/// Decides checks that are all in memory, and leaves charged what was.
+#[cfg(feature = "rules")]
+pub(crate) fn charge_in_memory(checks: &[Check<'_>], mode: Mode) -> Decisions {
+    let mut hashed = HashedChecks::new();
+    for check in checks {
+        if let Some(gate) = check.gate.backend().memory() {
+            let hash = gate.hash(check.key.as_bytes());
+            hashed.push((check.gate, HashedCheck::new(gate, hash, check.cost)));
+        }
+    }
+    memory::decide(&hashed, mode).decisions
+}
+
+fn has_two_limits_on_a_key(checks: &[OwnedCheck]) -> bool {
+    let differs = |one: &OwnedCheck| {
+        checks.iter().any(|other| key_sharing(one, other) == KeySharing::CountedDifferently)
+    };
+    checks.iter().any(|check| check.limit().is_some() && differs(check))
 }
 
 fn group_charge(checks: SmallVec<[usize; 2]>, charge: Charge) -> GroupCharge {
@@ -59,22 +78,22 @@ fn group_charge(checks: SmallVec<[usize; 2]>, charge: Charge) -> GroupCharge {
 
 /// Decides all checks, one group after the other.
 pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict {
-    let not_asked = |check: &OwnedCheck| Decision::not_asked(&check.gate.limit());
-    let mut decisions: Decisions = checks.iter().map(not_asked).collect();
-    let mut is_refused = find_known_denials(checks, mode, &mut decisions);
+    let not_checked = |check: &OwnedCheck| Decision::not_checked(&check.deciding_limit());
+    let mut decisions: Decisions = checks.iter().map(not_checked).collect();
+    let mut is_denied = find_known_denials(checks, mode, &mut decisions);
     let mut charged = Uncommitted::default();
     for group in groups(checks) {
-        if is_refused {
+        if is_denied {
             break;
         }
         let (decided, charge) = group.decide(checks, mode).await;
         for (at, decision) in group.checks.iter().zip(decided) {
-            is_refused |= !decision.is_allowed();
+            is_denied |= !decision.is_allowed();
             decisions[*at] = decision;
         }
         charged.0.extend(charge.map(|charge| group_charge(group.checks, charge)));
     }
-    if is_refused {
+    if is_denied {
         // Before looking, which takes its time.
         drop(charged);
         look(checks, mode, &mut decisions).await;
@@ -84,19 +103,19 @@ pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict 
     Verdict::new(checks, decisions, charged.commit(), now)
 }
 
-/// Fills in the denials that are known without asking; true if there is one.
+/// Fills in the denials that are known without a call to the store; true if there is one.
 fn find_known_denials(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) -> bool {
-    let mut is_refused = false;
+    let mut is_denied = false;
     for (at, check) in checks.iter().enumerate() {
         let Some(remote) = check.gate.backend().remote() else { continue };
-        if let Some(denied) = remote.known_denial(check.key(), whole_cost(checks, check), mode) {
-            (decisions[at], is_refused) = (denied, true);
+        if let Some(denied) = remote.known_denial(check, whole_cost(checks, check), mode) {
+            (decisions[at], is_denied) = (denied, true);
         }
     }
-    is_refused
+    is_denied
 }
 
-/// What a request asks of the key of one of its checks.
+/// What the transaction takes of the key of one of its checks.
 fn whole_cost(checks: &[OwnedCheck], of: &OwnedCheck) -> u64 {
     let same = checks.iter().filter(|check| key_sharing(check, of) == KeySharing::CountedAlike);
     same.fold(0, |sum, check| sum.saturating_add(check.cost()))
@@ -107,23 +126,29 @@ pub(crate) fn key_sharing(one: &OwnedCheck, other: &OwnedCheck) -> KeySharing {
     if one.key() != other.key() {
         return KeySharing::Apart;
     }
-    match (one.gate.backend().remote(), other.gate.backend().remote()) {
+    let of_gates = match (one.gate.backend().remote(), other.gate.backend().remote()) {
         (Some(one), Some(other)) => one.shares_keys(&**other),
         (None, None) if one.gate.is_same(&other.gate) => KeySharing::CountedAlike,
         _ => KeySharing::Apart,
+    };
+    let has_own = one.limit().is_some() || other.limit().is_some();
+    match of_gates {
+        KeySharing::Apart => KeySharing::Apart,
+        _ if has_own && one.deciding_limit() == other.deciding_limit() => KeySharing::CountedAlike,
+        _ if has_own => KeySharing::CountedDifferently,
+        of_gates => of_gates,
     }
 }
 
-/// Looks at the checks that were not asked, because another one refuses: when the request
-/// would fit depends on them as well. Nothing is charged, and what is not known in time stays
-/// unasked.
+/// Looks at the checks that were not decided, because another one was denied: when the
+/// transaction would fit depends on them as well. Nothing is charged.
 async fn look(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) {
-    let unasked = (0..checks.len()).filter(|at| !decisions[*at].is_asked());
+    let unchecked = (0..checks.len()).filter(|at| !decisions[*at].is_checked());
     // All are sent before the first is awaited: however many, they take as long as one.
-    let looks: SmallVec<[(usize, Pending<Option<Decision>>); 2]> = unasked
+    let looks: SmallVec<[(usize, Pending<Option<Decision>>); 2]> = unchecked
         .map(|at| {
             let (check, cost) = (&checks[at], whole_cost(checks, &checks[at]));
-            (at, check.gate.backend().look(check.key(), cost, mode))
+            (at, check.gate.backend().look(check, cost, mode))
         })
         .collect();
     for (at, look) in looks {
@@ -134,14 +159,14 @@ async fn look(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) {
 }
 
 /// Checks that are decided at one instant.
-struct Group {
+struct CheckGroup {
     checks: SmallVec<[usize; 2]>,
     /// None for memory.
     id: Option<GroupId>,
 }
 
-fn groups(checks: &[OwnedCheck]) -> SmallVec<[Group; 2]> {
-    let mut groups: SmallVec<[Group; 2]> = SmallVec::new();
+fn groups(checks: &[OwnedCheck]) -> SmallVec<[CheckGroup; 2]> {
+    let mut groups: SmallVec<[CheckGroup; 2]> = SmallVec::new();
     for (at, check) in checks.iter().enumerate() {
         let id = check.gate.backend().remote().map(|remote| remote.group(check.key()));
         // Two limits on one key are decided one after the other: together, each would be
@@ -149,19 +174,19 @@ fn groups(checks: &[OwnedCheck]) -> SmallVec<[Group; 2]> {
         let differs = |other: &usize| key_sharing(&checks[*other], check) == KeySharing::CountedDifferently;
         match groups.iter_mut().find(|group| group.id == id && !group.checks.iter().any(differs)) {
             Some(group) => group.checks.push(at),
-            // Memory is asked first: it costs nothing.
-            None if id.is_none() => groups.insert(0, Group { checks: SmallVec::from_elem(at, 1), id }),
-            None => groups.push(Group { checks: SmallVec::from_elem(at, 1), id }),
+            // Memory is decided first: it costs no call.
+            None if id.is_none() => groups.insert(0, CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
+            None => groups.push(CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
         }
     }
     groups
 }
 
-impl Group {
+impl CheckGroup {
     async fn decide(&self, checks: &[OwnedCheck], mode: Mode) -> (Decisions, Option<Charge>) {
         let own = || self.checks.iter().map(|at| &checks[*at]);
         let Some(remote) = checks[self.checks[0]].gate.backend().remote() else {
-            let hashed: SmallVec<[HashedCheck<'_>; 2]> = own().filter_map(hashed_check).collect();
+            let hashed: HashedChecks<'_> = own().filter_map(hashed_in_memory).collect();
             let decided = memory::decide(&hashed, mode);
             return (decided.decisions, decided.charge.map(Charge::Memory));
         };

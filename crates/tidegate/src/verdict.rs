@@ -1,5 +1,6 @@
-//! What a front end renders: all decisions, and which one binds.
+//! The result of a transaction: all decisions, and which one binds.
 
+use crate::Limit;
 use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
@@ -8,22 +9,25 @@ use crate::key::Key;
 use crate::permit::{GroupCharge, Permit};
 use crate::refusal::Refusal;
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The answer to one or several checks that were decided together.
+/// The result of one or several checks that were decided together.
 ///
 /// An allowed verdict of `reserve` or `acquire` holds the permit: turn it into one
 /// with [`into_permit`](Self::into_permit), which is also the way to `?`.
 #[derive(Debug)]
-#[must_use = "a verdict that nobody reads limits nothing"]
+#[must_use = "a verdict that is not read limits nothing"]
 pub struct Verdict {
     decisions: SmallVec<[Decision; 2]>,
     binding: usize,
     gates: SmallVec<[Gate; 2]>,
-    /// The key that binds, as people read it; only of a denial, which alone names it.
+    /// The key that binds, as people read it, and the check's own limit; only of a denial, which
+    /// alone names them.
     key: Option<Box<str>>,
+    limit: Option<Arc<Limit>>,
     permit: Option<Permit>,
-    /// How long slots were queued for before it was decided.
+    /// How long it queued for slots before it was decided.
     queued: Duration,
 }
 
@@ -37,15 +41,16 @@ impl Verdict {
     ) -> Self {
         let is_allowed = decisions.iter().all(Decision::is_allowed);
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
-        let (permit, key) = if is_allowed {
+        let (permit, key, limit) = if is_allowed {
             let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
             let costs = checks.iter().map(OwnedCheck::cost).collect();
-            (Some(Permit::new(groups, costs, decided, wait)), None)
+            (Some(Permit::new(groups, costs, decided, wait)), None, None)
         } else {
-            (None, Some(Key::new(checks[binding].key()).to_string().into()))
+            let check = &checks[binding];
+            (None, Some(Key::new(check.key()).to_string().into()), check.shared_limit())
         };
         let gates = checks.iter().map(|check| check.gate.clone()).collect();
-        Self { decisions, binding, gates, key, permit, queued: Duration::ZERO }
+        Self { decisions, binding, gates, key, limit, permit, queued: Duration::ZERO }
     }
 
     /// Decided after this time in queues.
@@ -53,12 +58,12 @@ impl Verdict {
         Self { queued, ..self }
     }
 
-    /// What was charged for a verdict on some checks of a request, which are in these places of
-    /// it.
-    pub(crate) fn into_groups(self, places: &[usize]) -> SmallVec<[GroupCharge; 1]> {
+    /// What was charged for a verdict on some checks of a transaction, which have these indexes
+    /// in it.
+    pub(crate) fn into_groups(self, indexes: &[usize]) -> SmallVec<[GroupCharge; 1]> {
         let mut groups = self.permit.map(Permit::into_groups).unwrap_or_default();
         for check in groups.iter_mut().flat_map(|group| &mut group.checks) {
-            *check = places[*check];
+            *check = indexes[*check];
         }
         groups
     }
@@ -82,15 +87,14 @@ impl Verdict {
         self.permit.as_ref().map_or(Duration::ZERO, Permit::wait)
     }
 
-    /// How long a call that was allowed by `acquire` has waited in all: in queues for places,
+    /// How long a call that was allowed by `acquire` has waited in all: in queues for slots,
     /// and then for its start.
     pub fn waited(&self) -> Duration {
         self.queued + self.wait()
     }
 
-    /// The time after which a denied request would fit, where that is known: the longest of
-    /// its checks' times. Where a check was not asked ([`Decision::is_asked`]) it can take
-    /// longer.
+    /// The time after which a denied transaction would fit, if it is known: the longest of its
+    /// checks' times. If a check was not looked at ([`Decision::is_checked`]) it can take longer.
     pub fn retry_after(&self) -> Option<Duration> {
         self.decisions.get(self.binding).and_then(Decision::retry_after)
     }
@@ -100,9 +104,8 @@ impl Verdict {
         &self.decisions
     }
 
-    /// The decision that binds: of a denial the one that takes longest to come
-    /// right, as far as that is known, otherwise the one with the longest wait or the
-    /// least left.
+    /// The decision that binds: of a denial the one that takes longest to fit, as far as that is
+    /// known, otherwise the one with the longest wait or the least left.
     ///
     /// # Panics
     /// If there were no checks at all.
@@ -116,7 +119,7 @@ impl Verdict {
     }
 
     /// The key that a denial is about, of the gate that binds: printable and bounded, as
-    /// [`Key`] shows it. Empty if everything was allowed.
+    /// [`Key`] displays it. Empty if everything was allowed.
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or("")
     }
@@ -135,7 +138,8 @@ impl Verdict {
         let (gates, decisions, binding) = (self.gates, self.decisions, self.binding);
         self.permit.ok_or_else(|| {
             let key = self.key.map_or_else(String::new, String::from);
-            Refusal::of(&gates[binding], key, decisions[binding])
+            let limit = self.limit.map_or_else(|| gates[binding].limit(), Arc::unwrap_or_clone);
+            Refusal::of(&gates[binding], key, limit, decisions[binding])
         })
     }
 }
@@ -144,9 +148,9 @@ impl Verdict {
 pub(crate) fn weight(decision: &Decision) -> (u8, Duration, u64) {
     let (rank, time) = match decision.denial() {
         None => (0, decision.wait()),
-        // Nobody has asked: it binds nobody.
-        Some(Denial::Busy) if !decision.is_asked() => (0, Duration::ZERO),
-        // A time that is known beats one that nobody knows: before it, coming back is in vain.
+        // Nothing is known of it, so it cannot bind.
+        Some(Denial::Busy) if !decision.is_checked() => (0, Duration::ZERO),
+        // A time that is known binds before one that is not: a retry before it is in vain.
         Some(Denial::Busy | Denial::Full) => (1, Duration::ZERO),
         Some(Denial::Later(after)) => (2, after),
         Some(Denial::Unavailable(after)) => (3, after),

@@ -7,7 +7,7 @@
 
 use proptest::prelude::*;
 use std::time::Duration;
-use testkit::library::{Gates, Library, Way, shown};
+use testkit::library::{Gates, Library, Way, as_seen};
 use testkit::limits::{CHANGES, FIXED, HELD, LEAKY, LOGS, SMOOTH, TICKED, TOGETHER, WARM, WINDOWS};
 use testkit::rng::Rng;
 use testkit::suite::conforms;
@@ -111,7 +111,7 @@ fn a_batch_decides_as_the_model_one_by_one() {
                 assert_eq!(nth, asked, "in order");
                 asked += 1;
                 let expected = model.decide(now_us, keys[nth].as_bytes(), 1, Mode::Check);
-                assert_eq!(shown(&decision), expected, "`{text}` at {now_us}us, {:?}", keys[nth]);
+                assert_eq!(as_seen(&decision), expected, "`{text}` at {now_us}us, {:?}", keys[nth]);
             });
             assert_eq!(asked, keys.len());
         }

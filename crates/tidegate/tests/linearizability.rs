@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use testkit::library::{of_verdict, shown};
+use testkit::library::{as_seen, of_verdict};
 use testkit::linear::{Call, Order, explain};
 use testkit::model::State;
 use testkit::rng::Rng;
@@ -170,11 +170,11 @@ fn assert_linearizable(text: &str, moves: bool, way: Way) {
         let by_handle = way == Way::Handle || way == Way::Both && thread.is_multiple_of(2);
         let handle = by_handle.then(|| gate.handle(&key));
         move |cost, mode| match (mode, &handle) {
-            (Mode::Check, Some(handle)) => shown(&handle.check_cost(cost)),
-            (Mode::Check, None) => shown(&gate.check_cost(&key, cost)),
+            (Mode::Check, Some(handle)) => as_seen(&handle.check_cost(cost)),
+            (Mode::Check, None) => as_seen(&gate.check_cost(&key, cost)),
             (Mode::Reserve, Some(handle)) => of_verdict(&handle.reserve_cost(cost)),
             (Mode::Reserve, None) => of_verdict(&gate.reserve_cost(&key, cost)),
-            (Mode::Peek, _) => shown(&gate.peek_cost(&key, cost)),
+            (Mode::Peek, _) => as_seen(&gate.peek_cost(&key, cost)),
         }
     };
     let histories = histories(&stage, moves, limit.capacity() + 1, player);

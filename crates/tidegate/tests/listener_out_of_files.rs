@@ -30,7 +30,7 @@ async fn pauses_when_files_run_out_and_goes_on_when_there_are_some() {
         assert!(polled.is_pending());
         tokio::task::yield_now().await;
     }
-    // Polled again and again, it does not ask the system before the pause is over.
+    // Polled again and again, it does not call `accept` before the pause is over.
     for _ in 0..100 {
         let polled = poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await;
         assert!(polled.is_pending());

@@ -154,7 +154,7 @@ fn memory_that_refuses_spares_the_other_store_the_question() {
     let before = wire.calls();
     let refused = memory.check(&[Check::new(&remote, "ann"), Check::new(&local, "ann")]);
     assert!(!refused.is_allowed() && wire.calls() == before);
-    let asked: Vec<bool> = refused.decisions().iter().map(Decision::is_asked).collect();
+    let asked: Vec<bool> = refused.decisions().iter().map(Decision::is_checked).collect();
     assert_eq!(asked, [false, true]);
 }
 

@@ -63,6 +63,10 @@ async fn order(Path(id): Path<u64>, decided: Decided) -> String {
 
 /// Under no rule: what an operator looks at.
 async fn state_of_guard(State(App { guard }): State<App>) -> String {
-    let is = if guard.is_on() { "on" } else { "off" };
-    format!("rules {}; {is}; {} requests wait", guard.rules().join(", "), guard.waiting())
+    let is = if guard.rules().is_on() { "on" } else { "off" };
+    format!(
+        "rules {}; {is}; {} requests wait",
+        guard.rules().names().join(", "),
+        guard.rules().stats().waiting
+    )
 }

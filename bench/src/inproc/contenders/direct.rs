@@ -1,6 +1,6 @@
 //! The two that limit one thing and know no keys: ratelimit and leaky-bucket.
 
-use super::{Allowance, Hot};
+use super::{Acquired, Allowance, Hot};
 use crate::Fallible;
 
 pub const RATELIMIT: &str = "ratelimit";
@@ -13,7 +13,7 @@ impl Ratelimit {
         let limiter = ratelimit::Ratelimiter::builder(u64::from(allowance.units))
             .period(allowance.period)
             .max_tokens(u64::from(allowance.burst))
-            // It starts empty unless told; all others start full.
+            // It starts empty by default; all others start full.
             .initial_available(u64::from(allowance.burst))
             .build()?;
         Ok(Self(limiter))
@@ -43,5 +43,12 @@ impl LeakyBucket {
 impl Hot for LeakyBucket {
     fn check(&self) -> bool {
         self.0.try_acquire(1)
+    }
+}
+
+impl Acquired for LeakyBucket {
+    async fn acquire(&self) -> bool {
+        self.0.acquire(1).await;
+        true
     }
 }

@@ -1,6 +1,6 @@
 //! governor with its defaults: the quanta clock, `DashMap`, the standard library's hasher.
 
-use super::{Allowance, Hot, Keyed, Learning};
+use super::{Acquired, Allowance, Hot, Keyed, Learning};
 use crate::Fallible;
 use crate::inproc::keys::Key;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota};
@@ -40,6 +40,35 @@ impl Learning for ByKey {
     fn learn(&mut self, key: &Key, units: u32) -> bool {
         NonZeroU32::new(units)
             .is_some_and(|units| matches!(self.0.check_key_n(key.as_string(), units), Ok(Ok(()))))
+    }
+}
+
+/// Keyed by borrowed text: its users copy it, as governor takes only whole `String`s.
+pub struct ByText(DefaultKeyedRateLimiter<String>);
+
+impl ByText {
+    pub fn new(allowance: Allowance) -> Fallible<Self> {
+        Ok(Self(DefaultKeyedRateLimiter::keyed(quota(allowance)?)))
+    }
+
+    pub fn check(&self, key: &str) -> bool {
+        self.0.check_key(&key.to_owned()).is_ok()
+    }
+}
+
+/// For callers that wait until they may start.
+pub struct Waiting(DefaultDirectRateLimiter);
+
+impl Waiting {
+    pub fn new(allowance: Allowance) -> Fallible<Self> {
+        Ok(Self(DefaultDirectRateLimiter::direct(quota(allowance)?)))
+    }
+}
+
+impl Acquired for Waiting {
+    async fn acquire(&self) -> bool {
+        self.0.until_ready().await;
+        true
     }
 }
 

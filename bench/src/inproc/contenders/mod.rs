@@ -4,16 +4,26 @@
 //! Every contender runs with its own defaults; where it had to be set up or wrapped to take part,
 //! its file says why.
 
+pub mod by_hand;
 pub mod direct;
 pub mod governor;
 pub mod limitador;
 pub mod pingora;
+pub mod semaphore;
+pub mod several;
+pub mod stepped;
 pub mod throttlecrab;
 pub mod tidegate;
 pub mod yardstick;
 
+pub use stepped::Stepped;
+
 use super::keys::Key;
 use std::time::Duration;
+
+/// For notes.
+pub const LOCKED: &str =
+    "throttlecrab takes &mut self: two threads share it behind a mutex, one has it without";
 
 /// One allowance for all callers, resolved before the loop: a handle, a direct limiter.
 pub trait Hot: Send + Sync {
@@ -36,9 +46,15 @@ pub trait Learning: Keyed {
     fn learn(&mut self, key: &Key, units: u32) -> bool;
 }
 
-/// Many keys in one call; answers how many were allowed.
+/// Many keys in one call; returns how many were allowed.
 pub trait Batched: Send + Sync {
     fn check_batch(&self, keys: &[Key]) -> u64;
+}
+
+/// One allowance whose callers wait until they may start.
+pub trait Acquired: Send + Sync + 'static {
+    /// True once the caller may start.
+    fn acquire(&self) -> impl Future<Output = bool> + Send;
 }
 
 /// A limit that every contender is set to: `units` every `period`, at most `burst` at once.
@@ -47,14 +63,14 @@ pub struct Allowance {
     pub units: u32,
     pub period: Duration,
     pub burst: u32,
-    /// The same in our own words.
+    /// The same as ours is written.
     pub text: &'static str,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 impl Allowance {
-    /// More than any contender can ask for in a run.
+    /// More than any contender can use in a run.
     pub const ENDLESS: Self = Self {
         units: 10_000_000,
         period: Duration::from_secs(1),
@@ -66,7 +82,7 @@ impl Allowance {
     /// throttlecrab forgets a key in the moment in which it learns it, and never refuses.
     pub const TINY: Self = Self { units: 1, period: DAY, burst: 2, text: "1/day burst 2" };
 
-    /// For many keys: nobody is ever refused, not even Zipf's favourite, which is asked for some
+    /// For many keys: nobody is ever refused, not even Zipf's favourite, which is requested some
     /// millions of times; and a unit keeps its key alive for ten seconds. With a faster refill all
     /// keys would be idle, and a limiter that reclaims idle keys would be measured with an empty
     /// table.

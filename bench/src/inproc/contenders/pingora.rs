@@ -5,9 +5,9 @@
 //! uniform requests: whatever it refuses there, it refuses wrongly. One such share, taken before
 //! the rounds, stands for all its cases, because under Zipf some refusals would be right.
 
-use super::Keyed;
+use super::{Hot, Keyed};
 use crate::inproc::keys::Key;
-use pingora_limits::rate::Rate;
+use pingora_limits::rate::{PROPORTIONAL_RATE_ESTIMATE_CALC_FN, Rate};
 use std::time::Duration;
 
 pub const NAME: &str = "pingora-limits";
@@ -31,5 +31,27 @@ impl Sketch {
 impl Keyed for Sketch {
     fn check(&self, key: &Key) -> bool {
         self.0.observe(&key.as_str(), 1) <= PER_SECOND_MAX
+    }
+}
+
+/// One key's rate over a sliding window: its estimate from this interval's count and the last one's.
+pub struct Window {
+    rate: Rate,
+    per_second_max: f64,
+}
+
+impl Window {
+    /// So many in a second.
+    pub fn new(per_second_max: u32) -> Self {
+        Self { rate: Rate::new(Duration::from_secs(1)), per_second_max: f64::from(per_second_max) }
+    }
+}
+
+impl Hot for Window {
+    /// It charges before it knows: what it refuses counts as well.
+    fn check(&self) -> bool {
+        const KEY: &str = "user:12345678";
+        self.rate.observe(&KEY, 1);
+        self.rate.rate_with(&KEY, PROPORTIONAL_RATE_ESTIMATE_CALC_FN) <= self.per_second_max
     }
 }

@@ -34,32 +34,41 @@ impl ByKey {
         }
     }
 
+    /// Behind the lock.
+    pub fn check_text(&self, key: &str) -> bool {
+        let now = SystemTime::now();
+        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        limiter
+            .rate_limit(key, self.burst, self.units, self.period_s, 1, now)
+            .is_ok_and(|(allowed, _)| allowed)
+    }
+
+    pub fn check_text_alone(&mut self, key: &str) -> bool {
+        self.take_alone(key, 1)
+    }
+
     /// Without the lock, for which one thread has no need.
-    fn take_alone(&mut self, key: &Key, units: u32) -> bool {
+    fn take_alone(&mut self, key: &str, units: u32) -> bool {
         let limiter = self.limiter.get_mut();
         let limiter = limiter.unwrap_or_else(PoisonError::into_inner);
         let (burst, count, period_s) = (self.burst, self.units, self.period_s);
         let (units, now) = (i64::from(units), SystemTime::now());
-        limiter.rate_limit(key.as_str(), burst, count, period_s, units, now).is_ok_and(|(allowed, _)| allowed)
+        limiter.rate_limit(key, burst, count, period_s, units, now).is_ok_and(|(allowed, _)| allowed)
     }
 }
 
 impl Keyed for ByKey {
     fn check(&self, key: &Key) -> bool {
-        let now = SystemTime::now();
-        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-        limiter
-            .rate_limit(key.as_str(), self.burst, self.units, self.period_s, 1, now)
-            .is_ok_and(|(allowed, _)| allowed)
+        self.check_text(key.as_str())
     }
 
     fn check_alone(&mut self, key: &Key) -> bool {
-        self.take_alone(key, 1)
+        self.take_alone(key.as_str(), 1)
     }
 }
 
 impl Learning for ByKey {
     fn learn(&mut self, key: &Key, units: u32) -> bool {
-        self.take_alone(key, units)
+        self.take_alone(key.as_str(), units)
     }
 }

@@ -1,5 +1,5 @@
 //! The least that an exact limiter on one hot key has to do: read the clock, then read one word
-//! (to deny) or exchange it (to allow). No limiter can be faster with this clock, so this tells how
+//! (to deny) or exchange it (to allow). No limiter can be faster with this clock, so this shows how
 //! much of a figure is the machine's.
 
 use super::Hot;

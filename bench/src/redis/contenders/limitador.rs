@@ -2,9 +2,9 @@
 //! beginning with a key's first request), and evaluates an expression to find the key in a
 //! request. Its plain store reads the counter in one script and adds to it in another, and says in
 //! its source that the limit may be exceeded in between; its cached store, with its defaults,
-//! counts locally and tells Redis once a second.
+//! counts locally and reports to Redis once a second.
 
-use super::{Answer, Contender, Place};
+use super::{Contender, Decision, Target};
 use crate::Fallible;
 use limitador::limit::{Context, Limit, Namespace};
 use limitador::storage::redis::{AsyncRedisStorage, CachedRedisStorageBuilder};
@@ -22,31 +22,31 @@ struct Inner {
 }
 
 impl Limitador {
-    pub async fn plain(place: &Place) -> Fallible<Self> {
-        Self::on(place, Box::new(AsyncRedisStorage::new(&place.url()).await?))
+    pub async fn plain(target: &Target) -> Fallible<Self> {
+        Self::on(target, Box::new(AsyncRedisStorage::new(&target.url()).await?))
     }
 
-    pub async fn cached(place: &Place) -> Fallible<Self> {
-        Self::on(place, Box::new(CachedRedisStorageBuilder::new(&place.url()).build().await?))
+    pub async fn cached(target: &Target) -> Fallible<Self> {
+        Self::on(target, Box::new(CachedRedisStorageBuilder::new(&target.url()).build().await?))
     }
 
-    fn on(place: &Place, storage: Box<dyn AsyncCounterStorage>) -> Fallible<Self> {
+    fn on(target: &Target, storage: Box<dyn AsyncCounterStorage>) -> Fallible<Self> {
         let storage = AsyncStorage::with_counter_storage(storage);
         let limiter = AsyncRateLimiterBuilder::new(storage).build();
         let variable = "user".try_into().map_err(|_| "limitador takes no variable named user")?;
-        let allowance = place.allowance;
+        let allowance = target.allowance;
         limiter.add_limit(Limit::new("bench", allowance.units, allowance.period_s, [], [variable]));
         Ok(Self(Arc::new(Inner { limiter, namespace: "bench".into() })))
     }
 }
 
 impl Contender for Limitador {
-    async fn ask(&self, key: &str) -> Answer {
+    async fn check(&self, key: &str) -> Decision {
         let context = Context::from(HashMap::from([("user".to_owned(), key.to_owned())]));
         match self.0.limiter.check_rate_limited_and_update(&self.0.namespace, &context, 1).await {
-            Ok(result) if result.limited => Answer::Denied,
-            Ok(_) => Answer::Allowed,
-            Err(_) => Answer::Failed,
+            Ok(result) if result.limited => Decision::Denied,
+            Ok(_) => Decision::Allowed,
+            Err(_) => Decision::Failed,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Who takes part: ours in its settings, three scripts that people use today, and limitador. Each
-//! answers one question a call, as its users would ask it, with one connection a process.
+//! decides one request a call, as its users would call it, with one connection a process.
 
 #[cfg(feature = "limitador-redis")]
 pub mod limitador;
@@ -12,32 +12,32 @@ use serde::{Deserialize, Serialize};
 
 /// A contender, connected; cloned for every caller.
 pub trait Contender: Clone + Send + Sync + 'static {
-    fn ask(&self, key: &str) -> impl Future<Output = Answer> + Send;
+    fn check(&self, key: &str) -> impl Future<Output = Decision> + Send;
 
-    /// Answers that the contender itself has found to be wrong.
+    /// Decisions that the contender itself has found to be wrong.
     fn defects(&self) -> u64 {
         0
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Decision {
     Allowed,
     Denied,
     /// An error, or a decision that was not Redis's.
     Failed,
 }
 
-/// Where a client process finds its Redis, and what it is to enforce there.
+/// Where a client process finds its Redis, and the limit that it enforces there.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub struct Place {
+pub struct Target {
     pub port: u16,
     /// Which of the client processes this is.
     pub node: u16,
     pub allowance: Allowance,
 }
 
-impl Place {
+impl Target {
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -56,7 +56,7 @@ pub enum Who {
     SeedsZset,
 }
 
-/// What ours does before it asks Redis.
+/// What ours does before it calls Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Layers {
     /// Everything that is exact: denial memory and coalescing.
@@ -84,8 +84,8 @@ pub const PEERS: &[Who] = if cfg!(feature = "limitador-redis") {
 
 pub const SCRIPTS_NOTE: &str = "zset, tokens, gcra: one EVALSHA a request through redis-rs, one multiplexed \
                                 connection a client process, TCP_NODELAY on";
-pub const LIMITADOR_NOTE: &str = "limitador has fixed windows only, and asks and counts in two calls; its cached \
-                                  store counts locally and tells Redis afterwards: both may admit more than the limit";
+pub const LIMITADOR_NOTE: &str = "limitador has fixed windows only, and checks and counts in two calls; its cached \
+                                  store counts locally and reports to Redis afterwards: both may admit more than the limit";
 
 impl Who {
     pub fn name(self) -> &'static str {
@@ -122,7 +122,7 @@ impl Who {
 pub struct Nobody;
 
 impl Contender for Nobody {
-    async fn ask(&self, _: &str) -> Answer {
-        Answer::Denied
+    async fn check(&self, _: &str) -> Decision {
+        Decision::Denied
     }
 }

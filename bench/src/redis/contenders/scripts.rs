@@ -3,7 +3,7 @@
 //! writes nothing, numbers as arguments) but not faster, and a bare GCRA in the manner of
 //! redis-cell.
 
-use super::{Answer, Contender, Place};
+use super::{Contender, Decision, Target};
 use crate::Fallible;
 use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::TcpSettings;
@@ -22,49 +22,49 @@ struct Inner {
     connection: MultiplexedConnection,
     script: Script,
     arguments: [String; 2],
-    /// For those whose requests have to be told apart.
+    /// For those whose requests need distinct members.
     number: Option<AtomicU64>,
 }
 
 impl Scripted {
-    pub async fn zset(place: &Place) -> Fallible<Self> {
-        Self::log(place, include_str!("zset.lua")).await
+    pub async fn zset(target: &Target) -> Fallible<Self> {
+        Self::log(target, include_str!("zset.lua")).await
     }
 
-    pub async fn tokens(place: &Place) -> Fallible<Self> {
-        let Place { allowance, .. } = place;
+    pub async fn tokens(target: &Target) -> Fallible<Self> {
+        let Target { allowance, .. } = target;
         let rate = allowance.units as f64 / allowance.period_s as f64;
         let arguments = [allowance.units.to_string(), rate.to_string()];
-        Self::new(place, include_str!("tokens.lua"), arguments, None).await
+        Self::new(target, include_str!("tokens.lua"), arguments, None).await
     }
 
-    pub async fn gcra(place: &Place) -> Fallible<Self> {
-        let Place { allowance, .. } = place;
+    pub async fn gcra(target: &Target) -> Fallible<Self> {
+        let Target { allowance, .. } = target;
         let interval_us = allowance.period_us() as f64 / allowance.units as f64;
         let arguments = [interval_us.to_string(), allowance.period_us().to_string()];
-        Self::new(place, include_str!("gcra.lua"), arguments, None).await
+        Self::new(target, include_str!("gcra.lua"), arguments, None).await
     }
 
     /// As the documents have it, too generous: what the exactness check has to find.
     #[cfg(test)]
-    pub async fn seeds_zset(place: &Place) -> Fallible<Self> {
-        Self::log(place, include_str!("seeds_zset.lua")).await
+    pub async fn seeds_zset(target: &Target) -> Fallible<Self> {
+        Self::log(target, include_str!("seeds_zset.lua")).await
     }
 
-    async fn log(place: &Place, text: &str) -> Fallible<Self> {
-        let arguments = [place.allowance.period_us().to_string(), place.allowance.units.to_string()];
-        Self::new(place, text, arguments, Some(first_number(place.node))).await
+    async fn log(target: &Target, text: &str) -> Fallible<Self> {
+        let arguments = [target.allowance.period_us().to_string(), target.allowance.units.to_string()];
+        Self::new(target, text, arguments, Some(first_number(target.node))).await
     }
 
-    async fn new(place: &Place, text: &str, arguments: [String; 2], number: Option<u64>) -> Fallible<Self> {
-        let connection = connect(place).await?;
+    async fn new(target: &Target, text: &str, arguments: [String; 2], number: Option<u64>) -> Fallible<Self> {
+        let connection = connect(target).await?;
         let number = number.map(AtomicU64::new);
         Ok(Self(Arc::new(Inner { connection, script: Script::new(text), arguments, number })))
     }
 }
 
 impl Contender for Scripted {
-    async fn ask(&self, key: &str) -> Answer {
+    async fn check(&self, key: &str) -> Decision {
         let Inner { connection, script, arguments, number } = &*self.0;
         let mut call = script.prepare_invoke();
         call.key([KEY_PREFIX, key].concat()).arg(&arguments[0]).arg(&arguments[1]);
@@ -72,18 +72,18 @@ impl Contender for Scripted {
             call.arg(number.fetch_add(1, Relaxed));
         }
         match call.invoke_async::<u8>(&mut connection.clone()).await {
-            Ok(0) => Answer::Denied,
-            Ok(_) => Answer::Allowed,
-            Err(_) => Answer::Failed,
+            Ok(0) => Decision::Denied,
+            Ok(_) => Decision::Allowed,
+            Err(_) => Decision::Failed,
         }
     }
 }
 
 /// One connection for the whole process. Without `TCP_NODELAY`, which is off by default, requests
 /// wait for the acknowledgement of those before them.
-pub async fn connect(place: &Place) -> Fallible<MultiplexedConnection> {
+pub async fn connect(target: &Target) -> Fallible<MultiplexedConnection> {
     let settings = TcpSettings::default().set_nodelay(true);
-    let address = place.url().as_str().into_connection_info()?.set_tcp_settings(settings);
+    let address = target.url().as_str().into_connection_info()?.set_tcp_settings(settings);
     let client = Client::open(address)?;
     // Nothing is measured yet, so a machine that is too busy for the default may have its time.
     let patience = AsyncConnectionConfig::new().set_connection_timeout(Some(Duration::from_secs(5)));

@@ -1,12 +1,12 @@
 //! Ours. It has a thread of its own for the connection; the callers are on the client's, as they
 //! are for everybody.
 
-use super::{Answer, Contender, Layers, Place};
+use super::{Contender, Decision, Layers, Target};
 use crate::Fallible;
 use std::time::Duration;
-use tidegate::{Gate, Limiter, GateOptions, Redis};
+use tidegate::{Gate, GateOptions, Limiter, Redis};
 
-/// As long as redis-rs waits for the peers' answers.
+/// As long as redis-rs waits for the peers' replies.
 const DEADLINE: Duration = Duration::from_millis(500);
 const LEASE: Duration = Duration::from_millis(100);
 
@@ -17,7 +17,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    pub fn new(place: &Place, layers: Layers) -> Fallible<Self> {
+    pub fn new(target: &Target, layers: Layers) -> Fallible<Self> {
         let options = match layers {
             Layers::Exact => GateOptions::new(),
             Layers::NoDenialMemory => GateOptions::new().remember_denials(false),
@@ -25,20 +25,20 @@ impl Remote {
             Layers::Neither => GateOptions::new().remember_denials(false).coalesce(false),
             Layers::Leases => GateOptions::new().lease(LEASE),
         };
-        let redis = Redis::at(&place.url())?.deadline(DEADLINE);
+        let redis = Redis::at(&target.url())?.deadline(DEADLINE);
         let limiter = Limiter::builder().redis(redis).build();
-        let gate = limiter.gate_with("bench", place.allowance.text().as_str(), options)?;
+        let gate = limiter.gate_with("bench", target.allowance.text().as_str(), options)?;
         Ok(Self { limiter, gate })
     }
 }
 
 impl Contender for Remote {
-    async fn ask(&self, key: &str) -> Answer {
+    async fn check(&self, key: &str) -> Decision {
         let decision = self.gate.check_async(key).await;
         match (decision.is_degraded(), decision.is_allowed()) {
-            (true, _) => Answer::Failed,
-            (false, true) => Answer::Allowed,
-            (false, false) => Answer::Denied,
+            (true, _) => Decision::Failed,
+            (false, true) => Decision::Allowed,
+            (false, false) => Decision::Denied,
         }
     }
 

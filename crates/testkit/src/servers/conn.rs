@@ -53,7 +53,7 @@ impl Conn {
     pub fn cmd<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Reply {
         match self.try_cmd(args) {
             Ok(reply) => reply,
-            Err(error) => panic!("no answer to {}: {error}", shown(args)),
+            Err(error) => panic!("no answer to {}: {error}", printable(args)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Conn {
 }
 
 /// A command as a person would type it.
-pub(super) fn shown<A: AsRef<[u8]>>(args: &[A]) -> String {
+pub(super) fn printable<A: AsRef<[u8]>>(args: &[A]) -> String {
     let words: Vec<_> = args.iter().map(|arg| String::from_utf8_lossy(arg.as_ref())).collect();
     words.join(" ")
 }

@@ -3,7 +3,7 @@
 //! Nothing is written to disk by itself, so a server that was killed comes back empty,
 //! unless it was started with `--appendonly yes` or the like.
 
-use super::conn::shown;
+use super::conn::printable;
 use super::ports::ATTEMPTS;
 use super::process::{LOG, Process};
 use super::{Conn, Reply, TlsFiles, ports, wait_until};
@@ -140,7 +140,7 @@ impl RedisServer {
     pub fn cmd<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
         match self.try_cmd(args) {
             Ok(reply) => reply,
-            Err(error) => panic!("{self:?} does not answer {}: {error}", shown(args)),
+            Err(error) => panic!("{self:?} does not answer {}: {error}", printable(args)),
         }
     }
 

@@ -22,8 +22,12 @@ impl<S: Scale> Counting for Bucket<S> {
     }
 
     fn decide(&self, now_us: u64, state: &mut S::Stored, cost: u64, mode: Mode, capacity: u64) -> Answer {
-        let tat = self.repair(now_us, state);
+        let tat = self.repaired(now_us, state);
         self.answer(now_us, tat, cost, mode, capacity)
+    }
+
+    fn repair(&self, now_us: u64, state: &mut S::Stored) {
+        self.repaired(now_us, state);
     }
 
     fn apply(&self, state: &mut S::Stored, step: Step) {
@@ -38,20 +42,20 @@ impl<S: Scale> Counting for Bucket<S> {
     /// everything before it, so nothing comes back from below them; and a part of a waiting call
     /// only as far as the rest of it would still start when it does.
     fn refund(&self, now_us: u64, state: &mut S::Stored, grant: &mut Grant, units: u64) -> bool {
-        let tat = self.repair(now_us, state);
+        let tat = self.repaired(now_us, state);
         let Some(left) = self.refunded(now_us, tat, grant, units) else { return false };
         *state = self.scale.store(left);
         true
     }
 
     fn charge_debt(&self, now_us: u64, state: &mut S::Stored, units: u64) {
-        let (s, tat) = (self.scale, self.repair(now_us, state));
+        let (s, tat) = (self.scale, self.repaired(now_us, state));
         let owed = s.plus(tat.max(s.now(now_us)), s.cost(units).unwrap_or(s.full()));
         *state = s.store(owed.min(self.full_at(now_us)).max(tat));
     }
 
     fn used(&self, now_us: u64, state: &S::Stored) -> u128 {
-        let level = self.level(now_us, self.repair(now_us, &mut { *state }));
+        let level = self.level(now_us, self.repaired(now_us, &mut { *state }));
         self.scale.millionths(level)
     }
 
@@ -126,7 +130,7 @@ impl<S: Scale> Bucket<S> {
     }
 
     /// After the clock has come back, the bucket is full, so that it drains from now on.
-    fn repair(&self, now_us: u64, state: &mut S::Stored) -> S::Tat {
+    fn repaired(&self, now_us: u64, state: &mut S::Stored) -> S::Tat {
         let tat = self.scale.load(*state);
         if !self.is_ahead(now_us, tat) {
             return tat;

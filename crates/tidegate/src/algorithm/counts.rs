@@ -39,6 +39,8 @@ impl Count {
     fn charge(&mut self, now_us: u64, units: u64) {
         if units > 0 {
             self.plan.charge_debt(now_us, &mut self.state, units);
+        } else {
+            self.plan.repair(now_us, &mut self.state);
         }
         self.coarsen(now_us);
     }
@@ -118,6 +120,12 @@ impl OtherCounts {
         let own = self.of(now_us, last, &made, &current.plan).filter(|own| own.used(since_us) >= most);
         let state = own.map_or_else(|| current.plan.convert(since_us, most), |own| own.state.clone());
         Start { state, between: made }
+    }
+
+    /// What is kept of a limit's own count, if it has not expired.
+    pub(crate) fn count_of(&self, now_us: u64, plan: &Plan) -> Option<&State> {
+        let mut kept = self.kept.iter().filter(|kept| kept.expires_us > now_us);
+        kept.find(|kept| kept.count.plan.counts_alike(plan)).map(|kept| &kept.count.state)
     }
 
     /// The count of `plan`, if there is one.

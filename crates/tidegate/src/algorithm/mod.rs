@@ -17,7 +17,7 @@ mod wide;
 mod word;
 
 pub(crate) use bucket::Bucket;
-pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, OtherCounts};
+pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, OtherCounts, Start};
 #[cfg(feature = "redis")]
 pub(crate) use plan::LimitNumbers;
 pub(crate) use plan::{Plan, State};
@@ -50,6 +50,8 @@ pub(crate) trait Counting {
     /// Decides, and may repair the state or forget what no longer counts. `capacity` is the units
     /// that the limit holds.
     fn decide(&self, now_us: u64, state: &mut Self::State, cost: u64, mode: Mode, capacity: u64) -> Answer;
+    /// After the clock has run back, the state is at most a full key's, so that it drains from now on.
+    fn repair(&self, _now_us: u64, _state: &mut Self::State) {}
     /// Takes what an answer granted.
     fn apply(&self, state: &mut Self::State, step: Step);
     /// Gives `units` of a grant back; false if nothing can come back now, because others built on
@@ -154,8 +156,8 @@ pub(crate) enum Gauge {
         remaining: u64,
         reset_us: u64,
     },
-    /// Not asked, because the call was refused already.
-    Unasked,
+    /// Not checked, because another check of the request was denied already.
+    Unchecked,
 }
 
 impl Gauge {
@@ -168,7 +170,7 @@ impl Gauge {
     pub(crate) fn remaining(&self, limit: u64) -> u64 {
         match self {
             Self::Plain { remaining, .. } | Self::Degraded { remaining, .. } => *remaining,
-            Self::Unasked => 0,
+            Self::Unchecked => 0,
             Self::Word { level, cell, drain } => {
                 limit.saturating_sub(word::units_rounded_up(*level, *cell, *drain))
             }
@@ -179,7 +181,7 @@ impl Gauge {
     pub(crate) fn reset_us(&self) -> u64 {
         match self {
             Self::Plain { reset_us, .. } | Self::Degraded { reset_us, .. } => *reset_us,
-            Self::Unasked => 0,
+            Self::Unchecked => 0,
             Self::Word { level, .. } => Word::us_rounded_up(*level),
         }
     }

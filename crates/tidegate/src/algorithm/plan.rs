@@ -219,6 +219,10 @@ impl Plan {
         answer
     }
 
+    pub(super) fn repair(&self, now_us: u64, state: &mut State) {
+        dispatch!(self, state, |algorithm, held| algorithm.repair(now_us, held), else ());
+    }
+
     /// Takes what an answer granted.
     pub(crate) fn apply(&self, state: &mut State, step: Step) {
         dispatch!(self, state, |algorithm, held| algorithm.apply(held, step), else ());

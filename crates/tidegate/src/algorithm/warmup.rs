@@ -79,7 +79,7 @@ impl Counting for WarmUp {
     }
 
     fn decide(&self, now_us: u64, state: &mut WarmState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
-        *state = self.repaired(now_us, *state);
+        self.repair(now_us, state);
         let state = *state;
         if cost == 0 {
             let outcome = Outcome::Allow { wait_us: 0 };
@@ -122,6 +122,10 @@ impl Counting for WarmUp {
         }
     }
 
+    fn repair(&self, now_us: u64, state: &mut WarmState) {
+        *state = self.repaired(now_us, *state);
+    }
+
     fn apply(&self, state: &mut WarmState, step: Step) {
         if let Step::Warm { after, .. } = step {
             *state = after;
@@ -131,7 +135,7 @@ impl Counting for WarmUp {
     /// Only the last start comes back, as later ones stand on it: then the state is as if only the
     /// units that stay had been taken.
     fn refund(&self, now_us: u64, state: &mut WarmState, grant: &mut Grant, units: u64) -> bool {
-        *state = self.repaired(now_us, *state);
+        self.repair(now_us, state);
         let Step::Warm { before, after } = grant.mark else { return false };
         if !state.used || state.base != after.base {
             return false;
@@ -145,7 +149,7 @@ impl Counting for WarmUp {
 
     /// The next start moves on by it.
     fn charge_debt(&self, now_us: u64, state: &mut WarmState, units: u64) {
-        *state = self.repaired(now_us, *state);
+        self.repair(now_us, state);
         let now = self.instant(now_us);
         let stored = self.rest(now, *state).stored;
         let base = if state.used { state.base.max(now) } else { now };

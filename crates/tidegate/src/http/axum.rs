@@ -1,17 +1,17 @@
-//! axum's side: extractors.
+//! Extractors for axum.
 //!
-//! [`Decided`] says what the layer decided. [`Admitted`] decides itself, with a guard from
-//! the app's state, for handlers that are guarded one by one. A [`Refusal`] that a handler
-//! returns is answered as the guard answers.
+//! [`Decided`] has what the layer decided. [`Admitted`] decides itself, with a guard from the app's
+//! state, for handlers that are guarded one by one. A [`Refusal`] that a handler returns becomes the
+//! same response as the guard's.
 
+use crate::http::admission::Admission;
 use crate::http::extension::Decided;
-use crate::http::facts::Facets;
+use crate::http::facts::RequestFacts;
 use crate::http::guard::Guard;
 use crate::http::response::headers::retry_after_seconds;
 use crate::http::response::{forbid_caching, problem_of};
 use crate::refusal::Refusal;
-use crate::rules::decide::{Begun, Passage};
-use crate::rules::record::Outcome;
+use crate::rules::Outcome;
 use axum_core::body::Body;
 use axum_core::extract::{FromRef, FromRequestParts, OptionalFromRequestParts};
 use axum_core::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
@@ -20,14 +20,14 @@ use http::header::RETRY_AFTER;
 use http::request::Parts;
 use std::convert::Infallible;
 
-/// Says that a handler asked for [`Decided`] where no guard has put it.
+/// A handler has the extractor [`Decided`], but no guard has put it into the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotGuarded;
 
 impl std::fmt::Display for NotGuarded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("no guard has told this handler: add `.layer(guard.layer())` to the route, and `.tell_handlers()` to the guard")
+        f.write_str("no `Decided` in the request's extensions: add `.layer(guard.layer())` to the route, and `.tell_handlers()` to the guard")
     }
 }
 
@@ -35,8 +35,8 @@ impl std::error::Error for NotGuarded {}
 
 impl IntoResponse for NotGuarded {
     fn into_response(self) -> Response {
-        // A fault of the program, told to its log and not to strangers.
-        tracing::error!(target: "tidegate::guard", "{self}");
+        // A fault of the program: for its log, not for its clients.
+        tracing::error!(target: "tidegate::rules", "{self}");
         http::StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
@@ -57,8 +57,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decided {
     }
 }
 
-/// A request that a guard from the app's state has let through. Whoever is refused gets
-/// the guard's answer, and the handler does not run.
+/// A request that a guard from the app's state has let through. A refused request gets the guard's
+/// response, and the handler does not run.
 ///
 /// ```
 /// use axum::{Router, extract::FromRef, routing::get};
@@ -83,22 +83,22 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decided {
 /// let limiter = tidegate::Limiter::new();
 /// let guard = Guard::new(&limiter).rule(Rule::new("search", "5/s").by("ip")).build()?;
 /// let app: Router = Router::new().route("/search", get(search)).with_state(App { guard });
-/// # Ok::<(), tidegate::rules::GuardError>(())
+/// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
 ///
-/// It holds the places of concurrency limits, until it is dropped or returned: where they
-/// have to be held until the body has ended, use the layer. Rules with `json:` parts and
+/// It holds the slots of concurrency limits until it is dropped or returned: where they have to be
+/// held until the body has ended, use the layer. Rules with `json:` parts and
 /// the caller's scope need the layers, too.
 #[derive(Debug)]
-#[must_use = "places of a concurrency limit are given back as soon as it is dropped"]
+#[must_use = "slots of a concurrency limit are given back as soon as it is dropped"]
 pub struct Admitted {
-    passage: Passage,
+    admission: Admission,
 }
 
 impl Admitted {
-    /// What was decided; none without `tell_handlers`.
+    /// What was decided; `None` without `tell_handlers`.
     pub fn decided(&self) -> Option<&Decided> {
-        self.passage.more.as_deref()?.decided.as_ref()
+        self.admission.decided()
     }
 }
 
@@ -111,33 +111,31 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let guard = Guard::from_ref(state);
-        // What is known about the request must not be held while somebody waits.
-        let rules = guard.shared.rules.load_full();
-        let begun = guard.begin(&rules, &Facets::of_parts(parts, &guard.shared.finder));
-        let judged = match begun {
-            Begun::Judged(judged) => judged,
-            Begun::Asking(asking) => asking.await,
+        // The facts must not be held across the await.
+        let (form, pending) = {
+            let facts = RequestFacts::of_parts(parts, &guard.options.sources);
+            (guard.response_form(&facts), guard.decide(&facts))
         };
-        match judged {
-            Ok(passage) => Ok(Self { passage }),
-            Err(answer) => Err(answer.map(Body::from)),
+        match guard.admit(pending.await, form) {
+            Ok(admission) => Ok(Self { admission }),
+            Err(response) => Err(response.map(Body::from)),
         }
     }
 }
 
-/// Adds the `RateLimit` fields to the answer.
+/// Adds the `RateLimit` fields to the response.
 impl IntoResponseParts for Admitted {
     type Error = Infallible;
 
     fn into_response_parts(mut self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
-        self.passage.add_fields(parts.headers_mut());
+        self.admission.add_fields(parts.headers_mut());
         Ok(parts)
     }
 }
 
 /// For handlers, and functions below them, that are limited one by one (`#[limited]`): 429
-/// as `application/problem+json` with `Retry-After`, 503 if the store is away or full, 400 if who
-/// calls is not known but has to be. No cache keeps it, and its sentence is
+/// as `application/problem+json` with `Retry-After`, 503 if the store does not respond or is full,
+/// 400 if the caller is not known but has to be. No cache may store it, and its sentence is
 /// [`Refusal::for_client`].
 ///
 /// ```
@@ -156,11 +154,11 @@ impl IntoResponseParts for Admitted {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let outcome = Outcome::of_denied(self.decision());
-        let mut answer = problem_of(outcome, &self.for_client().to_string(), std::iter::once(self.gate()));
+        let mut response = problem_of(outcome, &self.for_client().to_string(), std::iter::once(self.gate()));
         if let Some(after) = self.retry_after() {
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(after)));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(after)));
         }
-        forbid_caching(answer.headers_mut());
-        answer.map(Body::from)
+        forbid_caching(response.headers_mut());
+        response.map(Body::from)
     }
 }

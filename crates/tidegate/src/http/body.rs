@@ -1,6 +1,7 @@
-//! The body of an answer: the service's own, or a refusal's few bytes.
+//! The body of a response: the service's own, which holds slots until it has ended, or the few
+//! bytes of a refusal.
 
-use crate::rules::decide::More;
+use crate::permit::Permit;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -8,14 +9,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 pin_project! {
-    /// The body of an answer that went through a guard. The place of a concurrency limit
+    /// The body of a response that went through a guard. The slot of a concurrency limit
     /// is held until it has ended or is dropped.
     #[derive(Debug)]
     pub struct Body<B> {
         #[pin]
         inner: Inner<B>,
-        // With the places that are held until it has ended.
-        held: Option<Box<More>>,
+        // Held until it has ended.
+        permits: Vec<Permit>,
     }
 }
 
@@ -29,12 +30,12 @@ pin_project! {
 }
 
 impl<B> Body<B> {
-    pub(crate) fn of_service(body: B, held: Option<Box<More>>) -> Self {
-        Self { inner: Inner::Service { body }, held }
+    pub(crate) fn of_service(body: B, permits: Vec<Permit>) -> Self {
+        Self { inner: Inner::Service { body }, permits }
     }
 
     pub(crate) fn of_refusal(bytes: Bytes) -> Self {
-        Self { inner: Inner::Refusal { bytes }, held: None }
+        Self { inner: Inner::Refusal { bytes }, permits: Vec::new() }
     }
 }
 
@@ -52,14 +53,14 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
             InnerProj::Refusal { bytes } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             InnerProj::Service { mut body } => {
                 let polled = body.as_mut().poll_frame(context);
-                // Nobody polls a body again that says it has ended.
+                // A body whose stream has ended is not polled again.
                 let is_over = match &polled {
                     Poll::Pending => false,
                     Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
                     Poll::Ready(None | Some(Err(_))) => true,
                 };
                 if is_over {
-                    *this.held = None;
+                    this.permits.clear();
                 }
                 polled
             }

@@ -1,6 +1,7 @@
-//! What a handler may want to know of the verdict that let it run.
+//! The decisions for a handler: those that let its request through.
 
 use crate::decision::Decision;
+use crate::rules::{Record, Ruling};
 use http::Extensions;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// fn handle(request: http::Request<()>) -> String {
 ///     match request.extensions().get::<Decided>() {
 ///         Some(decided) => format!("{:?} left", decided.remaining()),
-///         None => "nobody guards this".into(),
+///         None => "no guard".into(),
 ///     }
 /// }
 /// # handle(http::Request::new(()));
@@ -28,11 +29,13 @@ pub struct Decided {
 }
 
 impl Decided {
-    pub(crate) fn new(policies: impl Iterator<Item = (Arc<str>, Decision)>, wait: Duration) -> Self {
-        Self { policies: policies.collect(), wait }
+    pub(crate) fn of(ruling: &Ruling) -> Self {
+        let in_force = ruling.records().filter(|record| !record.is_shadow());
+        let policy = |record: Record<'_>| Some((record.policy().into(), *record.decision()?));
+        Self { policies: in_force.filter_map(policy).collect(), wait: ruling.wait() }
     }
 
-    /// Says it to the handler, after what layers further out have said.
+    /// Adds it to the request, after the decisions of outer layers.
     pub(crate) fn add_to(self, extensions: &mut Extensions) {
         match extensions.get_mut::<Self>() {
             Some(before) => {
@@ -54,7 +57,7 @@ impl Decided {
         self.policies().find(|(own, _)| *own == name).map(|(_, decision)| decision)
     }
 
-    /// Units that could still start now by every policy; none if no rule applied.
+    /// Units that every policy would still allow now; none if no rule applied.
     pub fn remaining(&self) -> Option<u64> {
         self.policies().map(|(_, decision)| decision.remaining()).min()
     }

@@ -1,91 +1,95 @@
-//! What rules may ask about a request.
+//! The facts of an HTTP request.
 //!
-//! The client's address and the normalised path are found when somebody asks for them, and once.
+//! The client's address and the normalised path are computed when they are needed, and once.
 
 use crate::caller::{Client, User, mapped};
 use crate::http::client_ip::ClientIp;
 use crate::http::client_ip::peer::Peer;
-use crate::http::json::fields::{Field, JsonFields};
+use crate::http::json::fields::JsonFields;
+use crate::http::text;
 use crate::rules::network;
-use crate::rules::route::path::Paths;
+use crate::rules::{Fact, FactValue, Facts, RequestPath};
 #[cfg(feature = "axum")]
 use axum::extract::ConnectInfo;
-use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
-use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
-use std::cell::Cell;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN};
+use http::{Extensions, HeaderMap, Method, Uri, Version};
+use std::borrow::Cow;
+use std::cell::OnceCell;
 #[cfg(feature = "axum")]
 use std::net::SocketAddr;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Where the guard finds the peer's address, if not in the usual places.
+/// Finds the peer's address, for servers that do not put it where axum does.
 pub(crate) type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
-/// What is known about a request: what a rule's own functions get.
+/// Finds an entry of a request.
+pub(crate) type FindEntry = Box<dyn Fn(&RequestFacts<'_>) -> Option<String> + Send + Sync>;
+
+/// The facts of an HTTP request: the argument of the functions of
+/// [`GuardBuilder::entry`](crate::http::GuardBuilder::entry).
 #[derive(Debug)]
-pub struct Facets<'a> {
+pub struct RequestFacts<'a> {
     method: &'a Method,
     uri: &'a Uri,
     version: Version,
     headers: &'a HeaderMap,
     extensions: &'a Extensions,
-    finder: &'a ClientFinder,
-    paths: Paths<'a>,
-    /// Whether it is a preflight that only rules about `OPTIONS` apply to.
-    is_free_preflight: Cell<bool>,
-    /// Whether it is known who the client is, or that nobody is.
-    is_client_known: Cell<bool>,
-    client: Cell<Option<Client>>,
+    sources: &'a FactSources,
+    path: RequestPath<'a>,
+    client: OnceCell<Option<Client>>,
 }
 
-/// How a guard finds the client of a request, and what it has warned of.
+/// Where a guard finds facts that are not in the head of a request, and of what it has warned.
 #[derive(Default)]
-pub(crate) struct ClientFinder {
+pub(crate) struct FactSources {
     pub(crate) client_ip: ClientIp,
     pub(crate) peer: Option<FindPeer>,
+    pub(crate) entries: Vec<(Box<str>, FindEntry)>,
+    /// Whether only rules that name the method apply to preflights.
+    pub(crate) passes_preflights: bool,
     /// Whether the log was warned that a request came without a peer.
     is_peer_warned: AtomicBool,
     /// Whether the log was warned that no layer reads bodies for a rule.
     is_json_warned: AtomicBool,
 }
 
-impl std::fmt::Debug for ClientFinder {
+impl std::fmt::Debug for FactSources {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.client_ip.fmt(f)
     }
 }
 
-impl ClientFinder {
-    #[inline(always)]
-    pub(crate) fn client(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
+impl FactSources {
+    fn client(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
         Some(self.client_ip.find_mapped(self.peer(extensions)?, headers))
     }
 
-    /// Says, once, that a key by `ip` has met a request without a peer's address. Otherwise
-    /// one allowance for everybody would look like one for each client.
+    /// Warns, once, that a request without a peer's address has met a key by `ip`. Otherwise one
+    /// allowance for all clients would look like one for each.
     #[cold]
     fn warn_of_no_peer(&self) {
         if !self.is_peer_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                target: "tidegate::guard",
+                target: "tidegate::rules",
                 "a key by `ip` met a request without a peer's address: all such requests count as one client, \
-                 or as the rule's `missing` says. With axum, write \
-                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, tell the guard \
-                 where the address is: `.peer(|extensions| ...)`"
+                 unless the rule's `missing` skips or refuses them. With axum, write \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, set where the \
+                 address is: `.peer(|extensions| ...)`"
             );
         }
     }
 
-    /// Warns, once, that a rule asks for a field of a body that no layer has looked into.
-    /// Otherwise one allowance for everybody would look like one for each value.
+    /// Warns, once, that a rule needs a field of a body that no layer has read. Otherwise one
+    /// allowance for all requests would look like one for each value.
     #[cold]
     fn warn_of_no_json_layer(&self, pointer: &str) {
         if !self.is_json_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                target: "tidegate::guard",
-                "a rule asks for `json:{pointer}`, but nothing reads the body for it: all such requests share \
-                 one allowance, or are refused if the rule's `missing` says so. Add the guard's JSON layer \
+                target: "tidegate::rules",
+                "a rule needs `json:{pointer}`, but no JSON layer reads the body: all such requests share \
+                 one allowance, unless the rule's `missing` refuses them. Add the guard's JSON layer \
                  outside of its layer, around the same routes: \
                  `.layer(guard.layer()).layer(guard.json_layer())` with axum, \
                  `.layer(guard.json_layer()).layer(guard.layer())` with tower's `ServiceBuilder`"
@@ -94,7 +98,6 @@ impl ClientFinder {
     }
 
     /// The peer's address, [`mapped`].
-    #[inline]
     fn peer(&self, extensions: &Extensions) -> Option<u128> {
         if self.peer.is_some() || Peer::is_any() {
             return self.peer_elsewhere(extensions);
@@ -102,8 +105,7 @@ impl ClientFinder {
         of_axum(extensions)
     }
 
-    /// Where there may be more than the framework's own word. Apart, as most have no more.
-    #[inline(never)]
+    /// For a process with `Peer`s or a function that finds the peer.
     fn peer_elsewhere(&self, extensions: &Extensions) -> Option<u128> {
         if let Some(find) = &self.peer {
             return find(extensions).map(mapped);
@@ -121,7 +123,6 @@ impl ClientFinder {
     }
 }
 
-#[inline]
 fn of_axum(extensions: &Extensions) -> Option<u128> {
     #[cfg(feature = "axum")]
     return extensions.get().map(|ConnectInfo(peer): &ConnectInfo<SocketAddr>| mapped(peer.ip()));
@@ -132,46 +133,28 @@ fn of_axum(extensions: &Extensions) -> Option<u128> {
     }
 }
 
-impl<'a> Facets<'a> {
-    pub(crate) fn new<B>(request: &'a Request<B>, finder: &'a ClientFinder) -> Self {
+impl<'a> RequestFacts<'a> {
+    pub(crate) fn new<B>(request: &'a http::Request<B>, sources: &'a FactSources) -> Self {
         Self {
             method: request.method(),
             uri: request.uri(),
             version: request.version(),
             headers: request.headers(),
             extensions: request.extensions(),
-            finder,
-            paths: Paths::new(request.uri().path()),
-            is_free_preflight: Cell::new(false),
-            is_client_known: Cell::new(false),
-            client: Cell::new(None),
+            sources,
+            path: RequestPath::new(request.uri().path()),
+            client: OnceCell::new(),
         }
     }
 
     #[cfg(feature = "axum")]
-    pub(crate) fn of_parts(parts: &'a http::request::Parts, finder: &'a ClientFinder) -> Self {
+    pub(crate) fn of_parts(parts: &'a http::request::Parts, sources: &'a FactSources) -> Self {
         let http::request::Parts { method, uri, version, headers, extensions, .. } = parts;
-        Self {
-            method,
-            uri,
-            version: *version,
-            headers,
-            extensions,
-            finder,
-            paths: Paths::new(uri.path()),
-            is_free_preflight: Cell::default(),
-            is_client_known: Cell::default(),
-            client: Cell::default(),
-        }
+        let (path, client) = (RequestPath::new(uri.path()), OnceCell::new());
+        Self { method, uri, version: *version, headers, extensions, sources, path, client }
     }
 
-    /// The method.
-    pub fn method(&self) -> &'a Method {
-        self.method
-    }
-
-    /// The target, as it came. Its path can be written in many ways: [`path`](Self::path) is one
-    /// for all of them.
+    /// The target, as received.
     pub fn uri(&self) -> &'a Uri {
         self.uri
     }
@@ -181,91 +164,108 @@ impl<'a> Facets<'a> {
         self.version
     }
 
-    /// The path, normalised as in RFC 3986 §6.2.2 (percent-encoded letters, digits and `-._~`
-    /// decoded, dot segments removed), with doubled slashes as one: `/goods/7` for
-    /// `//goods/x/../%37`. A service whose router takes the path as it came sees `uri().path()`:
-    /// where a client must not choose between the two, compare them.
-    pub fn path(&self) -> &str {
-        self.paths.normal()
+    /// The header fields, as received.
+    pub fn headers(&self) -> &'a HeaderMap {
+        self.headers
     }
 
-    /// All readings of the path.
-    #[inline]
-    pub(crate) fn paths(&self) -> &Paths<'a> {
-        &self.paths
+    /// The extensions, into which the server and other layers put values.
+    pub fn extensions(&self) -> &'a Extensions {
+        self.extensions
     }
 
-    /// True if a browser asks whether a page of another origin may send a request.
+    /// The client, for the scope in which the service runs: no warning if it is not known.
+    pub(crate) fn caller_client(&self) -> Option<Client> {
+        *self.client.get_or_init(|| self.sources.client(self.extensions, self.headers))
+    }
+
+    /// The signed-in user, if the application has put a [`User`] into the extensions.
+    pub(crate) fn caller_user(&self) -> Option<&'a User> {
+        User::of(self.extensions)
+    }
+
+    /// True for a CORS preflight.
     pub(crate) fn is_preflight(&self) -> bool {
         *self.method == Method::OPTIONS
             && self.headers.contains_key(ORIGIN)
             && self.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
+}
 
-    /// From now on only rules that name `OPTIONS` apply.
-    pub(crate) fn set_free_preflight(&self) {
-        self.is_free_preflight.set(true);
-    }
-
-    #[inline]
-    pub(crate) fn is_free_preflight(&self) -> bool {
-        self.is_free_preflight.get()
-    }
-
-    /// The header fields, as they came.
-    pub fn headers(&self) -> &'a HeaderMap {
-        self.headers
-    }
-
-    /// What the server and other layers have put there.
-    pub fn extensions(&self) -> &'a Extensions {
-        self.extensions
-    }
-
-    /// The client, as the guard's [`ClientIp`] finds it.
-    pub fn client(&self) -> Option<Client> {
-        if !self.is_client_known.replace(true) {
-            self.client.set(self.finder.client(self.extensions, self.headers));
-        }
-        self.client.get()
-    }
-
-    /// True if the client's address is one that NAT64 must not make (RFC 6052, 3.1): a private IPv4
-    /// address or the like, written as a translated one. Whoever can send from it has chosen it.
-    pub(crate) fn is_address_forged(&self) -> bool {
-        let peer = self.finder.peer(self.extensions).map(|peer| Ipv6Addr::from_bits(peer).into());
-        let address = self.finder.client_ip.address(peer, self.headers);
-        address.is_some_and(network::is_forged)
-    }
-
-    /// The same for a key, where it matters if there is none.
-    pub(crate) fn client_of_key(&self) -> Option<Client> {
-        let client = self.client();
+impl Facts for RequestFacts<'_> {
+    fn client(&self) -> Option<Client> {
+        let client = self.caller_client();
         if client.is_none() {
-            self.finder.warn_of_no_peer();
+            self.sources.warn_of_no_peer();
         }
         client
     }
 
-    /// The signed-in user, if the application has put a [`User`] into the extensions.
-    pub fn user(&self) -> Option<&'a User> {
-        User::of(self.extensions)
+    /// True for an address that NAT64 must not make (RFC 6052, 3.1): a private IPv4 address or the
+    /// like, written as a translated one. A client that sends from it has chosen it.
+    fn is_client_forged(&self) -> bool {
+        let peer = self.sources.peer(self.extensions).map(|peer| Ipv6Addr::from_bits(peer).into());
+        self.sources.client_ip.address(peer, self.headers).is_some_and(network::is_forged)
     }
 
-    /// The pattern of the route that axum has chosen.
-    pub(crate) fn matched_path(&self) -> Option<&'a str> {
+    fn user(&self) -> Option<&str> {
+        self.caller_user().map(User::as_str)
+    }
+
+    fn method(&self) -> Option<&str> {
+        Some(self.method.as_str())
+    }
+
+    fn needs_named_method(&self) -> bool {
+        self.sources.passes_preflights && self.is_preflight()
+    }
+
+    fn path(&self) -> Option<&RequestPath<'_>> {
+        Some(&self.path)
+    }
+
+    fn route(&self) -> Option<&str> {
         #[cfg(feature = "axum")]
         return self.extensions.get().map(axum::extract::MatchedPath::as_str);
         #[cfg(not(feature = "axum"))]
         None
     }
 
-    /// What the body says there; unclear without a [`JsonLayer`](crate::http::JsonLayer).
-    pub(crate) fn json(&self, pointer: &str) -> &'a Field {
+    /// As received; `host` is also found where HTTP/2 has it, in the target.
+    fn header(&self, name: &str) -> Fact<FactValue<'_>> {
+        let field = text::header(self.headers, name).map(Cow::Borrowed);
+        match (&field, self.uri.host()) {
+            (Fact::Missing, Some(host)) if name == HOST => Fact::Found(Cow::Borrowed(host.as_bytes())),
+            _ => field,
+        }
+    }
+
+    fn query(&self, name: &str) -> Fact<FactValue<'_>> {
+        self.uri.query().map_or(Fact::Missing, |query| text::parameter(query, name))
+    }
+
+    fn cookie(&self, name: &str) -> Fact<FactValue<'_>> {
+        text::cookie(self.headers, name).map(Cow::Borrowed)
+    }
+
+    /// The field of the body; ambiguous without a [`JsonLayer`](crate::http::JsonLayer).
+    fn json(&self, pointer: &str) -> Fact<FactValue<'_>> {
         let found = self.extensions.get::<JsonFields>().and_then(|fields| fields.get(pointer));
-        found.unwrap_or_else(|| {
-            self.finder.warn_of_no_json_layer(pointer);
-            &Field::Unclear
-        })
+        match found {
+            Some(Fact::Found(text)) => Fact::Found(Cow::Borrowed(text.as_bytes())),
+            Some(Fact::Missing) => Fact::Missing,
+            Some(Fact::Ambiguous) => Fact::Ambiguous,
+            None => {
+                self.sources.warn_of_no_json_layer(pointer);
+                Fact::Ambiguous
+            }
+        }
+    }
+
+    /// The value that the function of [`GuardBuilder::entry`](crate::http::GuardBuilder::entry)
+    /// returns.
+    fn entry(&self, name: &str) -> Fact<FactValue<'_>> {
+        let find = self.sources.entries.iter().find(|(own, _)| **own == *name);
+        find.and_then(|(_, find)| find(self)).map(|value| Cow::Owned(value.into_bytes())).into()
     }
 }

@@ -1,6 +1,6 @@
-//! Guards for requests: which of them meet which limits under which key, and what those
-//! who are refused are told. A tower layer, for axum, tonic, hyper and whatever else
-//! speaks [`http`].
+//! The HTTP front end of [`rules`](crate::rules): a tower layer, for axum, tonic, hyper and
+//! everything else that uses the crate [`http`]. It reads the facts of a request, and renders the
+//! ruling as response and header fields.
 //!
 //! ```
 //! use tidegate::Limiter;
@@ -30,31 +30,35 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! - A [`Rule`](crate::rules::Rule) says which requests ([`Rule::on`](crate::rules::Rule::on)), whose allowance ([`Rule::by`](crate::rules::Rule::by), a
-//!   [`KeyExpr`](crate::rules::KeyExpr)) and how much. All rules that apply are charged, or none.
-//! - Waits are awaited (bounded in number), places of a concurrency limit are held until
-//!   the answer's body has ended, and a client that goes away gives back what it reserved.
+//! - A [`Rule`](crate::rules::Rule) has the requests to which it applies
+//!   ([`Rule::on`](crate::rules::Rule::on)), the key ([`Rule::by`](crate::rules::Rule::by), a
+//!   [`KeyExpr`](crate::rules::KeyExpr)) and the limits. All rules that apply are charged, or none.
+//! - Waits are awaited (bounded in number), slots of a concurrency limit are held until the
+//!   response's body has ended, and a request whose client goes away gives back what it has reserved.
 //! - A refusal is a 429 as `application/problem+json` with `Retry-After`, or what your
 //!   [`Render`] makes of it; where [gRPC is served](GuardBuilder::grpc), its requests get
-//!   `RESOURCE_EXHAUSTED` with a `RetryInfo`. No refusal is kept by caches.
-//! - What is shown of keys is one switch, [`Rule::show_keys`](crate::rules::Rule::show_keys). By default clients see none of
-//!   them, and log and store have secrets by their digest.
-//! - An [`Observer`](crate::rules::Observer) and the log are told about every verdict as a [`Record`](crate::rules::Record), whose text
-//!   is a sentence that explains it.
-//! - [`ClientIp`] finds the client's address: the peer's, or what trusted proxies say.
+//!   `RESOURCE_EXHAUSTED` with a `RetryInfo`. No cache may store a refusal.
+//! - One switch, [`Rule::show_keys`](crate::rules::Rule::show_keys), decides who gets keys. By
+//!   default responses have none of them, and log and store have secrets by their digest.
+//! - An [`Observer`](crate::rules::Observer) and the log get every verdict as a
+//!   [`Record`](crate::rules::Record), whose text is a sentence that explains it.
+//! - [`ClientIp`] finds the client's address: the peer's, or the one that trusted proxies state.
 #![cfg_attr(
     feature = "listen",
     doc = "- [`Listener`](crate::listener::Listener) limits connections, in all and by client, and reads the PROXY protocol."
 )]
 //!
-//! What a layer here deliberately does not do: authenticate (the app puts a
-//! [`User`](crate::User) into the extensions), or limit how long a body may take that no rule
-//! asks for.
+//! The layers do not authenticate (the app puts a [`User`](crate::User) into the extensions), and
+//! do not limit how long a body may take that no rule needs.
 
 pub(crate) mod guard;
-pub(crate) mod layer;
 
 pub(crate) mod body;
+pub(crate) mod future;
+pub(crate) mod layer;
+pub(crate) mod service;
+
+pub(crate) mod admission;
 pub(crate) mod extension;
 pub(crate) mod facts;
 pub(crate) mod text;
@@ -72,11 +76,13 @@ pub use body::Body;
 pub use client_ip::peer::Peer;
 pub use client_ip::{ClientIp, ClientIpError};
 pub use extension::Decided;
-pub use facts::Facets;
+pub use facts::RequestFacts;
+pub use future::GuardFuture;
 pub use guard::{Guard, GuardBuilder};
 pub use json::layer::{JsonFuture, JsonLayer, JsonService};
 pub use json::replay::Replay;
-pub use layer::{GuardFuture, GuardLayer, GuardService};
+pub use layer::GuardLayer;
 pub use response::grpc::GrpcStatus;
 pub use response::headers::Headers;
 pub use response::{Refused, Render};
+pub use service::GuardService;

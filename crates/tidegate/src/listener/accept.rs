@@ -1,7 +1,9 @@
-//! The accept loop: accepts while there are places, and sees arrivals through.
+//! The accept loop: accepts connections while there are free slots, and drives their handshakes.
+//!
+//! It does not read from a connection: a slow one must not delay the others.
 
-use super::arrival::arrive;
-use super::connection::Places;
+use super::connection::ConnectionSlots;
+use super::handshake::handshake;
 use super::{Connection, Listener};
 use crate::sleep::Sleep;
 use crate::{Gate, Pending, Permit, Verdict};
@@ -15,37 +17,38 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// After an error of `accept` that is not one connection's, such as too many open files:
-/// the next try would say the same.
+/// Pause after an error of `accept` that is not one connection's, such as too many open files:
+/// the next call would fail in the same way.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
-/// A place that something else gave back, or a raised limit, is seen after this time.
+/// When all slots are taken, the gate is checked again after this time: a slot that another process
+/// gave back, or a raised limit, wakes nobody.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
-/// The key of the places in all.
+/// The key of the limit in all.
 const ALL: &str = "all";
 
-/// Accepted, and waiting for its place in all.
-pub(super) struct InHand {
+/// A connection that is accepted, and waits for a slot.
+pub(super) struct WaitingConnection {
     stream: TcpStream,
     peer: SocketAddr,
-    place: Wanted,
+    slot: SlotRequest,
     has_waited: bool,
 }
 
-/// A place in all that is not there yet, and the connections that were closed before it was
-/// asked for: if there are more by now, it is worth asking again.
-struct Wanted {
+/// A slot that is not granted yet, and how many connections were closed before it was requested: if
+/// there are more by now, another request is worthwhile.
+struct SlotRequest {
     closed: u64,
-    state: WantedState,
+    state: SlotRequestState,
 }
 
-enum WantedState {
-    Asked(Box<Pending<Verdict>>),
+enum SlotRequestState {
+    Checking(Box<Pending<Verdict>>),
     Full(Sleep),
 }
 
 impl Listener {
-    /// The next connection that has its places. Errors of the system's `accept` are
-    /// counted and got over. Nothing is lost if the future is dropped.
+    /// The next connection that has its slots. Errors of the system's `accept` are
+    /// counted, and it goes on. No connection is lost if the future is dropped.
     pub async fn accept(&mut self) -> Connection {
         poll_fn(|context| self.poll_accept(context)).await
     }
@@ -53,25 +56,25 @@ impl Listener {
     /// [`accept`](Self::accept), for a future of your own.
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Connection> {
         loop {
-            match Pin::new(&mut self.arrivals).poll_next(context) {
+            match Pin::new(&mut self.handshakes).poll_next(context) {
                 Poll::Ready(Some(Ok(connection))) => return Poll::Ready(connection),
-                Poll::Ready(Some(Err(turned))) => {
-                    self.stats.counts().turned_away(&turned);
+                Poll::Ready(Some(Err(rejected))) => {
+                    self.stats.counts().count_rejected(&rejected);
                     continue;
                 }
                 Poll::Ready(None) | Poll::Pending => {}
             }
-            if let Some(mut in_hand) = self.in_hand.take() {
-                match self.poll_place(&mut in_hand, context) {
-                    Poll::Ready(place) => self.let_in(in_hand.stream, in_hand.peer, Some(place)),
+            if let Some(mut waiting) = self.waiting.take() {
+                match self.poll_slot(&mut waiting, context) {
+                    Poll::Ready(slot) => self.begin_handshake(waiting.stream, waiting.peer, Some(slot)),
                     Poll::Pending => {
-                        self.in_hand = Some(in_hand);
+                        self.waiting = Some(waiting);
                         return Poll::Pending;
                     }
                 }
                 continue;
             }
-            if self.arrivals.len() >= self.headers_max {
+            if self.handshakes.len() >= self.headers_max {
                 return Poll::Pending;
             }
             if let Some(pause) = &mut self.pause {
@@ -79,16 +82,16 @@ impl Listener {
                 self.pause = None;
             }
             match ready!(self.tcp.poll_accept(context)) {
-                Ok((stream, peer)) => self.take_in_hand(stream, peer),
+                Ok((stream, peer)) => self.begin(stream, peer),
                 Err(error) => {
                     self.stats.counts().accept_errors.fetch_add(1, Ordering::Relaxed);
-                    self.pause = (!is_one_connections(&error)).then(|| self.sleep(ERROR_PAUSE));
+                    self.pause = (!is_connection_error(&error)).then(|| self.sleep(ERROR_PAUSE));
                 }
             }
         }
     }
 
-    fn take_in_hand(&mut self, stream: TcpStream, peer: SocketAddr) {
+    fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
         // Closed before it costs anything.
         if self.settings.proxies.as_ref().is_some_and(|proxies| !proxies.contain(peer.ip())) {
             self.stats.counts().untrusted.fetch_add(1, Ordering::Relaxed);
@@ -96,43 +99,43 @@ impl Listener {
         }
         match &self.in_all {
             Some(gate) => {
-                let place = self.ask(gate);
-                self.in_hand = Some(InHand { stream, peer, place, has_waited: false });
+                let slot = self.request_slot(gate);
+                self.waiting = Some(WaitingConnection { stream, peer, slot, has_waited: false });
             }
-            None => self.let_in(stream, peer, None),
+            None => self.begin_handshake(stream, peer, None),
         }
     }
 
-    fn let_in(&self, stream: TcpStream, peer: SocketAddr, place: Option<Permit>) {
-        let places = Places::new(place, self.stats.counts().clone());
-        self.arrivals.push(Box::pin(arrive(places, stream, peer, self.settings.clone())));
+    fn begin_handshake(&self, stream: TcpStream, peer: SocketAddr, slot: Option<Permit>) {
+        let slots = ConnectionSlots::new(slot, self.stats.counts().clone());
+        self.handshakes.push(Box::pin(handshake(slots, stream, peer, self.settings.clone())));
     }
 
-    fn ask(&self, gate: &Gate) -> Wanted {
+    fn request_slot(&self, gate: &Gate) -> SlotRequest {
         let closed = self.stats.counts().closed.load(Ordering::Acquire);
-        Wanted { closed, state: WantedState::Asked(Box::new(gate.reserve_cost_async(ALL, 1))) }
+        SlotRequest { closed, state: SlotRequestState::Checking(Box::new(gate.reserve_cost_async(ALL, 1))) }
     }
 
-    fn poll_place(&self, in_hand: &mut InHand, context: &mut Context<'_>) -> Poll<Permit> {
+    fn poll_slot(&self, waiting: &mut WaitingConnection, context: &mut Context<'_>) -> Poll<Permit> {
         let counts = self.stats.counts();
-        // Before anything is looked at: a place that comes back afterwards wakes this.
+        // Before the state is read: a slot that comes back afterwards wakes this task.
         counts.listener.register(context.waker());
         loop {
-            match &mut in_hand.place.state {
-                WantedState::Asked(asked) => {
-                    if let Ok(place) = ready!(Pin::new(asked).poll(context)).into_permit() {
-                        return Poll::Ready(place);
+            match &mut waiting.slot.state {
+                SlotRequestState::Checking(pending) => {
+                    if let Ok(slot) = ready!(Pin::new(pending).poll(context)).into_permit() {
+                        return Poll::Ready(slot);
                     }
-                    counts.waited.fetch_add(u64::from(!in_hand.has_waited), Ordering::Relaxed);
-                    in_hand.has_waited = true;
-                    in_hand.place.state = WantedState::Full(self.sleep(FULL_PAUSE));
+                    counts.waited.fetch_add(u64::from(!waiting.has_waited), Ordering::Relaxed);
+                    waiting.has_waited = true;
+                    waiting.slot.state = SlotRequestState::Full(self.sleep(FULL_PAUSE));
                 }
-                WantedState::Full(pause) => {
-                    if counts.closed.load(Ordering::Acquire) == in_hand.place.closed {
+                SlotRequestState::Full(pause) => {
+                    if counts.closed.load(Ordering::Acquire) == waiting.slot.closed {
                         ready!(Pin::new(pause).poll(context));
                     }
                     let Some(gate) = &self.in_all else { return Poll::Pending };
-                    in_hand.place = self.ask(gate);
+                    waiting.slot = self.request_slot(gate);
                 }
             }
         }
@@ -153,8 +156,8 @@ impl Stream for Listener {
     }
 }
 
-/// True if the next `accept` may well succeed.
-fn is_one_connections(error: &io::Error) -> bool {
+/// True for an error of one connection: the next `accept` may well succeed.
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

@@ -1,6 +1,6 @@
-//! A connection that holds its places.
+//! A connection that holds its slots, and fails once it was silent for too long.
 
-use super::silence::{Side, Silence};
+use super::idle::{Direction, IdleTimer};
 use super::stats::Counts;
 use crate::http::client_ip::peer::Peer;
 use crate::{Client, Permit};
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// An accepted connection. Holds its places, in all and of its client, until it is dropped.
+/// An accepted connection. Holds its slots, in all and of its client, until it is dropped.
 ///
 /// Reading and writing fail with `TimedOut` once it has been silent for too long
 /// ([`Listener::first_byte_timeout`](super::Listener::first_byte_timeout),
@@ -22,27 +22,27 @@ use tokio::net::TcpStream;
 /// With hyper, wrap it in `hyper_util::rt::TokioIo`, and put [`peer`](Self::peer) into the
 /// extensions of its requests.
 pub struct Connection {
-    // Dropped in this order: a place is free when the socket is closed, not before.
+    // Dropped in this order: a slot is free once the socket is closed, not before.
     stream: TcpStream,
-    places: Places,
+    slots: ConnectionSlots,
     peer: Peer,
     client: Client,
-    silence: Silence,
+    idle_timer: IdleTimer,
     is_timed_out: bool,
 }
 
 impl Connection {
     pub(super) fn new(
         stream: TcpStream,
-        places: Places,
+        slots: ConnectionSlots,
         peer: Peer,
         client: Client,
-        silence: Silence,
+        idle_timer: IdleTimer,
     ) -> Self {
-        Self { stream, places, peer, client, silence, is_timed_out: false }
+        Self { stream, slots, peer, client, idle_timer, is_timed_out: false }
     }
 
-    /// Who is at the other end.
+    /// The other end of the connection.
     pub fn peer(&self) -> Peer {
         self.peer
     }
@@ -57,19 +57,19 @@ impl Connection {
         &self.stream
     }
 
-    /// What the socket says, unless it says nothing for too long.
-    fn or_silent<T>(
+    /// The result of polling the socket, or `TimedOut` once it was silent for too long.
+    fn or_timed_out<T>(
         &mut self,
-        side: Side,
+        direction: Direction,
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             return polled;
         }
-        let error = ready!(self.silence.poll(side, context));
+        let error = ready!(self.idle_timer.poll(direction, context));
         if !std::mem::replace(&mut self.is_timed_out, true) {
-            self.places.counts.idle.fetch_add(1, Ordering::Relaxed);
+            self.slots.counts.idle.fetch_add(1, Ordering::Relaxed);
         }
         Poll::Ready(Err(error))
     }
@@ -80,20 +80,20 @@ impl Connection {
         polled: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if matches!(polled, Poll::Ready(Ok(1..))) {
-            self.silence.broken();
+            self.idle_timer.reset();
         }
-        self.or_silent(Side::Write, context, polled)
+        self.or_timed_out(Direction::Write, context, polled)
     }
 }
 
-/// The places of a connection.
-pub(super) struct Places {
+/// The slots of a connection: one of all, one of its client.
+pub(super) struct ConnectionSlots {
     held: [Option<Permit>; 2],
     counts: Arc<Counts>,
 }
 
-impl Places {
-    /// A connection is in, with a place in all if those are limited.
+impl ConnectionSlots {
+    /// Counts a connection as open, with a slot if connections are limited in all.
     pub(super) fn new(in_all: Option<Permit>, counts: Arc<Counts>) -> Self {
         counts.accepted.fetch_add(1, Ordering::AcqRel);
         Self { held: [in_all, None], counts }
@@ -104,10 +104,10 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for ConnectionSlots {
     fn drop(&mut self) {
-        // Before the listener hears of it: it looks for a free place then. The client's
-        // first: whoever gets the place in all asks for it next.
+        // Before the listener is woken, which then requests a slot. The client's slot first: the
+        // connection that gets the slot in all needs it next.
         let [in_all, of_client] = &mut self.held;
         drop(of_client.take());
         drop(in_all.take());
@@ -125,9 +125,9 @@ impl AsyncRead for Connection {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.silence.broken();
+            self.idle_timer.reset();
         }
-        self.or_silent(Side::Read, context, polled)
+        self.or_timed_out(Direction::Read, context, polled)
     }
 }
 
@@ -168,7 +168,7 @@ impl fmt::Debug for Connection {
         f.debug_struct("Connection")
             .field("peer", &self.peer)
             .field("client", &self.client)
-            .field("places", &self.places.held)
+            .field("slots", &self.slots.held)
             .finish_non_exhaustive()
     }
 }

@@ -2,12 +2,12 @@
 //! protocol. It does not speak HTTP or TLS: what it accepts goes to a server.
 
 mod accept;
-mod arrival;
 #[cfg(feature = "axum")]
 mod axum;
 mod connection;
+mod handshake;
+mod idle;
 mod proxy_protocol;
-mod silence;
 mod stats;
 
 pub use connection::Connection;
@@ -17,10 +17,10 @@ use crate::clock::StoreClock;
 use crate::rules::network::{NetworkError, Networks};
 use crate::sleep::Sleep;
 use crate::{Algorithm, Client, Clock, Gate, Limit, MonotonicClock};
-use accept::InHand;
-use arrival::Turned;
+use accept::WaitingConnection;
 use futures_util::stream::FuturesUnordered;
-use silence::Timeouts;
+use handshake::Rejected;
+use idle::Timeouts;
 use socket2::SockRef;
 use std::fmt;
 use std::future::Future;
@@ -47,28 +47,28 @@ use tokio::net::{TcpListener, ToSocketAddrs};
 /// let stats = listener.stats();
 /// loop {
 ///     let connection = listener.accept().await;
-///     println!("{} is here, {} are open", connection.peer(), stats.open());
-///     // Serve it in a task; its places are free again when it is dropped.
+///     println!("{} connected, {} are open", connection.peer(), stats.open());
+///     // Serve it in a task; its slots are free again when it is dropped.
 /// }
 /// # }
 /// ```
 ///
-/// - *In all*: when all places are taken, nothing more is accepted until one is free. One
-///   connection at most is already accepted then and waits, unread; all others wait in the
-///   system's queue. Nobody is turned away.
-/// - *By client*: a connection of a client that has as many as it may is closed at once.
-///   It would otherwise wait for its own client, at the cost of everyone else.
+/// - *In all*: when all slots are taken, no more connections are accepted until one is free. At
+///   most one connection is already accepted then and waits, unread; all others wait in the
+///   system's queue. None is closed.
+/// - *By client*: a connection is closed at once if its client has as many as it may have.
+///   It would otherwise wait for its own client, at the cost of all others.
 ///
-/// The places are those of gates, with their names, and can be changed while it runs
-/// ([`Gate::change`]). A gate in Redis limits across processes, and is asked for each
-/// connection. A gate's `queue` and `wait` do not count here.
+/// The slots are those of gates, which have names, and whose limits can be changed while the
+/// listener runs ([`Gate::change`]). A gate in Redis limits across processes, with one check for
+/// each connection. A gate's `queue` and `wait` do not count here.
 ///
-/// A connection that says nothing does not keep its place:
+/// A silent connection does not keep its slots:
 /// [`first_byte_timeout`](Self::first_byte_timeout), [`idle_timeout`](Self::idle_timeout).
 #[cfg_attr(
     feature = "axum",
     doc = r##"
-It goes into `axum::serve` as it is. A handler gets the [`Peer`](crate::http::Peer) as `ConnectInfo`:
+`axum::serve` takes it as it is. A handler gets the [`Peer`](crate::http::Peer) as `ConnectInfo`:
 
 ```
 # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -92,24 +92,25 @@ pub struct Listener {
     headers_max: usize,
     settings: Arc<Settings>,
     stats: ListenerStats,
-    /// Accepted, and waiting for its place in all.
-    in_hand: Option<InHand>,
-    /// With a place in all, on their way to become connections.
-    arrivals: FuturesUnordered<Arrival>,
+    /// The connection that is accepted, and waits for a slot.
+    waiting: Option<WaitingConnection>,
+    /// Connections that have a slot, and whose PROXY header is read.
+    handshakes: FuturesUnordered<Handshake>,
     pause: Option<Sleep>,
 }
 
-/// Connections that may wait in the system's queue. A shop that opens has thousands within a
-/// second; who finds the queue full is not refused but tries again after a second, then three.
+/// Default of [`Listener::backlog`]. When a sale opens, thousands of clients connect within a
+/// second; one that finds the queue full is not refused, but tries again after a second, then
+/// after three.
 const BACKLOG: u32 = 4_096;
 
-type Arrival = Pin<Box<dyn Future<Output = Result<Connection, Turned>> + Send>>;
+type Handshake = Pin<Box<dyn Future<Output = Result<Connection, Rejected>> + Send>>;
 
-/// What every arrival has to know.
+/// What every handshake needs.
 #[derive(Clone)]
 struct Settings {
     by_client: Option<Gate>,
-    /// Who is trusted to send a PROXY header, and has to.
+    /// The networks that may send a PROXY header, and have to.
     proxies: Option<Networks>,
     header_timeout: Duration,
     timeouts: Timeouts,
@@ -145,8 +146,8 @@ impl Listener {
                 clock: StoreClock::Monotonic(MonotonicClock::new()),
             }),
             stats: ListenerStats::default(),
-            in_hand: None,
-            arrivals: FuturesUnordered::new(),
+            waiting: None,
+            handshakes: FuturesUnordered::new(),
             pause: None,
         }
     }
@@ -155,8 +156,8 @@ impl Listener {
     /// cuts it to its own maximum (on Linux `net.core.somaxconn`). Default: 4,096 after
     /// [`bind`](Self::bind).
     ///
-    /// When the queue is full, nobody is told: the client's system tries again after a second,
-    /// then after three more, and so on, until somebody has been accepted.
+    /// When the queue is full, the client gets no error: its system tries again after a second,
+    /// then after three more, and so on, until the queue has room.
     ///
     /// # Errors
     /// If the system refuses.
@@ -169,9 +170,9 @@ impl Listener {
     /// Limits connections in all.
     ///
     /// # Errors
-    /// If the gate's limit is not one of places.
+    /// If the gate's limit is not a concurrency limit.
     pub fn connections(mut self, gate: Gate) -> Result<Self, ListenerError> {
-        self.in_all = Some(of_places(gate)?);
+        self.in_all = Some(concurrency_gate(gate)?);
         Ok(self)
     }
 
@@ -179,9 +180,9 @@ impl Listener {
     /// [`ClientIp`](crate::http::ClientIp) writes it.
     ///
     /// # Errors
-    /// If the gate's limit is not one of places.
+    /// If the gate's limit is not a concurrency limit.
     pub fn connections_by_client(mut self, gate: Gate) -> Result<Self, ListenerError> {
-        self.settings().by_client = Some(of_places(gate)?);
+        self.settings().by_client = Some(concurrency_gate(gate)?);
         Ok(self)
     }
 
@@ -189,7 +190,7 @@ impl Listener {
     /// these networks only (written as for [`ClientIp::behind`](crate::http::ClientIp::behind));
     /// connections from elsewhere, and those that begin with something else, are closed.
     ///
-    /// Headers are read beside the accept loop: one that is slow holds up nobody else.
+    /// Headers are read beside the accept loop: a slow one does not delay other connections.
     ///
     /// # Errors
     /// If a text is not a network, or there is none.
@@ -205,58 +206,58 @@ impl Listener {
         Ok(self)
     }
 
-    /// How long a PROXY header may take; 5 s unless said.
+    /// How long a PROXY header may take. Default: 5 s.
     #[must_use]
     pub fn header_timeout(mut self, timeout: Duration) -> Self {
         self.settings().header_timeout = timeout;
         self
     }
 
-    /// How long a connection may be open before the first byte comes or goes, behind its
-    /// PROXY header if it has one; 10 s unless said. Then reading and writing fail, and the
-    /// server drops it. `Duration::MAX` is for ever: then whoever says nothing keeps a
-    /// place, and as many of them as there are places close the listener.
+    /// How long a connection may be open before its first byte comes or goes, after its PROXY
+    /// header if it has one. Then reading and writing fail, and the server drops it. Default:
+    /// 10 s. `Duration::MAX` is for ever: then silent connections keep their slots, and as many of
+    /// them as there are slots block the listener.
     #[must_use]
     pub fn first_byte_timeout(mut self, timeout: Duration) -> Self {
         self.settings().timeouts.first_byte = timeout;
         self
     }
 
-    /// How long a connection may be silent later on, in both directions; 5 minutes unless
-    /// said. Longer than the slowest answer takes to begin, and than a proxy keeps its
-    /// connections open.
+    /// How long a connection may be silent after that, in both directions. Default: 5 minutes. It
+    /// should be longer than the slowest response takes to begin, and than a proxy keeps its idle
+    /// connections.
     ///
-    /// A client that sends a byte now and then is not silent: how long a request may take
-    /// to come is for the server to say.
+    /// A client that sends a byte now and then is not silent: how long a request may take is a
+    /// setting of the server.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.settings().timeouts.idle = timeout;
         self
     }
 
-    /// PROXY headers that are waited for at once, at least one; 1,024 unless said. With as
-    /// many, nothing more is accepted until one has come or is late.
+    /// How many PROXY headers are read at the same time, at least one. When as many are, no more
+    /// connections are accepted until one has arrived or timed out. Default: 1,024.
     #[must_use]
     pub fn headers_at_once(mut self, headers: usize) -> Self {
         self.headers_max = headers.max(1);
         self
     }
 
-    /// IPv4 addresses with the same leading bits are one client; 32 unless said.
+    /// IPv4 addresses with the same leading bits are one client. Default: 32.
     #[must_use]
     pub fn ipv4_bits(mut self, bits: u8) -> Self {
         self.settings().ipv4_bits = bits;
         self
     }
 
-    /// IPv6 addresses with the same leading bits are one client; 64 unless said.
+    /// IPv6 addresses with the same leading bits are one client. Default: 64.
     #[must_use]
     pub fn ipv6_bits(mut self, bits: u8) -> Self {
         self.settings().ipv6_bits = bits;
         self
     }
 
-    /// Another clock for timeouts and pauses than the process's monotonic one.
+    /// The clock for timeouts and pauses. Default: the process's monotonic one.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.settings().clock = StoreClock::Other(Arc::new(clock));
@@ -267,7 +268,7 @@ impl Listener {
         Arc::make_mut(&mut self.settings)
     }
 
-    /// What it counts.
+    /// What the listener counts.
     pub fn stats(&self) -> ListenerStats {
         self.stats.clone()
     }
@@ -275,7 +276,7 @@ impl Listener {
     /// The address that it listens on.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system call fails.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
@@ -292,7 +293,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-fn of_places(gate: Gate) -> Result<Gate, ListenerError> {
+fn concurrency_gate(gate: Gate) -> Result<Gate, ListenerError> {
     let limit = gate.limit();
     if matches!(limit.algorithm(), Algorithm::Concurrency { .. }) {
         Ok(gate)
@@ -307,7 +308,7 @@ fn of_places(gate: Gate) -> Result<Gate, ListenerError> {
 pub enum ListenerError {
     /// The gate's limit is a rate.
     #[error(
-        "gate `{gate}` is in force as `{limit}`, but a connection holds a place: write a limit such as \
+        "gate `{gate}` is in force as `{limit}`, but a connection holds a slot: write a limit such as \
          `20 concurrent`"
     )]
     NotPlaces {
@@ -316,7 +317,7 @@ pub enum ListenerError {
         /// Its limit.
         limit: Limit,
     },
-    /// PROXY headers are expected, and nobody may send one.
+    /// PROXY headers are expected, but no network may send one.
     #[error(
         "`proxy_protocol` names no network, so every connection would be closed: write the load \
          balancer's, such as `10.0.3.0/24`, or leave it out"

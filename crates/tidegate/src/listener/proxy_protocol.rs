@@ -1,20 +1,20 @@
-//! The PROXY protocol, versions 1 and 2: what a load balancer says of a connection before
-//! the connection's own bytes.
+//! The PROXY protocol, versions 1 and 2: a header in which a load balancer names the client of a
+//! connection, before the connection's own bytes.
 //!
-//! Takes bytes as they come, in any pieces, and keeps at most 232 of them, whatever length
-//! is declared. Says where the header ends, so that nothing behind it is swallowed. Does not
-//! read sockets, and skips the TLVs of version 2, unread.
+//! The reader takes bytes in any pieces, and keeps at most 232 of them, whatever length is
+//! declared. It returns where the header ends, so that no byte after it is lost. It does not read
+//! sockets, and skips the TLVs of version 2.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A line of version 1 with its end.
 const LINE_MAX: usize = 107;
-/// Version 2 before what it declares.
+/// The fixed part of version 2, before what it declares.
 const FIXED: usize = 16;
 /// The largest addresses of version 2, those of unix sockets.
 const ADDRESSES_MAX: usize = 216;
-/// A whole header. TLVs with a client's certificate stay far below it, and others
-/// (nginx) draw the line here too.
+/// A whole header. TLVs with a client's certificate stay far below it, and nginx has the same
+/// bound.
 pub(crate) const HEADER_MAX: usize = 4_096;
 
 const LINE_START: &[u8] = b"PROXY ";
@@ -34,16 +34,15 @@ pub(crate) enum Progress {
     /// All bytes are the header's, and more are to come.
     More,
     /// The header ended after so many of the bytes.
-    Done { used: usize, told: Told },
+    Done { used: usize, header: ProxyHeader },
 }
 
-/// What a header says of the connection.
+/// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// Nothing: the load balancer's own connection, or an unknown protocol. The socket's
-    /// addresses count.
-    Nothing,
-    /// Where the client called from, and what it called.
+pub(crate) enum ProxyHeader {
+    /// The load balancer's own connection, or an unknown protocol: the socket's addresses count.
+    Local,
+    /// The client's address, and the address that it connected to.
     Client { from: SocketAddr, to: SocketAddr },
 }
 
@@ -75,18 +74,18 @@ impl HeaderReader {
 
     /// Takes the next bytes of the connection.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Progress, HeaderError> {
-        // Byte by byte: then it cannot matter in which pieces they came.
+        // Byte by byte, so that it does not matter in which pieces they came.
         for (at, byte) in bytes.iter().enumerate() {
-            if let Some(told) = self.read_byte(*byte)? {
-                return Ok(Progress::Done { used: at + 1, told });
+            if let Some(header) = self.read_byte(*byte)? {
+                return Ok(Progress::Done { used: at + 1, header });
             }
         }
         Ok(Progress::More)
     }
 
-    fn read_byte(&mut self, byte: u8) -> Result<Option<Told>, HeaderError> {
-        if let Some(place) = self.kept.get_mut(self.read) {
-            *place = byte;
+    fn read_byte(&mut self, byte: u8) -> Result<Option<ProxyHeader>, HeaderError> {
+        if let Some(kept) = self.kept.get_mut(self.read) {
+            *kept = byte;
         }
         self.read += 1;
         let kept = &self.kept[..self.read.min(self.kept.len())];
@@ -100,16 +99,16 @@ impl HeaderReader {
         }
     }
 
-    fn version_1(&self) -> Result<Option<Told>, HeaderError> {
+    fn version_1(&self) -> Result<Option<ProxyHeader>, HeaderError> {
         let line = &self.kept[..self.read];
         if let Some(line) = line.strip_suffix(b"\r\n") {
-            let told = std::str::from_utf8(line).ok().and_then(told_by_line);
-            return told.map(Some).ok_or(HeaderError::Line);
+            let header = std::str::from_utf8(line).ok().and_then(parse_line);
+            return header.map(Some).ok_or(HeaderError::Line);
         }
         if self.read >= LINE_MAX { Err(HeaderError::LineTooLong) } else { Ok(None) }
     }
 
-    fn version_2(&self) -> Result<Option<Told>, HeaderError> {
+    fn version_2(&self) -> Result<Option<ProxyHeader>, HeaderError> {
         if self.read < FIXED {
             return Ok(None);
         }
@@ -122,10 +121,10 @@ impl HeaderReader {
             return Ok(None);
         }
         if version_command & 0xf == 0 {
-            return Ok(Some(Told::Nothing));
+            return Ok(Some(ProxyHeader::Local));
         }
         let addresses = &self.kept[FIXED..FIXED + declared.min(ADDRESSES_MAX)];
-        Ok(Some(told_by_addresses(kind, addresses)))
+        Ok(Some(parse_addresses(kind, addresses)))
     }
 }
 
@@ -139,7 +138,7 @@ fn check_fixed(version_command: u8, kind: u8, declared: usize) -> Result<(), Hea
         return Err(HeaderError::TooLong(FIXED + declared));
     }
     match command {
-        // The load balancer's own: what else it says does not count.
+        // The load balancer's own connection: the rest of the header does not count.
         0 => return Ok(()),
         1 => {}
         other => return Err(HeaderError::Command(other)),
@@ -154,7 +153,7 @@ fn check_fixed(version_command: u8, kind: u8, declared: usize) -> Result<(), Hea
     if declared < needed { Err(HeaderError::Addresses) } else { Ok(()) }
 }
 
-fn told_by_addresses(kind: u8, addresses: &[u8]) -> Told {
+fn parse_addresses(kind: u8, addresses: &[u8]) -> ProxyHeader {
     let port = |at: usize| u16::from_be_bytes([addresses[at], addresses[at + 1]]);
     match kind >> 4 {
         1 => {
@@ -171,17 +170,17 @@ fn told_by_addresses(kind: u8, addresses: &[u8]) -> Told {
             };
             client(ip(0).into(), port(32), ip(16).into(), port(34))
         }
-        // Not over IP: the sockets' addresses are all there is.
-        _ => Told::Nothing,
+        // Not over IP: there are only the socket's addresses.
+        _ => ProxyHeader::Local,
     }
 }
 
 /// The line without its end.
-fn told_by_line(line: &str) -> Option<Told> {
+fn parse_line(line: &str) -> Option<ProxyHeader> {
     let mut words = line.split(' ').skip(1);
     let (from, to): (IpAddr, IpAddr) = match words.next()? {
-        // What comes after it is to be ignored.
-        "UNKNOWN" => return Some(Told::Nothing),
+        // The protocol ignores the rest of the line.
+        "UNKNOWN" => return Some(ProxyHeader::Local),
         "TCP4" => {
             (words.next()?.parse::<Ipv4Addr>().ok()?.into(), words.next()?.parse::<Ipv4Addr>().ok()?.into())
         }
@@ -190,8 +189,8 @@ fn told_by_line(line: &str) -> Option<Told> {
         }
         _ => return None,
     };
-    let told = client(from, port(words.next()?)?, to, port(words.next()?)?);
-    words.next().is_none().then_some(told)
+    let header = client(from, port(words.next()?)?, to, port(words.next()?)?);
+    words.next().is_none().then_some(header)
 }
 
 fn port(word: &str) -> Option<u16> {
@@ -199,9 +198,9 @@ fn port(word: &str) -> Option<u16> {
     is_number.then(|| word.parse().ok()).flatten()
 }
 
-fn client(from: IpAddr, from_port: u16, to: IpAddr, to_port: u16) -> Told {
+fn client(from: IpAddr, from_port: u16, to: IpAddr, to_port: u16) -> ProxyHeader {
     let from = SocketAddr::new(from.to_canonical(), from_port);
-    Told::Client { from, to: SocketAddr::new(to.to_canonical(), to_port) }
+    ProxyHeader::Client { from, to: SocketAddr::new(to.to_canonical(), to_port) }
 }
 
 #[cfg(test)]
@@ -209,17 +208,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What a connection that begins with these bytes is said to be, and the bytes left.
-    fn read(bytes: &[u8]) -> Result<(Told, &[u8]), Option<HeaderError>> {
+    /// The header of a connection that begins with these bytes, and the bytes after it.
+    fn read(bytes: &[u8]) -> Result<(ProxyHeader, &[u8]), Option<HeaderError>> {
         match HeaderReader::new().read(bytes) {
-            Ok(Progress::Done { used, told }) => Ok((told, &bytes[used..])),
+            Ok(Progress::Done { used, header }) => Ok((header, &bytes[used..])),
             Ok(Progress::More) => Err(None),
             Err(error) => Err(Some(error)),
         }
     }
 
-    fn told(from: &str, to: &str) -> Told {
-        Told::Client { from: from.parse().unwrap(), to: to.parse().unwrap() }
+    fn header(from: &str, to: &str) -> ProxyHeader {
+        ProxyHeader::Client { from: from.parse().unwrap(), to: to.parse().unwrap() }
     }
 
     fn v2(version_command: u8, kind: u8, body: &[u8]) -> Vec<u8> {
@@ -231,33 +230,33 @@ mod tests {
 
     #[test]
     fn reads_the_lines_of_the_specification() {
-        for (line, said) in [
+        for (line, expected) in [
             (
                 "PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n",
-                told("255.255.255.255:65535", "255.255.255.255:65535"),
+                header("255.255.255.255:65535", "255.255.255.255:65535"),
             ),
             (
                 "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
-                told(
+                header(
                     "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
                     "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
                 ),
             ),
-            ("PROXY UNKNOWN\r\n", Told::Nothing),
+            ("PROXY UNKNOWN\r\n", ProxyHeader::Local),
             (
                 // The longest line there is: 107 bytes.
                 "PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
-                Told::Nothing,
+                ProxyHeader::Local,
             ),
             (
                 "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n",
-                told("192.168.0.1:56324", "192.168.0.11:443"),
+                header("192.168.0.1:56324", "192.168.0.11:443"),
             ),
-            ("PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n", told("192.0.2.1:1", "[::1]:2")),
+            ("PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n", header("192.0.2.1:1", "[::1]:2")),
         ] {
             let request = format!("{line}GET / HTTP/1.1\r\nHost: 192.168.0.11\r\n\r\n");
             let rest = &request.as_bytes()[line.len()..];
-            assert_eq!(read(request.as_bytes()), Ok((said, rest)), "{line}");
+            assert_eq!(read(request.as_bytes()), Ok((expected, rest)), "{line}");
         }
     }
 
@@ -299,27 +298,27 @@ mod tests {
     fn reads_version_2_with_every_kind_of_address() {
         let inet6 = [[0x20; 16], [0x30; 16]].concat();
         let inet6 = [&inet6[..], &[0, 80, 1, 187]].concat();
-        let v4 = told("192.168.0.1:56324", "192.168.0.11:443");
-        let v6 = told(
+        let v4 = header("192.168.0.1:56324", "192.168.0.11:443");
+        let v6 = header(
             "[2020:2020:2020:2020:2020:2020:2020:2020]:80",
             "[3030:3030:3030:3030:3030:3030:3030:3030]:443",
         );
         let with_tlvs = [&INET[..], &[0x04, 0x00, 0x01, 0xaa], &[0xee; 3_000]].concat();
-        for (header, said) in [
+        for (header, expected) in [
             (v2(0x21, 0x11, &INET), v4),
             (v2(0x21, 0x12, &INET), v4),
             (v2(0x21, 0x11, &with_tlvs), v4),
             (v2(0x21, 0x21, &inet6), v6),
-            (v2(0x21, 0x31, &[7; 216]), Told::Nothing),
-            (v2(0x21, 0x31, &[7; 400]), Told::Nothing),
-            (v2(0x21, 0x00, &[]), Told::Nothing),
-            (v2(0x21, 0x00, &[1, 2, 3]), Told::Nothing),
-            (v2(0x20, 0x00, &[]), Told::Nothing),
-            (v2(0x20, 0x11, &INET), Told::Nothing),
-            (v2(0x20, 0xff, &[1]), Told::Nothing),
+            (v2(0x21, 0x31, &[7; 216]), ProxyHeader::Local),
+            (v2(0x21, 0x31, &[7; 400]), ProxyHeader::Local),
+            (v2(0x21, 0x00, &[]), ProxyHeader::Local),
+            (v2(0x21, 0x00, &[1, 2, 3]), ProxyHeader::Local),
+            (v2(0x20, 0x00, &[]), ProxyHeader::Local),
+            (v2(0x20, 0x11, &INET), ProxyHeader::Local),
+            (v2(0x20, 0xff, &[1]), ProxyHeader::Local),
         ] {
             let all = [&header[..], b"PROXY rest"].concat();
-            assert_eq!(read(&all), Ok((said, &b"PROXY rest"[..])), "{header:?}");
+            assert_eq!(read(&all), Ok((expected, &b"PROXY rest"[..])), "{header:?}");
             assert_eq!(read(&header[..header.len() - 1]), Err(None));
         }
     }
@@ -367,8 +366,8 @@ mod tests {
             for cut in cuts {
                 match reader.read(&bytes[start..cut]) {
                     Ok(Progress::More) => start = cut,
-                    Ok(Progress::Done { used, told }) => {
-                        in_pieces = Ok((told, &bytes[start + used..]));
+                    Ok(Progress::Done { used, header }) => {
+                        in_pieces = Ok((header, &bytes[start + used..]));
                         break;
                     }
                     Err(error) => {

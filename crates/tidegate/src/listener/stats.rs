@@ -1,6 +1,6 @@
-//! What a listener counts, and how it hears that a connection is gone.
+//! What a listener counts, and how it is woken when a connection was closed.
 
-use super::arrival::Turned;
+use super::handshake::Rejected;
 use super::proxy_protocol::HeaderError;
 use futures_util::task::AtomicWaker;
 use std::fmt;
@@ -26,46 +26,47 @@ pub(super) struct Counts {
     bad_headers: AtomicU64,
     late_headers: AtomicU64,
     last_bad: Mutex<Option<(SocketAddr, HeaderError)>>,
-    /// The listener, while it waits for a place.
+    /// The listener, while it waits for a slot.
     pub(super) listener: AtomicWaker,
 }
 
 impl ListenerStats {
-    /// Connections that are open, those whose PROXY header is being read among them.
+    /// Connections that are open, including those whose PROXY header is being read.
     pub fn open(&self) -> u64 {
         // In this order, so that it is never negative.
         let closed = self.0.closed.load(Ordering::Acquire);
         self.accepted() - closed
     }
 
-    /// Connections that got a place in all.
+    /// Connections that got a slot in all.
     pub fn accepted(&self) -> u64 {
         self.0.accepted.load(Ordering::Acquire)
     }
 
-    /// Connections that had to wait for a place in all, and everyone behind them.
+    /// Connections that had to wait for a slot in all. Those behind them in the system's queue are
+    /// not counted.
     pub fn waited(&self) -> u64 {
         self.0.waited.load(Ordering::Relaxed)
     }
 
-    /// Connections that were closed because their client had as many as it may.
+    /// Connections that were closed because their client had as many as it may have.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed)
     }
 
-    /// Connections that were closed because nobody could say how many their client had: the
-    /// store did not answer, or has no room for another client.
+    /// Connections that were closed because the store did not respond, or has no room for another
+    /// client: how many their client had is not known.
     pub fn undecided(&self) -> u64 {
         self.0.undecided.load(Ordering::Relaxed)
     }
 
-    /// Connections that timed out because no byte came, or none came or went for too long.
+    /// Connections that timed out: no first byte came, or they were silent for too long.
     pub fn idle(&self) -> u64 {
         self.0.idle.load(Ordering::Relaxed)
     }
 
-    /// Connections that were closed because a PROXY header is expected, and their peer is
-    /// not trusted to send one.
+    /// Connections that were closed because a PROXY header is expected, and their peer may not
+    /// send one.
     pub fn untrusted(&self) -> u64 {
         self.0.untrusted.load(Ordering::Relaxed)
     }
@@ -76,7 +77,7 @@ impl ListenerStats {
         self.0.bad_headers.load(Ordering::Relaxed)
     }
 
-    /// Whose PROXY header was the last malformed one, and what was wrong with it.
+    /// The peer that sent the last malformed PROXY header, and what was wrong with it.
     pub fn last_bad_header(&self) -> Option<String> {
         let last = self.0.last_bad.lock().unwrap_or_else(PoisonError::into_inner);
         last.map(|(peer, error)| format!("{peer}: {error}"))
@@ -98,13 +99,13 @@ impl ListenerStats {
 }
 
 impl Counts {
-    pub(super) fn turned_away(&self, turned: &Turned) {
-        let count = match turned {
-            Turned::Client => &self.refused,
-            Turned::Undecided => &self.undecided,
-            Turned::Late => &self.late_headers,
-            Turned::Ended => &self.bad_headers,
-            Turned::Header(peer, error) => {
+    pub(super) fn count_rejected(&self, rejected: &Rejected) {
+        let count = match rejected {
+            Rejected::ClientLimit => &self.refused,
+            Rejected::Undecided => &self.undecided,
+            Rejected::LateHeader => &self.late_headers,
+            Rejected::EndedInHeader => &self.bad_headers,
+            Rejected::BadHeader(peer, error) => {
                 *self.last_bad.lock().unwrap_or_else(PoisonError::into_inner) = Some((*peer, *error));
                 &self.bad_headers
             }

@@ -1,356 +1,257 @@
-//! The way of a request through the rules.
+//! How a request is decided: one path for all rules, and for all front ends.
 //!
-//! What can be decided at once (memory, no wait, no place to hold) is decided without a
-//! future and without an allocation. Everything else is a future that owns what it needs.
+//! If all limits are in memory, without waits and slots, they are decided at once, without a
+//! future. Otherwise the future owns what it needs. Which rules apply is in
+//! [`apply`](crate::rules::apply).
 
-use crate::caller::Caller;
+use crate::algorithm::Mode;
+use crate::check::OwnedCheck;
 use crate::decision::Decision;
-use crate::http::extension::Decided;
-use crate::http::facts::Facets;
-use crate::http::guard::Guard;
-use crate::http::response::Protocol;
-use crate::http::response::fields::{Brief, Written};
+use crate::limiter::Check;
+use crate::pending::Pending;
 use crate::permit::Permit;
-use crate::rules::judge::Judge;
-use crate::rules::key::bytes::KeyBytes;
-use crate::rules::key::write::Found;
-use crate::rules::list::List;
-use crate::rules::pending::Asking;
+use crate::rules::engine::{Engine, Rules};
+use crate::rules::facts::Facts;
 use crate::rules::record::Outcome;
-use crate::rules::rule::Missing;
-use crate::rules::rule_set::{Ready, RuleSet};
-use bytes::Bytes;
-use http::{HeaderMap, Response};
+use crate::rules::rule_set::Timing;
+use crate::rules::ruling::{AppliedRule, AppliedRules, Ruling};
+use crate::transaction;
+use crate::verdict::Verdict;
 use smallvec::SmallVec;
-use std::future::Future;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-/// What a request that may go on takes along.
-#[derive(Debug, Default)]
-pub(crate) struct Passage {
-    pub(crate) brief: Option<Brief>,
-    pub(crate) caller: Caller,
-    pub(crate) more: Option<Box<More>>,
-}
-
-/// What few requests take along: a single word for all others.
-#[derive(Debug, Default)]
-pub(crate) struct More {
-    /// Fields that are not brief.
-    pub(crate) written: Option<Written>,
-    /// Held until the answer's body has ended.
-    pub(crate) places: SmallVec<[Permit; 1]>,
-    /// For the handler.
-    pub(crate) decided: Option<Decided>,
-}
-
-impl Passage {
-    /// Puts the fields about the allowance into the head of an answer, once.
-    #[cfg(feature = "axum")]
-    pub(crate) fn add_fields(&mut self, headers: &mut HeaderMap) {
-        add_fields(self.brief, &mut self.more, headers);
-    }
-}
-
-#[inline(always)]
-pub(crate) fn add_fields(brief: Option<Brief>, more: &mut Option<Box<More>>, headers: &mut HeaderMap) {
-    if let Some(brief) = brief {
-        brief.add_to(headers);
-    } else if let Some(written) = more.as_mut().and_then(|more| more.written.take()) {
-        written.add_to(headers);
-    }
-}
-
-/// A passage, or the answer.
-pub(crate) type Judged = Result<Passage, Box<Response<Bytes>>>;
-
-/// What is known at once.
-pub(crate) enum Begun {
-    Judged(Judged),
-    Asking(Pin<Box<dyn Future<Output = Judged> + Send>>),
-}
-
-/// One rule's question.
-pub(crate) struct Ask {
-    pub(crate) rule: usize,
-    pub(crate) key: KeyBytes,
-    pub(crate) cost: u64,
-}
-
-/// The questions of a request.
-#[derive(Default)]
-pub(crate) struct Asks {
-    /// Of the rules in force.
-    pub(crate) live: SmallVec<[Ask; 1]>,
-    /// Of those that only watch.
-    pub(crate) shadow: SmallVec<[Ask; 1]>,
-}
-
-/// A request that is refused before the store is asked.
-pub(crate) struct Stop {
-    pub(crate) rule: Option<usize>,
-    pub(crate) key: KeyBytes,
-    pub(crate) outcome: Outcome,
-}
-
-/// Whose deny list has the network of a client.
+/// Whether the charges of an allowed request can change afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denier {
-    Guard,
-    /// By its place among the rules.
-    Rule(usize),
+pub enum Charges {
+    /// Rates stay charged. The permits hold slots only.
+    Final,
+    /// The permits hold everything that was charged, so that it can be settled at the true cost,
+    /// which is known afterwards, or refunded.
+    Adjustable,
 }
 
-pub(crate) type Decisions = SmallVec<[Decision; 2]>;
-
-impl Guard {
-    /// Judges a request by these rules, at once where that is possible.
-    pub(crate) fn begin(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        if facets.is_preflight() {
-            return self.begin_preflight(rules, facets);
+impl Rules {
+    /// Decides a request: all rules that apply are charged, or none. The result is ready at once if
+    /// all of them are in memory, and none waits or holds slots. A future that is dropped before
+    /// gives back what it has reserved, unless others have reserved after it.
+    pub fn decide(&self, facts: &dyn Facts, charges: Charges) -> Pending<Ruling> {
+        let engine = &self.engine;
+        let (started, set) = (engine.started(), engine.set.load_full());
+        let mut applied = AppliedRules::new();
+        let mut is_refused = false;
+        if self.is_on() {
+            let matches = self.matches(&set, facts);
+            engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
+            is_refused = self.apply(&set, facts, &matches, &mut applied).is_err();
+        } else if engine.is_watched() {
+            self.settle_all(&set, facts, Outcome::Off, &mut applied);
         }
-        self.begin_any(rules, facets)
+        let mut ruling = Ruling::new(set, applied, !is_refused, started);
+        if ruling.is_allowed && !is_immediate(&ruling, charges) {
+            return Pending::new(engine.clone().decide_later(ruling, charges));
+        }
+        if ruling.is_allowed {
+            decide_now(&mut ruling);
+        }
+        engine.record(&mut ruling);
+        Pending::ready(ruling)
     }
 
-    #[inline]
-    fn begin_any(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        let begun = match self.short_way(rules, facets) {
-            Some(judged) => Begun::Judged(judged),
-            None => self.long_way(rules, facets),
-        };
-        // After the rules that match were marked; none are while the guard is off.
-        if rules.awaits_match() && self.is_on() {
-            rules.look_for_unmatched(self.shared.limiter.clock().now());
+    /// What [`decide`](Self::decide) would decide now; nothing is charged, counted or logged.
+    pub fn explain(&self, facts: &dyn Facts) -> Pending<Ruling> {
+        let set = self.engine.set.load_full();
+        let mut applied = AppliedRules::new();
+        let mut is_refused = false;
+        if self.is_on() {
+            is_refused = self.apply(&set, facts, &self.matches(&set, facts), &mut applied).is_err();
+        } else {
+            self.settle_all(&set, facts, Outcome::Off, &mut applied);
         }
-        begun
+        let mut ruling = Ruling::new(set, applied, !is_refused, None);
+        Pending::new(async move {
+            let in_force: SmallVec<[usize; 4]> = ruling.undecided(false).collect();
+            let shadow: SmallVec<[usize; 4]> = ruling.undecided(true).collect();
+            for at in in_force {
+                let (decisions, wait) = peek(&ruling, at).await;
+                ruling.is_allowed &= decisions.iter().all(Decision::is_allowed);
+                ruling.wait = ruling.wait.max(wait);
+                ruling.decide(at, decisions, wait);
+            }
+            for at in shadow {
+                let (decisions, wait) = peek(&ruling, at).await;
+                ruling.decide(at, decisions, wait);
+            }
+            ruling
+        })
     }
+}
 
-    /// A CORS preflight: let through but by rules about `OPTIONS`, or judged as any other
-    /// request, with a hint in the log if it is refused.
-    #[cold]
-    fn begin_preflight(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        if self.shared.passes_preflights {
-            facets.set_free_preflight();
-        }
-        match self.begin_any(rules, facets) {
-            Begun::Asking(asking) => {
-                let shared = self.shared.clone();
-                Begun::Asking(Box::pin(async move {
-                    let judged = asking.await;
-                    if judged.is_err() {
-                        shared.warn_of_preflight();
-                    }
-                    judged
-                }))
-            }
-            Begun::Judged(judged) => {
-                if judged.is_err() {
-                    self.shared.warn_of_preflight();
-                }
-                Begun::Judged(judged)
-            }
-        }
-    }
+fn is_immediate(ruling: &Ruling, charges: Charges) -> bool {
+    let mut undecided = ruling.undecided(false).chain(ruling.undecided(true)).peekable();
+    let is_charged = undecided.peek().is_some();
+    let is_all =
+        undecided.all(|at| ruling.policies(at).iter().all(|policy| policy.timing == Timing::Immediate));
+    is_all && !(is_charged && charges == Charges::Adjustable)
+}
 
-    /// True if rules are all that is asked: no lists, nobody watches, nothing unusual is told.
-    #[inline(always)]
-    fn is_plain_now(&self, rules: &RuleSet) -> bool {
-        let shared = &*self.shared;
-        let judge = Judge { shared, rules, started: None };
-        shared.is_plain && !shared.is_off.load(Ordering::Relaxed) && !judge.is_watched()
-    }
-
-    /// Everything that [`short_way`](Self::short_way) leaves. Kept apart, so that it takes
-    /// no room on the stack of that.
-    #[inline(never)]
-    fn long_way(&self, rules: &Arc<RuleSet>, facets: &Facets<'_>) -> Begun {
-        let shared = &*self.shared;
-        let judge = Judge { shared, rules, started: shared.started() };
-        if shared.is_off.load(Ordering::Relaxed) {
-            self.pass_all(&judge, facets);
-            // A handler that wants to know is told that nobody was asked.
-            let decided = shared.tells_handlers.then(Decided::default);
-            let more = decided.map(|decided| Box::new(More { decided: Some(decided), ..More::default() }));
-            return Begun::Judged(Ok(Passage {
-                caller: shared.caller_of(facets),
-                more,
-                ..Passage::default()
-            }));
-        }
-        let mut asks = Asks::default();
-        if let Err(stop) = self.find(&judge, facets, &mut asks) {
-            return Begun::Judged(Err(judge.stop(&stop, Protocol::of(shared, facets))));
-        }
-        let is_instant = |ask: &Ask| rules.rules[ask.rule].is_instant;
-        if asks.live.iter().all(is_instant) && asks.shadow.iter().all(is_instant) {
-            let decisions = judge.decide_now(&asks.live);
-            let protocol = || Protocol::of(shared, facets);
-            let judged = judge.settle(&asks.live, &decisions, Duration::ZERO, protocol);
-            if judged.is_ok() {
-                for ask in &asks.shadow {
-                    judge.watch(ask, &judge.decide_now(std::slice::from_ref(ask)), Duration::ZERO);
-                }
-            }
-            return Begun::Judged(
-                judged.map(|passage| Passage { caller: shared.caller_of(facets), ..passage }),
-            );
-        }
-        let asking = Asking {
-            shared: self.shared.clone(),
-            protocol: Protocol::of(shared, facets),
-            caller: shared.caller_of(facets),
-            started: judge.started,
-            rules: rules.clone(),
-            asks,
-        };
-        Begun::Asking(Box::pin(asking.run()))
-    }
-
-    /// The common case, without anything that is only needed otherwise: no rule applies, or
-    /// a simple one that finds its key, and nobody watches. None if it is another one.
-    fn short_way(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Judged> {
-        if !self.is_plain_now(rules) {
-            return None;
-        }
-        let shared = &*self.shared;
-        let mut one = None;
-        for (index, rule) in rules.rules.iter().enumerate() {
-            if self.choice.has(&rule.name)
-                && let Some(route) = rule.applies(facets)
-                && one.replace((index, rule, route)).is_some()
-            {
-                return None;
-            }
-        }
-        let passage = |brief| Some(Ok(Passage { brief, caller: shared.caller_of(facets), more: None }));
-        let Some((index, rule, route)) = one else { return passage(None) };
-        let policy = rule.policies.first().filter(|_| rule.is_simple)?;
-        let text = if shared.headers.standard { Some(policy.text.lasting?) } else { None };
-        let mut ask = Ask { rule: index, key: KeyBytes::new(), cost: rule.cost(facets) };
-        if rule.write_key(facets, route, &mut ask.key) != Found::Whole {
-            return None;
-        }
-        let decision = policy.gate.check_cost(&ask.key, ask.cost);
-        if !decision.is_allowed() {
-            let judge = Judge { shared, rules, started: None };
-            return Some(Err(judge.refuse(&[ask], &[decision], Protocol::of(shared, facets))));
-        }
-        passage(text.map(|text| Brief::new(text, &decision)))
-    }
-
-    /// The questions of all rules that apply.
-    fn find(&self, judge: &Judge<'_>, facets: &Facets<'_>, asks: &mut Asks) -> Result<(), Box<Stop>> {
-        let (shared, rules) = (judge.shared, judge.rules);
-        match self.network_denier(rules, facets) {
-            None => {}
-            Some(Denier::Guard) => {
-                return Err(Box::new(Stop { rule: None, key: client_key(facets), outcome: Outcome::Listed }));
-            }
-            Some(Denier::Rule(index)) => return Err(Box::new(stop_by_network(rules, index, facets))),
-        }
-        let is_exempt = shared.allow.exempts_client_of(facets);
-        for (index, rule) in rules.rules.iter().enumerate() {
-            if !self.choice.has(&rule.name) {
-                continue;
-            }
-            let Some(route) = rule.applies(facets) else { continue };
-            let list = if rule.is_shadow { &mut asks.shadow } else { &mut asks.live };
-            // Written where it stays: keys are large to move.
-            list.push(Ask { rule: index, key: KeyBytes::new(), cost: 0 });
-            let Some(ask) = list.last_mut() else { continue };
-            let found = rule.write_key(facets, route, &mut ask.key);
-            let is_found = found == Found::Whole;
-            let is_key_on = |own: &List, all: &List| {
-                let has_keys = is_found && (own.has_keys() || all.has_keys());
-                let has = |key: &[u8]| own.has_key(key) || all.has_key(key);
-                has_keys && has(&rule.listed_key(&ask.key))
-            };
-            let end = if rule.deny.has_client_of(facets) || is_key_on(&rule.deny, &shared.deny) {
-                Some(Outcome::Listed)
-            } else if found == Found::Unclear && (rule.deny.has_keys() || shared.deny.has_keys()) {
-                // It may be one of those.
-                Some(Outcome::Unclear)
-            } else if is_exempt
-                || rule.allow.exempts_client_of(facets)
-                || (is_key_on(&rule.allow, &shared.allow) && !facets.is_address_forged())
-            {
-                Some(Outcome::Exempt)
-            } else {
-                without_key(found, rule.missing)
-            };
-            let Some(end) = end else {
-                if !is_found {
-                    ask.key = KeyBytes::from_slice(&rule.shared_key);
-                }
-                ask.cost = rule.cost(facets);
-                continue;
-            };
-            if !is_found {
-                ask.key.clear();
-            }
-            let key = list.pop().map(|ask| ask.key).unwrap_or_default();
-            if end.is_refusal() && !rule.is_shadow {
-                return Err(Box::new(Stop { rule: Some(index), key, outcome: end }));
-            }
-            judge.pass(rule, &key, end);
-        }
-        Ok(())
-    }
-
-    /// Whose deny list has the client's network, if it is refused for that. It needs no key, so
-    /// it is asked first, and nobody reads a body of such a client.
-    pub(crate) fn network_denier(&self, rules: &RuleSet, facets: &Facets<'_>) -> Option<Denier> {
-        if self.shared.deny.has_client_of(facets) {
-            return Some(Denier::Guard);
-        }
-        let denies = |rule: &Ready| {
-            !rule.is_shadow
-                && rule.deny.has_client_of(facets)
-                && self.choice.has(&rule.name)
-                && rule.is_about(facets).is_some()
-        };
-        rules.rules.iter().position(denies).map(Denier::Rule)
-    }
-
-    /// Records that the guard is switched off.
-    fn pass_all(&self, judge: &Judge<'_>, facets: &Facets<'_>) {
-        if judge.is_watched() {
-            let applies = |rule: &&Ready| self.choice.has(&rule.name) && rule.is_about(facets).is_some();
-            for rule in judge.rules.rules.iter().filter(applies) {
-                judge.pass(rule, &[], Outcome::Off);
-            }
+/// Decides in memory, without waits.
+fn decide_now(ruling: &mut Ruling) {
+    let live: SmallVec<[usize; 4]> = ruling.undecided(false).collect();
+    ruling.is_allowed = decide_together(ruling, &live);
+    if ruling.is_allowed {
+        let shadow: SmallVec<[usize; 4]> = ruling.undecided(true).collect();
+        for at in shadow {
+            decide_together(ruling, &[at]);
         }
     }
 }
 
-/// A request that the deny list of a rule refuses by its client's network.
-fn stop_by_network(rules: &RuleSet, index: usize, facets: &Facets<'_>) -> Stop {
-    let (rule, mut key) = (&rules.rules[index], KeyBytes::new());
-    if let Some(route) = rule.applies(facets)
-        && rule.write_key(facets, route, &mut key) != Found::Whole
+/// Decides all limits of these rules in memory, all or none; true if all were allowed.
+fn decide_together(ruling: &mut Ruling, places: &[usize]) -> bool {
+    if let [at] = *places
+        && let [policy] = ruling.policies(at)
     {
-        key.clear();
+        let applied = &ruling.applied[at];
+        let decision = policy.gate.check_cost(&applied.key, applied.cost);
+        ruling.decide(at, SmallVec::from_buf([decision]), Duration::ZERO);
+        return decision.is_allowed();
     }
-    Stop { rule: Some(index), key, outcome: Outcome::Listed }
+    let checks: SmallVec<[Check<'_>; 4]> = places.iter().flat_map(|at| ruling.checks(*at)).collect();
+    let decisions = transaction::charge_in_memory(&checks, Mode::Check);
+    drop(checks);
+    let is_allowed = decisions.iter().all(Decision::is_allowed);
+    distribute(ruling, places, &decisions, Duration::ZERO);
+    is_allowed
 }
 
-/// What becomes of a request by its key alone; none if it is asked for, under its own key or
-/// the one that is shared.
-fn without_key(found: Found, missing: Missing) -> Option<Outcome> {
-    match (found, missing) {
-        (Found::Whole, _) | (Found::Missing, Missing::Share) => None,
-        (Found::Missing, Missing::Skip) => Some(Outcome::Skipped),
-        (Found::Missing, Missing::Refuse) => Some(Outcome::Incomplete),
-        // Skipped would be what a client gains by it.
-        (Found::Unclear, Missing::Share | Missing::Skip) => None,
-        (Found::Unclear, Missing::Refuse) => Some(Outcome::Unclear),
+/// Gives each of these rules its decisions.
+fn distribute(ruling: &mut Ruling, places: &[usize], mut decisions: &[Decision], wait: Duration) {
+    for at in places {
+        let (own, rest) = decisions.split_at(ruling.policies(*at).len().min(decisions.len()));
+        ruling.decide(*at, SmallVec::from_slice(own), wait);
+        decisions = rest;
     }
 }
 
-fn client_key(facets: &Facets<'_>) -> KeyBytes {
-    let text = facets.client().map(|client| format!("ip:{client}")).unwrap_or_default();
-    KeyBytes::from_slice(text.as_bytes())
+/// What the limits of a rule would say, with nothing charged.
+async fn peek(ruling: &Ruling, at: usize) -> (SmallVec<[Decision; 1]>, Duration) {
+    let AppliedRule { key, cost, .. } = &ruling.applied[at];
+    let mut decisions = SmallVec::new();
+    for policy in ruling.policies(at) {
+        let check = OwnedCheck::new(&policy.gate, key, *cost);
+        let looked = policy.gate.backend().look(&check, *cost, Mode::Reserve).await;
+        decisions.push(match looked {
+            Some(decision) => decision,
+            None => policy.gate.peek_cost_async(key, *cost).await,
+        });
+    }
+    let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
+    (decisions, wait)
+}
+
+impl Engine {
+    /// Decides a request that may wait, hold a slot, or needs another store.
+    async fn decide_later(self: Arc<Self>, mut ruling: Ruling, charges: Charges) -> Ruling {
+        let live: SmallVec<[usize; 4]> = ruling.undecided(false).collect();
+        if !live.is_empty() {
+            self.decide_in_force(&mut ruling, &live, charges).await;
+        }
+        if ruling.is_allowed {
+            let shadow: SmallVec<[usize; 4]> = ruling.undecided(true).collect();
+            for (at, verdict) in shadow.iter().zip(self.decide_shadow(&ruling, &shadow).await) {
+                distribute(&mut ruling, &[*at], verdict.decisions(), verdict.wait());
+                let permit = slots(&ruling, &[*at], verdict.into_permit().ok());
+                ruling.permits.extend(permit);
+            }
+        }
+        self.record(&mut ruling);
+        ruling
+    }
+
+    /// Decides all rules in force, and waits for the start.
+    async fn decide_in_force(&self, ruling: &mut Ruling, live: &[usize], charges: Charges) {
+        let has = |is_it: fn(Timing) -> bool| {
+            live.iter().any(|at| ruling.policies(*at).iter().any(|policy| is_it(policy.timing)))
+        };
+        let checks: SmallVec<[Check<'_>; 4]> = live.iter().flat_map(|at| ruling.checks(*at)).collect();
+        let verdict = if has(Timing::waits) {
+            match Waiting::begin(&self.waiting, self.waiting_max) {
+                Some(_waiting) => self.limiter.acquire(&checks).await,
+                // As many requests wait as may: one that would have to wait is refused.
+                None => self.limiter.hold_async(&checks).await,
+            }
+        } else if has(Timing::holds_slots) {
+            self.limiter.hold_async(&checks).await
+        } else if let [at] = *live
+            && let [policy] = ruling.policies(at)
+            && charges == Charges::Final
+        {
+            // One gate alone can spend what it has prefetched.
+            drop(checks);
+            let applied = &ruling.applied[at];
+            let decision = policy.gate.check_cost_async(&applied.key, applied.cost).await;
+            ruling.is_allowed = decision.is_allowed();
+            return ruling.decide(at, SmallVec::from_buf([decision]), Duration::ZERO);
+        } else {
+            self.limiter.check_async(&checks).await
+        };
+        drop(checks);
+        (ruling.is_allowed, ruling.wait) = (verdict.is_allowed(), verdict.waited());
+        distribute(ruling, live, verdict.decisions(), ruling.wait);
+        let permit = verdict.into_permit().ok();
+        let permit = match charges {
+            Charges::Final => slots(ruling, live, permit),
+            Charges::Adjustable => permit,
+        };
+        ruling.permits.extend(permit);
+    }
+
+    /// Decides the rules in shadow: each alone, and all at the same time, so that a remote store
+    /// takes no longer for many than for one.
+    async fn decide_shadow(&self, ruling: &Ruling, shadow: &[usize]) -> Vec<Verdict> {
+        let reserve = |at: &usize| {
+            let checks: SmallVec<[Check<'_>; 2]> = ruling.checks(*at).collect();
+            (self.limiter.reserve_async(&checks), None)
+        };
+        let mut pending: Vec<(Pending<Verdict>, Option<Verdict>)> = shadow.iter().map(reserve).collect();
+        poll_fn(|context| {
+            let mut is_whole = true;
+            for (future, verdict) in pending.iter_mut().filter(|(_, verdict)| verdict.is_none()) {
+                match Pin::new(future).poll(context) {
+                    Poll::Ready(ready) => *verdict = Some(ready),
+                    Poll::Pending => is_whole = false,
+                }
+            }
+            if is_whole { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        pending.into_iter().filter_map(|(_, verdict)| verdict).collect()
+    }
+}
+
+/// The permit, if it holds a slot.
+fn slots(ruling: &Ruling, places: &[usize], permit: Option<Permit>) -> Option<Permit> {
+    let holds = |at: &usize| ruling.policies(*at).iter().any(|policy| policy.timing.holds_slots());
+    permit.filter(|_| places.iter().any(holds))
+}
+
+/// One of the requests that wait.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize, max: usize) -> Option<Self> {
+        let one_more = |now: usize| (now < max).then_some(now + 1);
+        waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Self(waiting))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }

@@ -1,16 +1,16 @@
-//! Why a guard cannot be built.
+//! Why rules cannot be put in force.
 
 use std::fmt;
 
-/// Why a guard cannot be built or changed: which rule, what is wrong with it, and what
+/// Why rules cannot be put in force: which rule, what is wrong with it, and what
 /// to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GuardError {
+pub struct RulesError {
     rule: Option<String>,
     what: String,
 }
 
-impl GuardError {
+impl RulesError {
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self { rule: None, what: what.into() }
     }
@@ -25,7 +25,7 @@ impl GuardError {
     }
 }
 
-impl fmt::Display for GuardError {
+impl fmt::Display for RulesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.rule {
             Some(rule) => write!(f, "rule `{rule}`: {}", self.what),
@@ -34,4 +34,4 @@ impl fmt::Display for GuardError {
     }
 }
 
-impl std::error::Error for GuardError {}
+impl std::error::Error for RulesError {}

@@ -1,12 +1,13 @@
 //! Allow and deny lists, by network and by key.
 
 use crate::caller::Client;
-use crate::http::facts::Facets;
+use crate::rules::facts::Facts;
 use crate::rules::key::secret::stored_key;
 use crate::rules::network::{NetworkError, Networks};
+use crate::rules::rule::Listed;
 use std::collections::HashSet;
 
-/// Who is on a list.
+/// A list of networks and keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     networks: Networks,
@@ -14,23 +15,27 @@ pub(crate) struct List {
 }
 
 impl List {
-    pub(crate) fn add_networks<N: AsRef<str>>(
+    /// The list as it was written.
+    pub(crate) fn parse(listed: &Listed) -> Result<Self, String> {
+        let mut list = Self::default();
+        list.add_networks(&listed.networks).map_err(|error| error.to_string())?;
+        list.add_keys(&listed.keys);
+        Ok(list)
+    }
+
+    fn add_networks<N: AsRef<str>>(
         &mut self,
         networks: impl IntoIterator<Item = N>,
     ) -> Result<(), NetworkError> {
         self.networks.add(networks)
     }
 
-    /// Each key with its secrets digested, whether it was said so or not: one form, whatever the
-    /// rules show.
-    pub(crate) fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
+    /// Each key with its secrets digested, whether it was written whole or by its digest: one form,
+    /// with and without `show_keys`.
+    fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
         for key in keys {
             self.keys.insert(stored_key(key.as_ref()).into());
         }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.networks.is_empty() && self.keys.is_empty()
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
@@ -41,17 +46,16 @@ impl List {
         !self.keys.is_empty()
     }
 
-    /// True if the client of a request is in one of its networks. Without networks nobody
-    /// has to find out who that is.
-    #[inline]
-    pub(crate) fn has_client_of(&self, facets: &Facets<'_>) -> bool {
-        !self.networks.is_empty() && self.has_client(facets.client())
+    /// True if the client of a request is in one of its networks. Without networks the client's
+    /// address is not computed.
+    pub(crate) fn has_client_of(&self, facts: &dyn Facts) -> bool {
+        !self.networks.is_empty() && self.has_client(facts.client())
     }
 
-    /// The same for a list of those who are exempt. Nobody is by an address that no translator
-    /// gives.
-    pub(crate) fn exempts_client_of(&self, facets: &Facets<'_>) -> bool {
-        self.has_client_of(facets) && !facets.is_address_forged()
+    /// The same for an allow list, which exempts no client with an address that no translator
+    /// makes.
+    pub(crate) fn exempts_client_of(&self, facts: &dyn Facts) -> bool {
+        self.has_client_of(facts) && !facts.is_client_forged()
     }
 
     fn has_client(&self, client: Option<Client>) -> bool {
@@ -59,7 +63,6 @@ impl List {
     }
 
     /// True if it has this key, of which the secrets are digested.
-    #[inline]
     pub(crate) fn has_key(&self, key: &[u8]) -> bool {
         !self.keys.is_empty() && self.keys.contains(key)
     }
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_network_is_told() {
+    fn what_is_not_a_network_is_an_error() {
         for text in ["10.0.0.0/33", "10.0.0/8", "::/129", "x", "10.0.0.0/-1", ""] {
             let error = List::default().add_networks([text]).unwrap_err().to_string();
             assert!(error.contains("is not a network: write one such as"), "{error}");

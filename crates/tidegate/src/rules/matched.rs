@@ -1,14 +1,15 @@
 //! Which rules have matched a request, so that one that never does is noticed.
 //!
 //! A rule with a wrong pattern looks like a route that nobody calls. What can never match is an
-//! error when the guard is built. What could, but does not (the path has another prefix, no layer
-//! applies the rule), is logged after an hour of traffic.
+//! error when the rules are built. What could, but does not (the path has another prefix, no
+//! layer applies the rule), is logged after an hour of traffic.
 //!
 //! Once each rule has matched or was logged, a request only reads here.
 
 use crate::clock::Timestamp;
-use crate::rules::rule_set::{Ready, RuleSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::rules::apply::Matches;
+use crate::rules::rule_set::{CompiledRule, RuleSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// How long a rule may match nothing, while requests come.
@@ -17,19 +18,30 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 /// No request has come yet.
 const NEVER: u64 = u64::MAX;
 
+/// Requests since the rules were made, counted while a rule awaits its first match.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    requests: AtomicU64,
+    /// When the rules are checked next for those whose hour is over, in microseconds of the limiter's
+    /// clock. [`NEVER`] if all have matched or were logged.
+    next_look_us: AtomicU64,
+}
+
 /// Whether a rule has matched since it has its patterns.
 #[derive(Debug)]
 pub(crate) struct Matched {
     has_matched: AtomicBool,
     /// Whether it was logged that it matches nothing.
     is_logged: AtomicBool,
-    /// When the first request did not match, in microseconds of the limiter's clock.
+    /// When the first request came after the rule was put in force.
     since_us: AtomicU64,
-    /// Requests that did not match, until one did or the rule was logged.
+    /// Requests that came before that.
+    requests_before: AtomicU64,
+    /// Requests that it did not match, once it has matched or was logged.
     unmatched: AtomicU64,
 }
 
-/// One rule of [`GuardStats`].
+/// One rule of [`RulesStats`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleStats {
@@ -42,17 +54,17 @@ pub struct RuleStats {
     pub unmatched: u64,
 }
 
-/// A guard's figures, as of now: [`Guard::stats`](crate::http::Guard::stats).
+/// Figures of rules, as of now: [`Rules::stats`](crate::rules::Rules::stats).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct GuardStats {
+pub struct RulesStats {
     /// Requests that wait for their start.
     pub waiting: usize,
     /// The rules in force, in their order.
     pub rules: Vec<RuleStats>,
 }
 
-impl GuardStats {
+impl RulesStats {
     /// The names of the rules that have applied to no request yet.
     pub fn unmatched(&self) -> impl Iterator<Item = &str> {
         self.rules.iter().filter(|rule| !rule.has_matched).map(|rule| &*rule.name)
@@ -65,6 +77,7 @@ impl Default for Matched {
             has_matched: AtomicBool::new(false),
             is_logged: AtomicBool::new(false),
             since_us: AtomicU64::new(NEVER),
+            requests_before: AtomicU64::new(0),
             unmatched: AtomicU64::new(0),
         }
     }
@@ -73,76 +86,100 @@ impl Default for Matched {
 impl Clone for Matched {
     fn clone(&self) -> Self {
         Self {
-            has_matched: AtomicBool::new(self.has_matched.load(Ordering::Relaxed)),
-            is_logged: AtomicBool::new(self.is_logged.load(Ordering::Relaxed)),
-            since_us: AtomicU64::new(self.since_us.load(Ordering::Relaxed)),
-            unmatched: AtomicU64::new(self.unmatched.load(Ordering::Relaxed)),
+            has_matched: AtomicBool::new(self.has_matched.load(Relaxed)),
+            is_logged: AtomicBool::new(self.is_logged.load(Relaxed)),
+            since_us: AtomicU64::new(self.since_us.load(Relaxed)),
+            requests_before: AtomicU64::new(self.requests_before.load(Relaxed)),
+            unmatched: AtomicU64::new(self.unmatched.load(Relaxed)),
         }
     }
 }
 
 impl Matched {
-    /// A request matches. Written once: a line that is only read stays in every core's cache.
-    #[inline]
-    pub(crate) fn mark(&self) {
-        if !self.has_matched.load(Ordering::Relaxed) {
-            self.has_matched.store(true, Ordering::Relaxed);
+    /// True if it has neither matched nor been logged.
+    fn awaits_match(&self) -> bool {
+        !self.has_matched.load(Relaxed) && !self.is_logged.load(Relaxed)
+    }
+
+    /// Requests that it has not matched, of `requests` in all.
+    fn unmatched_of(&self, requests: u64) -> u64 {
+        match (self.awaits_match(), self.since_us.load(Relaxed)) {
+            (true, NEVER) => 0,
+            (true, _) => requests.saturating_sub(self.requests_before.load(Relaxed)),
+            (false, _) => self.unmatched.load(Relaxed),
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn has_matched(&self) -> bool {
-        self.has_matched.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn stats(&self, name: &str) -> RuleStats {
+    pub(crate) fn stats(&self, name: &str, traffic: &Traffic) -> RuleStats {
         RuleStats {
             name: name.into(),
-            has_matched: self.has_matched(),
-            unmatched: self.unmatched.load(Ordering::Relaxed),
-        }
-    }
-
-    /// True if it has neither matched nor been logged.
-    pub(crate) fn awaits_match(&self) -> bool {
-        !self.has_matched() && !self.is_logged.load(Ordering::Relaxed)
-    }
-
-    /// Counts a request that does not match; how many there were, if it is time to log it.
-    fn count_unmatched(&self, now: Timestamp) -> Option<u64> {
-        let unmatched = self.unmatched.fetch_add(1, Ordering::Relaxed) + 1;
-        let (now_us, relaxed) = (now.as_micros(), Ordering::Relaxed);
-        match self.since_us.compare_exchange(NEVER, now_us, relaxed, relaxed) {
-            Err(since_us) if now.since(Timestamp::from_micros(since_us)) >= PATIENCE => {
-                (!self.is_logged.swap(true, relaxed)).then_some(unmatched)
-            }
-            _ => None,
+            has_matched: self.has_matched.load(Relaxed),
+            unmatched: self.unmatched_of(traffic.requests.load(Relaxed)),
         }
     }
 }
 
-impl RuleSet {
-    /// Counts a request for the rules that have matched none yet, and logs those whose hour is
-    /// over.
+impl Traffic {
+    /// Checks all rules at the next request.
+    pub(crate) fn new() -> Self {
+        Self { requests: AtomicU64::new(0), next_look_us: AtomicU64::new(0) }
+    }
+
+    /// Other rules are in force: checks them at the next request.
+    pub(crate) fn look_again(&self) {
+        self.next_look_us.store(0, Relaxed);
+    }
+
+    /// Counts a request that matches these rules, as long as others await their first match.
+    pub(crate) fn count(&self, set: &RuleSet, matches: &Matches<'_>, now: impl FnOnce() -> Timestamp) {
+        for (place, _) in matches {
+            let matched = &set.rules[*place].matched;
+            // Written once: a line that is only read stays in every core's cache.
+            if !matched.has_matched.load(Relaxed) {
+                matched.unmatched.store(matched.unmatched_of(self.requests.load(Relaxed)), Relaxed);
+                matched.has_matched.store(true, Relaxed);
+            }
+        }
+        let next_look_us = self.next_look_us.load(Relaxed);
+        if next_look_us == NEVER {
+            return;
+        }
+        self.requests.fetch_add(1, Relaxed);
+        let now = now();
+        if now.as_micros() >= next_look_us {
+            self.look(set, now);
+        }
+    }
+
+    /// Logs the rules whose hour is over, and sets the time of the next check.
     #[cold]
-    pub(crate) fn look_for_unmatched(&self, now: Timestamp) {
-        let mut is_any_awaited = false;
-        for rule in self.rules.iter().filter(|rule| rule.matched.awaits_match()) {
-            match rule.matched.count_unmatched(now) {
-                Some(requests) => warn(rule, requests),
-                None => is_any_awaited = true,
+    fn look(&self, set: &RuleSet, now: Timestamp) {
+        let requests = self.requests.load(Relaxed);
+        let mut next_look_us = NEVER;
+        for rule in set.rules.iter().filter(|rule| rule.matched.awaits_match()) {
+            let matched = &rule.matched;
+            if matched.since_us.compare_exchange(NEVER, now.as_micros(), Relaxed, Relaxed).is_ok() {
+                matched.requests_before.store(requests - 1, Relaxed);
+            }
+            let since = Timestamp::from_micros(matched.since_us.load(Relaxed));
+            if now.since(since) < PATIENCE {
+                next_look_us = next_look_us.min((since + PATIENCE).as_micros());
+            } else {
+                let unmatched = matched.unmatched_of(requests);
+                matched.unmatched.store(unmatched, Relaxed);
+                if !matched.is_logged.swap(true, Relaxed) {
+                    warn(rule, unmatched);
+                }
             }
         }
-        if !is_any_awaited {
-            self.awaits_match.store(false, Ordering::Relaxed);
-        }
+        self.next_look_us.store(next_look_us, Relaxed);
     }
 }
 
-fn warn(rule: &Ready, requests: u64) {
+fn warn(rule: &CompiledRule, requests: u64) {
     let on: Vec<String> = rule.routes.iter().map(ToString::to_string).collect();
     tracing::warn!(
-        target: "tidegate::guard",
+        target: "tidegate::rules",
         rule = &*rule.name,
         on = on.join(", "),
         requests,

@@ -36,7 +36,7 @@ pub enum NetworkError {
          `192.0.2.1`, or one of the sets `loopback` and `private`"
     )]
     Text(String),
-    /// It says less, or more, than it seems to.
+    /// It has bits outside its prefix.
     #[error(
         "`{text}` has bits to the right of its prefix: write `{network}` for the network, or `{address}` \
          for the address alone"
@@ -62,6 +62,7 @@ const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
 impl Networks {
+    #[cfg(feature = "tower")]
     pub(crate) fn parse<N: AsRef<str>>(texts: impl IntoIterator<Item = N>) -> Result<Self, NetworkError> {
         let mut all = Self::default();
         all.add(texts)?;
@@ -98,14 +99,14 @@ impl Networks {
         self.v4.is_empty() && self.v6.is_empty()
     }
 
-    /// True if any address of the client is in one of them. Who is counted as one is listed
-    /// as one.
+    /// True if any address of the client is in one of them: a client is counted as one, and listed as
+    /// one.
     pub(crate) fn meet(&self, client: Client) -> bool {
         let (first, bits) = client.network();
         if self.contain(first) {
             return true;
         }
-        // Otherwise the next that begins behind it may lie within it.
+        // Otherwise the next one that begins after it may be within it.
         let is_within = |ip: IpAddr| Client::within(ip, bits, bits) == client;
         match first {
             IpAddr::V4(first) => {
@@ -136,7 +137,7 @@ impl Networks {
 
 /// An IPv4 address written as IPv6 is an IPv4 address, and so is one that NAT64 has translated.
 /// Not if it is private, loopback or the like: NAT64 must not translate those (RFC 6052, 3.1), so
-/// whoever has such an address is not the neighbour that a trusted network names.
+/// such an address is not the neighbour that a trusted network names.
 fn canonical(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => match nat64(ip) {
@@ -148,6 +149,7 @@ fn canonical(ip: IpAddr) -> IpAddr {
 }
 
 /// True for a translated address that NAT64 must not make.
+#[cfg(feature = "tower")]
 pub(crate) fn is_forged(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if nat64(ip).is_some_and(is_local))
 }
@@ -170,8 +172,8 @@ const NAT64_BITS_MIN: u8 = 32;
 
 fn network(text: &str) -> Result<IpNet, NetworkError> {
     let wrong = || NetworkError::Text(crate::Key::new(text).to_string());
-    // Parts by the standard library's rules, which take no leading zeros: some read those
-    // as octal, and then it is another network.
+    // The standard library's parser accepts no leading zeros: some programs read those as octal,
+    // and then it is another network.
     let (ip, bits) = match text.split_once('/') {
         Some((ip, bits)) => (ip, Some(bits)),
         None => (text, None),
@@ -241,13 +243,13 @@ mod tests {
         for inside in ["64:ff9b::203.0.113.9", "64:ff9b::198.51.100.7", "198.51.100.7", "10.0.0.1"] {
             assert!(networks.contain(ip(inside)), "{inside}");
         }
-        // Nobody who is translated is a private neighbour, or this machine itself.
+        // A translated address is never a private neighbour, or this machine itself.
         for outside in ["64:ff9b::203.0.114.9", "64:ff9b::10.0.0.1", "64:ff9b:1::203.0.113.9"] {
             assert!(!networks.contain(ip(outside)), "{outside}");
         }
         let loopback = Networks::parse(["loopback"]).unwrap();
         assert!(!loopback.contain(ip("64:ff9b::127.0.0.1")));
-        // As clients they are counted by it all the same, and deny lists go by clients.
+        // As clients they are counted by their IPv4 address all the same, and deny lists compare clients.
         for inside in ["64:ff9b::203.0.113.9", "64:ff9b::198.51.100.7", "64:ff9b::10.0.0.1"] {
             assert!(networks.meet(Client::new(ip(inside))), "{inside}");
         }

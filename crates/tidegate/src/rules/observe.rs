@@ -1,18 +1,18 @@
-//! Who is told about verdicts: an observer for metrics, and the log.
+//! The receivers of verdicts: an observer for metrics, and the log.
 //!
-//! Every verdict is told to the observer. The log gets what was let through at TRACE, and
-//! refusals at INFO, at most so many a second for each rule: a flood of requests is no
-//! flood of lines.
+//! The observer gets every verdict. The log has requests that were let through at TRACE, and
+//! refusals at INFO, at most so many a second for each rule, so that many requests do not make many
+//! lines.
 
 use crate::clock::Timestamp;
 use crate::rules::record::Record;
 use crate::sampler::Sampler;
 use tracing::Level;
 
-/// Told about every verdict: where metrics are counted.
+/// Gets every verdict, for metrics.
 ///
-/// It is called on the request's way: count and return. Rules' names are an operator's
-/// words and few; keys are strangers' words, so no label for them.
+/// It is called while a request is decided: count and return. The names of rules come from the
+/// operator and are few. Keys come from clients and are unbounded, so do not use them as labels.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,17 +30,17 @@ use tracing::Level;
 /// }
 /// ```
 pub trait Observer: Send + Sync + 'static {
-    /// A rule has judged a request.
+    /// A rule has decided this about a request.
     fn verdict(&self, record: &Record<'_>) {
         let _ = record;
     }
 }
 
-/// One line of the log: what every line says, and what this one adds.
+/// One line of the log: the fields of every line, and those that this one adds.
 macro_rules! event_line {
     ($level:ident, $record:ident, $($name:ident = $value:expr),*) => {
         tracing::$level!(
-            target: "tidegate::guard",
+            target: "tidegate::rules",
             rule = $record.rule,
             policy = $record.policy,
             key = $record.key.map(tracing::field::display),
@@ -56,35 +56,20 @@ macro_rules! event_line {
     };
 }
 
-/// One line about something that was let through.
-#[inline]
-pub(crate) fn log_passed(record: &Record<'_>) {
-    if tracing::enabled!(target: "tidegate::guard", Level::TRACE) {
-        log_passed_now(record);
-    }
+/// True if requests that were let through are logged.
+pub(crate) fn is_traced() -> bool {
+    tracing::enabled!(target: "tidegate::rules", Level::TRACE)
 }
 
-#[cold]
-fn log_passed_now(record: &Record<'_>) {
-    event_line!(trace, record, wait_ms = record.wait.as_millis() as u64);
-}
-
-/// One line about a refusal, if there were not too many in this second.
-pub(crate) fn log_refused(
-    record: &Record<'_>,
-    sampler: &Sampler,
-    each_second: u32,
-    now: impl Fn() -> Timestamp,
-) {
-    if !tracing::enabled!(target: "tidegate::guard", Level::INFO) {
-        return;
+/// Logs a verdict: at TRACE, and a refusal at INFO, unless there were too many in this second.
+pub(crate) fn log(record: &Record<'_>, sampler: &Sampler, each_second: u32, now: impl Fn() -> Timestamp) {
+    if !record.outcome.is_refusal() {
+        event_line!(trace, record, wait_ms = record.wait.as_millis() as u64);
+    } else if tracing::enabled!(target: "tidegate::rules", Level::INFO)
+        && let Some(suppressed) = sampler.admit(now(), each_second)
+    {
+        let retry_after = record.decision.and_then(|decision| decision.retry_after());
+        let retry_after_ms = retry_after.map(|after| after.as_millis() as u64);
+        event_line!(info, record, retry_after_ms = retry_after_ms, suppressed = suppressed);
     }
-    let Some(suppressed) = sampler.admit(now(), each_second) else { return };
-    let retry_after = record.decision.and_then(|decision| decision.retry_after());
-    event_line!(
-        info,
-        record,
-        retry_after_ms = retry_after.map(|after| after.as_millis() as u64),
-        suppressed = suppressed
-    );
 }

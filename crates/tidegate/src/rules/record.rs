@@ -4,10 +4,11 @@ use crate::Limit;
 use crate::decision::{Decision, Denial};
 use crate::explain::{Numbers, Span};
 use crate::key::Key;
+use crate::rules::quota::Quota;
 use std::fmt;
 use std::time::Duration;
 
-/// What became of a request by one policy of a rule.
+/// The outcome of a request by one policy of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -15,37 +16,38 @@ pub enum Outcome {
     Allowed,
     /// Let through and charged, after a wait.
     Waited,
-    /// Only of a rule in [shadow](crate::rules::Rule::shadow): all places are taken, and it would be
-    /// put into the queue. Whether one would come free in time is not known, as nobody waits.
+    /// Only of a rule in [shadow](crate::rules::Rule::shadow): all slots are taken, and the request
+    /// would be queued. Whether a slot would come free in time is not known, because a rule in shadow
+    /// does not queue.
     Queued,
     /// Refused: the allowance is used up.
     Denied,
-    /// Refused, and not by the client's fault: the store did not answer or has no room for
-    /// another key, and the rule denies then.
+    /// Refused, and not by the client's fault: the store did not respond or has no room for
+    /// another key, and the rule then denies.
     Unavailable,
-    /// This rule would have let it through, another one refused: nothing was charged.
+    /// This rule would have let it through, but another one refused: nothing was charged.
     NotCharged,
     /// Refused: on a deny list.
     Listed,
-    /// Not asked: on an allow list.
+    /// Not decided: on an allow list.
     Exempt,
-    /// Not asked: a part of the key is missing, and the rule skips such requests.
+    /// Not decided: a part of the key is missing, and the rule skips such requests.
     Skipped,
     /// Refused: a part of the key is missing, and the rule refuses such requests.
     Incomplete,
-    /// Refused: a part of the key stands there twice, is too long or could not be read, and
-    /// the rule refuses such requests, or has a list of denied keys on which it could be.
-    Unclear,
-    /// Refused: the rule asks for a field of the body, and that did not come in time (see
+    /// Refused: a part of the key is ambiguous (there twice, too long or not readable), and the rule
+    /// refuses such requests, or has a list of denied keys on which it could be.
+    Ambiguous,
+    /// Refused: the rule needs a field of the body, which did not come in time (see
     /// [`JsonLayer::body_timeout`](crate::http::JsonLayer::body_timeout)).
     SlowBody,
-    /// Not asked: the guard is switched off.
+    /// Not decided: the rules are switched off.
     Off,
 }
 
 impl Outcome {
     /// One word for metrics, always the same: `allowed`, `waited`, `queued`, `denied`,
-    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `unclear`,
+    /// `unavailable`, `not_charged`, `listed`, `exempt`, `skipped`, `incomplete`, `ambiguous`,
     /// `slow_body`, `off`.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,20 +61,20 @@ impl Outcome {
             Self::Exempt => "exempt",
             Self::Skipped => "skipped",
             Self::Incomplete => "incomplete",
-            Self::Unclear => "unclear",
+            Self::Ambiguous => "ambiguous",
             Self::SlowBody => "slow_body",
             Self::Off => "off",
         }
     }
 
-    /// True if a request that a rule in force sees like this is refused.
+    /// True if a rule in force refuses the request with this outcome.
     pub fn is_refusal(self) -> bool {
         match self {
             Self::Denied
             | Self::Unavailable
             | Self::Listed
             | Self::Incomplete
-            | Self::Unclear
+            | Self::Ambiguous
             | Self::SlowBody => true,
             Self::Allowed
             | Self::Waited
@@ -88,8 +90,8 @@ impl Outcome {
         match decision.denial() {
             Some(Denial::Unavailable(_) | Denial::Full) => Self::Unavailable,
             Some(Denial::Unidentified) => Self::Incomplete,
-            // Another rule has refused before this one was asked.
-            Some(Denial::Busy) if !decision.is_asked() => Self::NotCharged,
+            // Another rule has refused before this one was decided.
+            Some(Denial::Busy) if !decision.is_checked() => Self::NotCharged,
             Some(_) => Self::Denied,
             None => Self::NotCharged,
         }
@@ -110,6 +112,7 @@ pub struct Record<'a> {
     pub(crate) policy: &'a str,
     pub(crate) key: Option<Key<'a>>,
     pub(crate) limit: Option<&'a Limit>,
+    pub(crate) quota: Option<&'a Quota>,
     pub(crate) decision: Option<Decision>,
     pub(crate) outcome: Outcome,
     pub(crate) is_shadow: bool,
@@ -122,39 +125,48 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The rule's name; empty for the guard's own lists.
+    /// The rule's name; empty for the lists of all rules.
     pub fn rule(&self) -> &'a str {
         self.rule
     }
 
-    /// The name of the rule's limit that this is about: the rule's name, and for a second
-    /// limit `name/2`.
+    /// The name of the rule's limit: the rule's name, and for a second limit `name/2`.
     pub fn policy(&self) -> &'a str {
         self.policy
     }
 
-    /// The key, where it was found, as the store has it: values of headers and cookies by
-    /// their digest, unless the rule [shows its keys](crate::rules::Rule::show_keys).
+    /// The key, if it was found, as the store has it: values of headers and cookies by their digest,
+    /// unless the rule [shows its keys](crate::rules::Rule::show_keys).
     pub fn key(&self) -> Option<Key<'a>> {
         self.key
     }
 
-    /// The limit, where it was asked.
+    /// The limit, where it was decided.
     pub fn limit(&self) -> Option<&'a Limit> {
         self.limit
     }
 
-    /// What the store decided, where it was asked.
+    /// The limit as front ends state it to clients: so many units in so many seconds.
+    pub fn quota(&self) -> Option<&'a Quota> {
+        self.quota
+    }
+
+    /// True if clients may see the key.
+    pub fn shows_key(&self) -> bool {
+        self.shows_keys
+    }
+
+    /// The store's decision, if there was one.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }
 
-    /// What became of the request, as far as this rule is concerned.
+    /// The outcome of the request by this rule.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
-    /// True if the rule only watches: whatever the outcome, the request went on.
+    /// True if the rule is in shadow: whatever the outcome, it did not refuse the request.
     pub fn is_shadow(&self) -> bool {
         self.is_shadow
     }
@@ -170,17 +182,17 @@ impl<'a> Record<'a> {
         self.took
     }
 
-    /// True if the store did not answer, and the rule's fallback decided.
+    /// True if the store did not respond, and the rule's fallback decided.
     pub fn is_degraded(&self) -> bool {
         self.decision.as_ref().is_some_and(Decision::is_degraded)
     }
 }
 
-/// For whom a sentence is.
+/// The reader of a sentence.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Operator,
-    /// Is not told whose key it is, nor of lists.
+    /// Gets neither the key nor that there are lists.
     Client,
 }
 
@@ -200,8 +212,9 @@ impl fmt::Display for Record<'_> {
 }
 
 impl Record<'_> {
-    /// The sentence that a client may read.
-    pub(crate) fn for_client(&self) -> impl fmt::Display {
+    /// The sentence for a client: without the key, and without mention of lists, unless the rule
+    /// [shows its keys](crate::rules::Rule::show_keys).
+    pub fn for_client(&self) -> impl fmt::Display {
         ForClient(self)
     }
 
@@ -212,10 +225,11 @@ impl Record<'_> {
             (Outcome::Queued, _) => "would be queued",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
             (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, false) => "refused",
-            (Outcome::Incomplete | Outcome::Unclear | Outcome::SlowBody, true) => "would be refused",
+            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, false) => "refused",
+            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, true) => "would be refused",
             (Outcome::NotCharged, _) => "not charged",
-            (Outcome::Exempt | Outcome::Skipped, _) => "not asked",
+            (Outcome::Exempt, _) => "exempt",
+            (Outcome::Skipped, _) => "skipped",
             (Outcome::Off, _) => "let through",
         };
         f.write_str(verb)?;
@@ -235,10 +249,10 @@ impl Record<'_> {
             Outcome::Listed => f.write_str("on a deny list"),
             Outcome::Exempt => f.write_str("on an allow list"),
             Outcome::NotCharged => f.write_str("another rule refused"),
-            Outcome::Off => f.write_str("the guard is switched off"),
+            Outcome::Off => f.write_str("the rules are switched off"),
             Outcome::SlowBody => f.write_str("the request's body did not come in time"),
-            Outcome::Skipped | Outcome::Incomplete | Outcome::Unclear => {
-                let clearly = if self.outcome == Outcome::Unclear { "clearly " } else { "" };
+            Outcome::Skipped | Outcome::Incomplete | Outcome::Ambiguous => {
+                let clearly = if self.outcome == Outcome::Ambiguous { "clearly " } else { "" };
                 write!(f, "the request does not {clearly}say ")?;
                 self.expr.map_or(Ok(()), |expr| write!(f, "{expr}"))
             }

@@ -1,22 +1,20 @@
-//! What a rule says that could never be so: parts of its key that its paths do not have, and
-//! keys in lists that are written as none of its keys is.
+//! Finds mistakes in rules that could never match: parts of a key that no path of the rule has, and
+//! keys in lists in a form that no key of the rule has.
 //!
-//! Each of them would build, and quietly count everybody as one, or let through whom it
-//! was to refuse.
+//! Such a rule would otherwise build, and silently count all clients as one, or let through a client
+//! that it should refuse.
 
 use crate::Key;
-use crate::http::client_ip::ClientIp;
-use crate::http::text::shortest_number;
 use crate::key::is_cut;
-use crate::rules::error::GuardError;
-use crate::rules::key::bytes::KeyBytes;
+use crate::rules::error::RulesError;
 use crate::rules::key::value::{is_pattern, is_plain_of, is_value, method, route_method, tag, write_route};
-use crate::rules::key::{KeyExpr, Part};
+use crate::rules::key::{KeyBytes, KeyExpr, Part};
 use crate::rules::list::List;
+use crate::rules::route::methods::is_token;
 use crate::rules::route::{Route, SegmentAt};
 use crate::rules::rule::{Listed, Rule};
-use crate::rules::rule_set::{Ready, RuleSet};
-use http::Method;
+use crate::rules::rule_set::{CompiledRule, RuleSet};
+use crate::rules::text::shortest_number;
 
 /// # Errors
 /// If a part of the key is a segment that no path of the routes has, or the key is the same
@@ -27,7 +25,7 @@ pub(crate) fn check_segments(key: &KeyExpr, routes: &[Route]) -> Result<(), Stri
     }
     for alternative in &key.alternatives {
         for part in alternative {
-            let Part::Path(number) = part.said() else { continue };
+            let Part::Path(number) = part.source() else { continue };
             if routes.iter().all(|route| route.segment(*number) == SegmentAt::Beyond) {
                 let what = "no path of the rule has so many segments, which count from 1";
                 return Err(format!("`{part}` is never there: {what}; {}", instead(routes)));
@@ -72,34 +70,37 @@ fn instead(routes: &[Route]) -> String {
     }
 }
 
+/// Whether a client's key is written like this.
+pub(crate) type ClientText = dyn Fn(&str) -> bool + Send + Sync;
+
 /// The keys that a rule can write.
 pub(crate) struct Keys<'a> {
     pub(crate) expr: &'a KeyExpr,
     pub(crate) routes: &'a [Route],
-    pub(crate) client_ip: &'a ClientIp,
+    pub(crate) client_text: &'a ClientText,
 }
 
 /// # Errors
-/// If a key of the guard's own lists can be a key of none of its rules.
+/// If a key of the lists of all rules can be a key of none of the rules.
 pub(crate) fn check_lists(
     rules: &[Rule],
     allow: &Listed,
     deny: &Listed,
-    client_ip: &ClientIp,
-) -> Result<(), GuardError> {
+    client_text: &ClientText,
+) -> Result<(), RulesError> {
     let read = |rule: &Rule| {
         let routes: Result<Vec<Route>, String> = rule.on.iter().map(|text| Route::parse(text)).collect();
         Some((rule.key.clone()?.ok()?, routes.ok()?))
     };
-    // Of rules that are wrong something else is told.
+    // A wrong rule has an error of its own.
     let Some(read) = rules.iter().map(read).collect::<Option<Vec<_>>>() else { return Ok(()) };
     // Rules may come later.
     if read.is_empty() {
         return Ok(());
     }
-    let keys: Vec<Keys<'_>> = read.iter().map(|(expr, routes)| Keys { expr, routes, client_ip }).collect();
+    let keys: Vec<Keys<'_>> = read.iter().map(|(expr, routes)| Keys { expr, routes, client_text }).collect();
     for (name, list) in [("allow_keys", allow), ("deny_keys", deny)] {
-        check_list(name, list, &keys).map_err(GuardError::new)?;
+        check_list(name, list, &keys).map_err(RulesError::new)?;
     }
     Ok(())
 }
@@ -124,17 +125,18 @@ pub(crate) fn check_list(name: &str, list: &Listed, keys: &[Keys<'_>]) -> Result
 }
 
 impl RuleSet {
-    /// Says that keys of one of the guard's own lists can be no key of these rules.
-    pub(crate) fn warn_of_idle_keys(&self, name: &str, list: &List, client_ip: &ClientIp) {
-        let is_of =
-            |rule: &Ready, key: &[u8]| Keys { expr: &rule.key, routes: &rule.routes, client_ip }.have(key);
+    /// Warns that keys of one of the lists of all rules can be no key of these rules.
+    pub(crate) fn warn_of_idle_keys(&self, name: &str, list: &List, client_text: &ClientText) {
+        let is_of = |rule: &CompiledRule, key: &[u8]| {
+            Keys { expr: &rule.key, routes: &rule.routes, client_text }.have(key)
+        };
         let is_any = |key: &[u8]| self.rules.iter().any(|rule| is_of(rule, key));
         let idle = list.keys().filter(|key| !is_any(key)).count();
         if idle > 0 && !self.rules.is_empty() {
             tracing::warn!(
-                target: "tidegate::guard",
+                target: "tidegate::rules",
                 idle,
-                "keys of the guard's `{name}` do nothing: they are written as no key of the rules in force is"
+                "keys of `{name}` have no effect: no key of the rules in force is written like them"
             );
         }
     }
@@ -156,8 +158,8 @@ impl Keys<'_> {
         let Some(value) = text.strip_prefix(tag(part).as_bytes()) else { return false };
         match part {
             Part::Constant(_) => value.is_empty(),
-            Part::Ip => std::str::from_utf8(value).is_ok_and(|value| self.client_ip.is_client(value)),
-            Part::Method => Method::from_bytes(value).is_ok_and(|own| *method(&own) == *value),
+            Part::Ip => std::str::from_utf8(value).is_ok_and(|value| (self.client_text)(value)),
+            Part::Method => std::str::from_utf8(value).is_ok_and(|own| is_token(own) && method(own) == own),
             Part::Route => self.is_route(value),
             part => is_value(part, value),
         }
@@ -168,22 +170,23 @@ impl Keys<'_> {
     fn is_route(&self, text: &[u8]) -> bool {
         let Some(space) = text.iter().position(|byte| *byte == b' ') else { return false };
         let (method, pattern) = (&text[..space], &text[space + 1..]);
-        let is_method = Method::from_bytes(method).is_ok_and(|own| *route_method(&own) == *method);
+        let Ok(method) = std::str::from_utf8(method) else { return false };
+        let is_method = is_token(method) && route_method(method) == method;
         let fits = |route: &Route| {
-            route.method.as_ref().is_none_or(|own| *route_method(own) == *method)
+            route.method.as_deref().is_none_or(|own| route_method(own) == method)
                 && route.pattern().map_or_else(|| is_pattern(pattern), |own| is_plain_of(own, pattern))
         };
         is_method && if self.routes.is_empty() { is_pattern(pattern) } else { self.routes.iter().any(fits) }
     }
 
-    /// How they look: `user:…+path:2=…`.
+    /// Their form: `user:…+path:2=…`.
     fn forms(&self) -> impl Iterator<Item = String> {
         let form = |part: &Part| match part {
             Part::Constant(_) => tag(part),
             Part::Route => match self.routes.first() {
                 Some(route) if route.pattern.is_some() => {
                     let mut key = KeyBytes::new();
-                    let method = route.method.as_ref().unwrap_or(&Method::GET);
+                    let method = route.method.as_deref().unwrap_or("GET");
                     write_route(&mut key, method, route.pattern().unwrap_or_default());
                     format!("route:{}", Key::new(&key))
                 }
@@ -205,10 +208,11 @@ mod tests {
 
     #[test]
     fn a_key_in_a_list_is_written_as_keys_are() {
-        let client_ip = ClientIp::peer();
+        let is_client = |text: &str| matches!(text, "203.0.113.9" | "2001:db8::/64");
+        let client_text: &ClientText = &is_client;
         let can = |expr: &str, key: &str| {
             let expr = expr.parse().unwrap();
-            Keys { expr: &expr, routes: &[], client_ip: &client_ip }.have(key.as_bytes())
+            Keys { expr: &expr, routes: &[], client_text }.have(key.as_bytes())
         };
         for (expr, key) in [
             ("user", "user:42"),
@@ -254,7 +258,7 @@ mod tests {
             ("route", "route:GET goods"),
             ("route", "route:HEAD /goods/{id}"),
             ("route", "route:PSOT /goods/{id}"),
-            // No log has it like this: a secret is digested whole.
+            // The log never has this form: a secret is digested whole.
             ("header:x", "header:x=xxxxxxxxxxxxxxxx%#00112233445566778899aabbccddeeff"),
             ("user", "user:x%#00112233445566778899aabbccddeeff"),
             ("user", "user:%23abc"),

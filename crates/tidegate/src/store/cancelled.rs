@@ -14,12 +14,12 @@ const CANCELLED_MAX: u64 = 1_024;
 
 /// What one gate remembers, by the hash of the key.
 pub(crate) struct Cancelled<T> {
-    by_key: Mutex<HashMap<u64, Vec<Entry<T>>>>,
-    /// How many there are: nearly always none, and then nobody takes the lock.
+    by_key: Mutex<HashMap<u64, Vec<CancelledCall<T>>>>,
+    /// How many there are: nearly always none, and then the lock is not taken.
     count: AtomicU64,
 }
 
-struct Entry<T> {
+struct CancelledCall<T> {
     value: T,
     /// From then on it has flowed back by itself.
     until_us: u64,
@@ -42,7 +42,7 @@ impl<T> Cancelled<T> {
             self.count.store(left as u64, Ordering::Release);
         }
         if self.count.load(Ordering::Relaxed) < CANCELLED_MAX {
-            by_key.entry(hash).or_default().push(Entry { value, until_us });
+            by_key.entry(hash).or_default().push(CancelledCall { value, until_us });
             self.count.fetch_add(1, Ordering::Release);
         }
     }
@@ -82,7 +82,7 @@ impl<T> Cancelled<T> {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Entry<T>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<CancelledCall<T>>>> {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,9 +31,9 @@ impl Charge {
 
 /// The checks of a group that are about one key, and what each is still charged. The key was
 /// charged their sum in one step, and is corrected in one.
-pub(crate) struct Shares(SmallVec<[Share; 1]>);
+pub(crate) struct Shares(SmallVec<[CheckShare; 1]>);
 
-struct Share {
+struct CheckShare {
     /// Its number in the group.
     check: usize,
     units: u64,
@@ -55,11 +55,11 @@ pub(crate) enum Correction {
 
 impl Shares {
     pub(crate) fn new(check: usize, units: u64) -> Self {
-        Self(smallvec![Share { check, units }])
+        Self(smallvec![CheckShare { check, units }])
     }
 
     pub(crate) fn add(&mut self, check: usize, units: u64) {
-        self.0.push(Share { check, units });
+        self.0.push(CheckShare { check, units });
     }
 
     /// The units that are charged in all.
@@ -67,8 +67,8 @@ impl Shares {
         self.0.iter().fold(0, |sum, share| sum.saturating_add(share.units))
     }
 
-    /// What each check truly cost, by its number. Slots are held one by one: what one check
-    /// holds more than it asked for cannot be made up by another.
+    /// Corrects the charge to what each check truly cost, by its number. Slots are held one by
+    /// one: what one check holds too much cannot be made up by another.
     pub(crate) fn correct(&mut self, costs: &[u64], are_slots: bool) -> Correction {
         let (charged, mut cost) = (self.charged(), 0u64);
         for share in &mut self.0 {

@@ -1,4 +1,4 @@
-//! Where the state is: the one boundary between the library and its stores.
+//! The one boundary between the library and the stores that keep its state.
 //!
 //! Memory is decided inline. Everything else is a [`Store`] behind trait objects: a store opens
 //! a [`StoreGate`] for each gate, which decides several checks of one [group](StoreGate::group)
@@ -24,10 +24,10 @@ use crate::gate::{Gate, GateError};
 use crate::limiter::GateOptions;
 use crate::pending::Pending;
 use crate::{Algorithm, Limit};
-use memory::{MemoryGate, Pages, Spot, Tables};
+use memory::{HashedCheck, MemoryGate, Pages, Spot, Tables};
 use std::sync::Arc;
 
-/// Keys that are held by default.
+/// Keys that a limiter in memory holds. Default.
 const MAX_KEYS: usize = 1_000_000;
 
 /// Where the gates of a limiter are.
@@ -130,7 +130,9 @@ impl Backend {
         for (chunk, keys) in keys.chunks(BATCH).enumerate() {
             let first = chunk * BATCH;
             match self {
-                Self::Memory(gate) => gate.check_batch::<BATCH, K>(keys, |at, told| each(first + at, told)),
+                Self::Memory(gate) => {
+                    gate.check_batch::<BATCH, K>(keys, |at, decision| each(first + at, decision));
+                }
                 Self::Remote(gate) => {
                     let sent: Vec<Pending<Decision>> =
                         keys.iter().map(|key| gate.clone().check(key.as_ref(), 1)).collect();
@@ -206,39 +208,51 @@ impl Backend {
         }
     }
 
-    /// What a call in this mode would be told beside the refusal of another one; none if that
-    /// cannot be found out.
-    pub(crate) fn look(&self, key: &[u8], cost: u64, mode: Mode) -> Pending<Option<Decision>> {
+    /// What a check would be answered beside the denial of another one, with nothing taken: at
+    /// this cost, which is what the whole request takes of its key. None if that is not known.
+    pub(crate) fn look(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {
         match self {
-            Self::Memory(gate) => Pending::ready(Some(gate.look(gate.hash(key), cost, mode))),
-            Self::Remote(gate) => gate.clone().look(key, cost, mode),
+            Self::Memory(gate) => {
+                let decision = gate.look(HashedCheck { cost, ..hashed(gate, check) }, mode);
+                Pending::ready(Some(decision))
+            }
+            Self::Remote(gate) => gate.clone().look(check, cost, mode),
         }
     }
 
     /// What a queue for slots counts a key by: untracked keys in memory share one number. None
     /// if the key cannot be queued for.
-    pub(crate) fn queue_key(&self, key: &[u8], cost: u64) -> Option<u64> {
+    pub(crate) fn queue_key(&self, check: &OwnedCheck) -> Option<u64> {
         match self {
-            Self::Memory(gate) => memory::tracked_hash(gate, gate.hash(key), cost),
-            Self::Remote(_) => Some(crate::key::digest(key)),
+            Self::Memory(gate) => memory::tracked_hash(hashed(gate, check)),
+            Self::Remote(_) => Some(crate::key::digest(check.key())),
         }
     }
 
-    /// What a call is told that has come to its slots by the queue.
-    pub(crate) fn decision_of_queued(&self, key: &[u8]) -> Decision {
+    /// The decision about a check whose slots were queued for and are held.
+    pub(crate) fn decision_of_queued(&self, check: &OwnedCheck) -> Decision {
         match self {
-            Self::Memory(gate) => gate.peek(gate.hash(key), 0),
+            Self::Memory(gate) => gate.peek(gate.hash(check.key()), 0),
             Self::Remote(gate) => Decision::plain(Outcome::Allow { wait_us: 0 }, gate.limit().capacity(), 0),
         }
     }
 }
 
-/// Queues for slots of one key, for several checks together, until they are held, the queue is
-/// full or the limit's wait is over. Dropped before, it leaves the queue.
-pub(crate) async fn queue(gate: Gate, key: &[u8], queue_key: u64, costs: &[u64]) -> Option<Charge> {
-    match gate.backend() {
-        Backend::Memory(_) => memory::queue(gate, queue_key, costs).await.map(Charge::Memory),
-        Backend::Remote(remote) => remote.clone().queue(key, costs).await.map(Charge::Remote),
+fn hashed<'a>(gate: &'a MemoryGate, check: &'a OwnedCheck) -> HashedCheck<'a> {
+    HashedCheck { limit: check.limit(), ..HashedCheck::new(gate, gate.hash(check.key()), check.cost()) }
+}
+
+/// The check by the hash of its key, if its gate is in memory.
+pub(crate) fn hashed_in_memory(check: &OwnedCheck) -> Option<(&Gate, HashedCheck<'_>)> {
+    Some((&check.gate, hashed(check.gate.backend().memory()?, check)))
+}
+
+/// Queues for slots of a check's key, for several checks together, until they are held, the queue
+/// is full or the limit's wait is over. Dropped before, it leaves the queue.
+pub(crate) async fn queue(check: &OwnedCheck, queue_key: u64, costs: &[u64]) -> Option<Charge> {
+    match check.gate.backend() {
+        Backend::Memory(_) => memory::queue(&check.gate, queue_key, costs).await.map(Charge::Memory),
+        Backend::Remote(remote) => remote.clone().queue(check.key(), costs).await.map(Charge::Remote),
     }
 }
 

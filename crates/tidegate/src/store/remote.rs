@@ -10,16 +10,16 @@ use crate::pending::Pending;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A place outside this process's memory where limits are counted. Given to a limiter with
+/// A store outside this process's memory. Given to a limiter with
 /// [`LimiterBuilder::store`](crate::LimiterBuilder::store).
 ///
 /// `ARCHITECTURE.md`, "How to add a store", goes through one; the conformance suite in
-/// `testkit` says whether it is right.
+/// `testkit` tests it.
 pub trait Store: Any + Send + Sync {
     /// Whether a gate of this name can have this limit here.
     ///
     /// # Errors
-    /// Says why not, and what to write instead.
+    /// With the reason, and what to write instead.
     fn accepts(&self, name: &str, limit: &Limit, options: &GateOptions) -> Result<(), GateError> {
         let _ = (name, limit, options);
         Ok(())
@@ -30,16 +30,16 @@ pub trait Store: Any + Send + Sync {
     fn open(self: Arc<Self>, name: &str, limit: Limit, options: &GateOptions) -> Arc<dyn StoreGate>;
 }
 
-/// One gate in a [`Store`]. Every method answers within the store's deadline, whatever the
-/// store does.
+/// One gate in a [`Store`]. Every future is ready within the store's deadline, whatever the store
+/// does.
 pub trait StoreGate: Any + Send + Sync {
     /// The limit in force.
     fn limit(&self) -> Limit;
 
-    /// Whether this limit can be put in force.
+    /// Whether this limit can be put in force, or decide a check instead of the one in force.
     ///
     /// # Errors
-    /// Says why not, and what to write instead.
+    /// With the reason, and what to write instead.
     fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
         let _ = limit;
         Ok(())
@@ -48,8 +48,8 @@ pub trait StoreGate: Any + Send + Sync {
     /// Puts a limit in force that it [accepts](Self::accepts). What each key has used goes along.
     fn change(&self, limit: Limit);
 
-    /// Decides one check in [`Mode::Check`]. It is sent by this call, and nobody gives back
-    /// what it takes.
+    /// Decides one check by the limit in force, in [`Mode::Check`]. It is sent by this call, and is never
+    /// refunded.
     fn check(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision>;
 
     /// What [`check`](Self::check) would decide, with nothing taken.
@@ -72,8 +72,9 @@ pub trait StoreGate: Any + Send + Sync {
         }
     }
 
-    /// Decides checks of one group at one instant, and charges all of them or none. A key that
-    /// comes twice pays the sum. Dropping the result before it is ready takes back what was
+    /// Decides checks of one group at one instant, each by its [own limit](OwnedCheck::limit) or
+    /// by the gate's, and charges all of them or none. A key that comes twice pays the sum, and
+    /// its checks have the same limit. Dropping the result before it is ready takes back what was
     /// charged.
     fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<Decided>;
 
@@ -82,16 +83,17 @@ pub trait StoreGate: Any + Send + Sync {
     /// result before it is ready leaves the queue.
     fn queue(self: Arc<Self>, key: &[u8], costs: &[u64]) -> Pending<Option<Box<dyn StoreCharge>>>;
 
-    /// The denial that the store would give, if that is known without asking.
-    fn known_denial(&self, key: &[u8], cost: u64, mode: Mode) -> Option<Decision> {
-        let _ = (key, cost, mode);
+    /// The denial that the store would give, if that is known without a call to it. The cost is
+    /// what the whole request takes of the key.
+    fn known_denial(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Option<Decision> {
+        let _ = (check, cost, mode);
         None
     }
 
-    /// What a check would be told beside the refusal of another one, with nothing taken; none
-    /// if that is not known or cannot be found out in time.
-    fn look(self: Arc<Self>, key: &[u8], cost: u64, mode: Mode) -> Pending<Option<Decision>> {
-        let _ = (key, cost, mode);
+    /// What a check would be answered at this cost beside the denial of another one, with nothing
+    /// taken; none if that is not known or cannot be found out in time.
+    fn look(self: Arc<Self>, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {
+        let _ = (check, cost, mode);
         Pending::ready(None)
     }
 }
@@ -137,7 +139,7 @@ pub trait StoreCharge: Send + Sync {
     /// come again, with other costs.
     fn settle(&mut self, costs: &[u64]);
 
-    /// True if slots that it holds may be somebody else's by now.
+    /// True if slots that it holds may be held by another caller by now.
     fn is_lost(&self) -> bool {
         false
     }

@@ -96,7 +96,7 @@ fn a_key_by_the_text_of_a_number_is_found_out() {
 }
 
 #[test]
-fn a_rule_that_skips_what_is_unclear_is_found_out() {
+fn a_rule_that_skips_what_is_ambiguous_is_found_out() {
     let setup = Setup { key: "header:x-api-key else 'none'", ..Setup::new(Aim::Header) };
     assert_found_out(setup, "reached the service without one clear key");
 }

@@ -124,7 +124,7 @@ impl Service {
     }
 
     pub(crate) fn free_slots(&self) -> u64 {
-        let slots = self.guard.limiter().get("slots");
+        let slots = self.guard.rules().limiter().get("slots");
         slots.map_or(SLOTS, |slots| slots.peek_cost("'everyone'", 0).remaining())
     }
 }

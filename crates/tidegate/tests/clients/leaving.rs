@@ -28,17 +28,17 @@ fn who_leaves_while_it_waits_gives_its_start_to_the_next() {
     assert!(server.get("/").rest().starts_with("HTTP/1.1 200 OK"));
 
     let leaving = server.get("/");
-    soon("the second waits for its start at 10 s", || guard.waiting() == 1);
+    soon("the second waits for its start at 10 s", || guard.rules().stats().waiting == 1);
     leaving.close();
-    soon("the server has noticed that it left", || guard.waiting() == 0);
+    soon("the server has noticed that it left", || guard.rules().stats().waiting == 0);
 
     let next = server.get("/");
-    soon("the third waits", || guard.waiting() == 1);
+    soon("the third waits", || guard.rules().stats().waiting == 1);
     let last = server.get("/");
-    soon("the fourth waits", || guard.waiting() == 2);
+    soon("the fourth waits", || guard.rules().stats().waiting == 2);
     clock.advance(Duration::from_secs(10));
     soon("the third starts at 10 s, not at 20 s", || next.is_answered());
-    assert_eq!(guard.waiting(), 1);
+    assert_eq!(guard.rules().stats().waiting, 1);
     assert!(!last.is_answered(), "the fourth starts at 20 s");
     let answer = next.rest();
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("a lamp"), "{answer}");
@@ -68,7 +68,7 @@ async fn read_slowly(State(page): State<Page>) -> Body {
 }
 
 fn places(guard: &Guard) -> u64 {
-    guard.limiter().get("page").unwrap().peek("'everyone'").remaining()
+    guard.rules().limiter().get("page").unwrap().peek("'everyone'").remaining()
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn a_body_that_stops_is_answered_and_its_connection_closed() {
     assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     assert!(answer.contains("the request's body did not come in time"), "{answer}");
-    assert_eq!(guard.limiter().get("goods").unwrap().peek("(no json:/goods)").remaining(), 1);
+    assert_eq!(guard.rules().limiter().get("goods").unwrap().peek("(no json:/goods)").remaining(), 1);
 
     let stream = connect(&server);
     write!(&stream, "{HEAD}connection: close\r\ncontent-length: 12\r\n\r\n{{\"goods\": 7}}").unwrap();

@@ -39,7 +39,7 @@ fn a_router_is_guarded_as_a_whole_and_by_route() {
     assert_eq!(call(&app, get("/goods/2")).status(), 200);
     let refused = call(&app, get("/goods/3"));
     assert_eq!(refused.status(), 429);
-    let left = |key: &str| guard.limiter().get("route").unwrap().peek(key).remaining();
+    let left = |key: &str| guard.rules().limiter().get("route").unwrap().peek(key).remaining();
     assert_eq!(left("route:GET /goods/{id}"), 0, "the pattern is the key");
     let ordered = call(&app, post("/goods/1/order"));
     assert_eq!(ordered.headers().get_all("ratelimit").iter().count(), 2);
@@ -62,23 +62,23 @@ fn the_peer_is_where_axum_puts_it() {
     assert_eq!(call(&app, peer("192.0.2.2")).status(), 200);
     let refused = call(&app, peer("192.0.2.1"));
     assert_eq!(refused.status(), 429);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("ip:192.0.2.1").remaining(), 0);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("ip:192.0.2.1").remaining(), 0);
 }
 
 #[test]
-fn a_handler_sees_what_was_decided_and_who_calls() {
+fn a_handler_gets_the_decisions_and_the_caller() {
     let (guard, _) = build(|guard| guard.rule(Rule::new("x", "5/h").by("user else ip")).tell_handlers());
     async fn handler(decided: Decided, other: Option<Decided>) -> String {
         assert!(other.is_some());
-        // Found by a function that knows nothing of the request.
+        // Read by a function without access to the request.
         tokio::task::yield_now().await;
         let caller = Caller::current();
         let (client, user) = (caller.client_ip().unwrap(), caller.user_id().unwrap().clone());
         format!("{:?} left for {user} at {client}", decided.remaining())
     }
     let app: Router = Router::new().route("/", on_get(handler)).layer(guard.layer());
-    let answer = text(call(&app, from("192.0.2.1", by("ann", get("/")))));
-    assert_eq!(answer, "Some(4) left for ann at 192.0.2.1");
+    let response = text(call(&app, from("192.0.2.1", by("ann", get("/")))));
+    assert_eq!(response, "Some(4) left for ann at 192.0.2.1");
     assert_eq!(Caller::current(), Caller::new());
 
     let open: Router = Router::new().route("/", on_get(handler));
@@ -89,15 +89,15 @@ fn a_handler_sees_what_was_decided_and_who_calls() {
 fn a_handler_that_wants_to_know_is_served_while_the_guard_is_off() {
     let (guard, _) = build(|guard| guard.rule(Rule::new("x", "1/h").by("'all'")).tell_handlers());
     async fn handler(decided: Decided) -> String {
-        format!("{:?} left, {} asked", decided.remaining(), decided.policies().count())
+        format!("{:?} left, {} policies", decided.remaining(), decided.policies().count())
     }
     let app: Router = Router::new().route("/", on_get(handler)).layer(guard.layer());
-    guard.switch_off();
+    guard.rules().switch_off();
     for _ in 0..3 {
-        assert_eq!(text(call(&app, get("/"))), "None left, 0 asked");
+        assert_eq!(text(call(&app, get("/"))), "None left, 0 policies");
     }
-    guard.switch_on();
-    assert_eq!(text(call(&app, get("/"))), "Some(0) left, 1 asked");
+    guard.rules().switch_on();
+    assert_eq!(text(call(&app, get("/"))), "Some(0) left, 1 policies");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_handler_can_be_guarded_from_the_apps_state() {
     let (guard, _) = build(|guard| {
         guard
             .rule(Rule::new("x", "2/h").by("user"))
-            .rule(Rule::new("places", "1 concurrent").by("'all'"))
+            .rule(Rule::new("slots", "1 concurrent").by("'all'"))
             .tell_handlers()
     });
     async fn handler(admitted: Admitted) -> (Admitted, String) {
@@ -144,10 +144,10 @@ fn a_handler_can_be_guarded_from_the_apps_state() {
         (admitted, format!("{left:?}"))
     }
     let app: Router = Router::new().route("/", on_get(handler)).with_state(App { guard: guard.clone() });
-    let answer = call(&app, by("ann", get("/")));
-    assert_eq!(answer.headers()["ratelimit"], "\"x\";r=1;t=1800, \"places\";r=0");
-    assert_eq!(text(answer), "Some(1)");
-    assert_eq!(guard.limiter().get("places").unwrap().peek("'all'").remaining(), 1);
+    let response = call(&app, by("ann", get("/")));
+    assert_eq!(response.headers()["ratelimit"], "\"x\";r=1;t=1800, \"slots\";r=0");
+    assert_eq!(text(response), "Some(1)");
+    assert_eq!(guard.rules().limiter().get("slots").unwrap().peek("'all'").remaining(), 1);
     assert_eq!(call(&app, by("ann", get("/"))).status(), 200);
     let refused = call(&app, by("ann", get("/")));
     assert_eq!(refused.status(), 429);
@@ -181,14 +181,14 @@ fn inside_a_nested_router_a_rule_meets_the_path_that_is_left() {
     });
     let goods = || Router::new().route("/goods/{id}", on_get(|| async { "goods" }));
     let policies = |app: &Router| {
-        let answer = call(app, get("/api/goods/7"));
-        answer.headers()["ratelimit-policy"].to_str().unwrap().to_string()
+        let response = call(app, get("/api/goods/7"));
+        response.headers()["ratelimit-policy"].to_str().unwrap().to_string()
     };
     let inside: Router = Router::new().nest("/api", goods().route_layer(guard.layer()));
     assert!(policies(&inside).starts_with("\"inside\""));
     let outside: Router = Router::new().nest("/api", goods()).layer(guard.layer());
     assert!(policies(&outside).starts_with("\"whole\""));
-    // The pattern that axum tells is the whole one at both places.
-    let left = |key: &str| guard.limiter().get("route").unwrap().peek(key).remaining();
+    // The pattern of axum is the whole one in both routers.
+    let left = |key: &str| guard.rules().limiter().get("route").unwrap().peek(key).remaining();
     assert_eq!(left("route:GET /api/goods/{id}"), 7);
 }

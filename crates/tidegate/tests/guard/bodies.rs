@@ -33,7 +33,7 @@ fn two_guards(goods: &str, coupon: &str) -> (Guard, Guard) {
 }
 
 fn used(guard: &Guard, rule: &str, key: &str) -> u64 {
-    9 - guard.limiter().get(rule).unwrap().peek(key).remaining()
+    9 - guard.rules().limiter().get(rule).unwrap().peek(key).remaining()
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_layer_that_reads_less_takes_nothing_from_one_that_reads_more() {
     }
 }
 
-/// A body that begins, and goes on when it is told to.
+/// A body that begins, and goes on when the test sends the rest.
 #[derive(Clone, Default)]
 struct Slow(Arc<Mutex<SlowState>>);
 
@@ -176,70 +176,70 @@ fn slow_order() -> (Slow, Request<Slow>) {
 
 /// Every outcome and its sentence.
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Observer for Told {
+impl Observer for Recorder {
     fn verdict(&self, record: &Record<'_>) {
         let took = record.took().as_secs();
         self.0.lock().unwrap().push(format!("[{}] {record}; it took {took} s", record.outcome()));
     }
 }
 
-fn slow_guard(rule: Rule, with: impl FnOnce(GuardBuilder) -> GuardBuilder) -> (Guard, ManualClock, Told) {
-    let (told, clock) = (Told::default(), ManualClock::new());
+fn slow_guard(rule: Rule, with: impl FnOnce(GuardBuilder) -> GuardBuilder) -> (Guard, ManualClock, Recorder) {
+    let (recorded, clock) = (Recorder::default(), ManualClock::new());
     let limiter = Limiter::builder().clock(clock.clone()).max_keys(100).build();
-    let guard = with(Guard::new(&limiter).rule(rule).observer(told.clone())).build().unwrap();
-    (guard, clock, told)
+    let guard = with(Guard::new(&limiter).rule(rule).observer(recorded.clone())).build().unwrap();
+    (guard, clock, recorded)
 }
 
 #[test]
 fn a_slow_json_body_is_refused_when_its_time_is_over() {
     let rule = Rule::new("goods", "2 concurrent").by("json:/goods");
-    let (guard, clock, told) = slow_guard(rule, |guard| guard);
+    let (guard, clock, recorded) = slow_guard(rule, |guard| guard);
     let shop = Shop::default();
     let mut service =
         ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop.clone());
     let (_body, request) = slow_order();
-    let mut answer = pin!(service.call(request));
-    assert!(poll_once(answer.as_mut()).is_pending());
+    let mut response = pin!(service.call(request));
+    assert!(poll_once(response.as_mut()).is_pending());
     clock.advance(ms(9_999));
-    assert!(poll_once(answer.as_mut()).is_pending(), "10 s are its time");
-    // It holds nothing while it comes.
-    assert_eq!(guard.limiter().get("goods").unwrap().peek("(no json:/goods)").remaining(), 2);
+    assert!(poll_once(response.as_mut()).is_pending(), "10 s are its time");
+    // It holds no slot while its body comes.
+    assert_eq!(guard.rules().limiter().get("goods").unwrap().peek("(no json:/goods)").remaining(), 2);
     clock.advance(ms(1));
-    let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
-    assert_eq!(answer.status(), 408);
-    assert_eq!(answer.headers()["content-type"], "application/problem+json");
-    assert_eq!(answer.headers()["connection"], "close");
-    let body = block_on(answer.into_body().collect()).unwrap().to_bytes();
+    let Poll::Ready(Ok(response)) = poll_once(response.as_mut()) else { panic!("it waits for ever") };
+    assert_eq!(response.status(), 408);
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert_eq!(response.headers()["connection"], "close");
+    let body = block_on(response.into_body().collect()).unwrap().to_bytes();
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(problem["title"], "Request Timeout");
     assert_eq!(problem["detail"], "refused by `goods`: the request's body did not come in time");
     // Neither served, nor charged.
     assert_eq!(shop.served.load(std::sync::atomic::Ordering::SeqCst), 0);
     for key in ["(no json:/goods)", "json:/goods=7"] {
-        assert_eq!(guard.limiter().get("goods").unwrap().peek(key).remaining(), 2, "{key}");
+        assert_eq!(guard.rules().limiter().get("goods").unwrap().peek(key).remaining(), 2, "{key}");
     }
     let sentence = "[slow_body] refused by `goods`: the request's body did not come in time; it took 10 s";
-    assert_eq!(*told.0.lock().unwrap(), [sentence]);
+    assert_eq!(*recorded.0.lock().unwrap(), [sentence]);
 }
 
 #[test]
-fn a_body_that_comes_in_time_is_judged_by_what_it_says() {
+fn a_body_that_comes_in_time_is_decided_by_its_fields() {
     let (guard, clock, _) = slow_guard(Rule::new("goods", "9/h").by("json:/goods"), |guard| guard);
     let mut service = ServiceBuilder::new()
         .layer(guard.json_layer().body_timeout(ms(2_000)))
         .layer(guard.layer())
         .service(Shop::default());
     let (body, request) = slow_order();
-    let mut answer = pin!(service.call(request));
-    assert!(poll_once(answer.as_mut()).is_pending());
+    let mut response = pin!(service.call(request));
+    assert!(poll_once(response.as_mut()).is_pending());
     clock.advance(ms(1_999));
     body.send(" 7}", true);
-    let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it is whole") };
-    assert_eq!(answer.status(), 200);
+    let Poll::Ready(Ok(response)) = poll_once(response.as_mut()) else { panic!("it is whole") };
+    assert_eq!(response.status(), 200);
     assert_eq!(used(&guard, "goods", "json:/goods=7"), 1);
-    // Nobody is waited for any more.
+    // No timer is left.
     assert!(tidegate::Clock::timer(&clock).is_empty());
 }
 
@@ -251,15 +251,15 @@ fn the_bound_in_bytes_ends_a_slow_body_before_its_time() {
         .layer(guard.layer())
         .service(Shop::default());
     let (body, request) = slow_order();
-    let mut answer = pin!(service.call(request));
-    assert!(poll_once(answer.as_mut()).is_pending());
+    let mut response = pin!(service.call(request));
+    assert!(poll_once(response.as_mut()).is_pending());
     body.send(" 7, and so on, never to end", false);
-    assert!(poll_once(answer.as_mut()).is_ready());
+    assert!(poll_once(response.as_mut()).is_ready());
     assert_eq!(used(&guard, "goods", "(no json:/goods)"), 1);
 }
 
 #[test]
-fn the_renderer_answers_slow_bodies_too() {
+fn slow_bodies_are_rendered_too() {
     let in_house = |refused: &Refused<'_>| {
         let mut response = Response::new(Bytes::from(format!("{}: {refused}", refused.outcome())));
         *response.status_mut() = refused.status();
@@ -270,12 +270,12 @@ fn the_renderer_answers_slow_bodies_too() {
     let mut service =
         ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(Shop::default());
     let (_body, request) = slow_order();
-    let mut answer = pin!(service.call(request));
-    assert!(poll_once(answer.as_mut()).is_pending());
+    let mut response = pin!(service.call(request));
+    assert!(poll_once(response.as_mut()).is_pending());
     clock.advance(ms(10_000));
-    let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
-    assert_eq!(answer.status(), 408);
-    let body = block_on(answer.into_body().collect()).unwrap().to_bytes();
+    let Poll::Ready(Ok(response)) = poll_once(response.as_mut()) else { panic!("it waits for ever") };
+    assert_eq!(response.status(), 408);
+    let body = block_on(response.into_body().collect()).unwrap().to_bytes();
     assert_eq!(body, "slow_body: refused by `goods`: the request's body did not come in time");
 }
 
@@ -288,14 +288,14 @@ fn a_slow_body_that_no_rule_in_force_needs_goes_on_unread() {
         let mut service =
             ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop.clone());
         let (_body, request) = slow_order();
-        let mut answer = pin!(service.call(from("192.0.2.1", request)));
-        assert!(poll_once(answer.as_mut()).is_pending());
+        let mut response = pin!(service.call(from("192.0.2.1", request)));
+        assert!(poll_once(response.as_mut()).is_pending());
         if is_off {
-            guard.switch_off();
+            guard.rules().switch_off();
         }
         clock.advance(ms(10_000));
-        let Poll::Ready(Ok(answer)) = poll_once(answer.as_mut()) else { panic!("it waits for ever") };
-        assert_eq!(answer.status(), 200);
+        let Poll::Ready(Ok(response)) = poll_once(response.as_mut()) else { panic!("it waits for ever") };
+        assert_eq!(response.status(), 200);
         assert_eq!(shop.served.load(std::sync::atomic::Ordering::SeqCst), 1);
     };
     goes_on(by_goods().shadow(), &|guard| guard, false);
@@ -305,7 +305,7 @@ fn a_slow_body_that_no_rule_in_force_needs_goes_on_unread() {
 }
 
 #[test]
-fn a_slow_body_is_of_no_concern_where_no_rule_asks_for_it() {
+fn a_slow_body_is_passed_on_where_no_rule_needs_it() {
     let (guard, clock, _) = slow_guard(Rule::new("all", "9/h").by("'all'"), |guard| guard);
     let mut service = guard.json_layer().layer(Shop::default());
     let (_body, request) = slow_order();
@@ -314,24 +314,24 @@ fn a_slow_body_is_of_no_concern_where_no_rule_asks_for_it() {
 }
 
 #[test]
-fn a_slow_body_holds_no_place_of_the_service_behind() {
+fn a_slow_body_holds_no_permit_of_the_service_behind() {
     let (guard, clock, _) = slow_guard(Rule::new("goods", "9/h").by("json:/goods"), |guard| guard);
     let shop = ServiceBuilder::new()
         .layer(guard.json_layer())
         .layer(guard.layer())
         .service(ConcurrencyLimit::new(Shop::default(), 1));
-    let ask = |request: Request<Slow>| Box::pin(shop.clone().oneshot(request));
+    let send = |request: Request<Slow>| Box::pin(shop.clone().oneshot(request));
     let (first, request) = slow_order();
-    let mut slow = ask(request);
+    let mut slow = send(request);
     assert!(poll_once(slow.as_mut()).is_pending());
     let (second, request) = slow_order();
     second.send(" 8}", true);
-    // The one place is free.
-    let Poll::Ready(Ok(answer)) = poll_once(ask(request).as_mut()) else {
+    // The one permit is free.
+    let Poll::Ready(Ok(response)) = poll_once(send(request).as_mut()) else {
         panic!("it waits for the slow one")
     };
-    assert_eq!(answer.status(), 200);
-    // While somebody else has it, a body that is there waits for it, and its time does not run.
+    assert_eq!(response.status(), 200);
+    // While another request holds it, a request with its body read waits for it, without a timeout.
     let mut other = shop.clone();
     assert!(poll_once(pin!(ServiceExt::<Request<Slow>>::ready(&mut other))).is_ready());
     first.send(" 7}", true);
@@ -339,11 +339,11 @@ fn a_slow_body_holds_no_place_of_the_service_behind() {
     clock.advance(ms(20_000));
     assert!(poll_once(slow.as_mut()).is_pending());
     drop(other);
-    let Poll::Ready(Ok(answer)) = poll_once(slow.as_mut()) else { panic!("the place is free again") };
-    assert_eq!(answer.status(), 200);
+    let Poll::Ready(Ok(response)) = poll_once(slow.as_mut()) else { panic!("the permit is free again") };
+    assert_eq!(response.status(), 200);
 }
 
-/// A body that nobody may ask for.
+/// A body that must not be read.
 struct Untouched;
 
 impl Body for Untouched {
@@ -368,7 +368,7 @@ fn status_of(guard: &Guard, request: Request<Untouched>) -> StatusCode {
     block_on(shop.call(request)).unwrap().status()
 }
 
-/// It would be refused whatever it says, after it had kept somebody busy.
+/// The request would be refused in any case, after a slow body.
 #[test]
 fn the_body_of_a_client_in_a_denied_network_is_not_read() {
     let goods = || Rule::new("goods", "9/h").by("json:/goods").missing(Missing::Refuse);
@@ -381,13 +381,13 @@ fn the_body_of_a_client_in_a_denied_network_is_not_read() {
             build(|guard| guard.rule(goods()).rule(Rule::new("ip", "9/h").by("ip").deny_networks(denied))),
         ),
     ] {
-        let lines = logged("tidegate::guard", Level::WARN, || {
+        let lines = logged("tidegate::rules", Level::WARN, || {
             let request = untouched(from("198.51.100.7", post("/orders")));
             assert_eq!(status_of(&guard, request), 403, "{name}");
         });
         assert!(!lines.iter().any(|line| line.contains("json_layer")), "{name}: {lines:#?}");
     }
-    // Whom only a rule in shadow denies is served, by what the body says.
+    // A client that only a rule in shadow denies is served, and its body is read.
     let (guard, _) = build(|guard| {
         let shadow = Rule::new("shadow", "9/h").by("ip").deny_networks(denied).shadow();
         guard.rule(goods()).rule(shadow)

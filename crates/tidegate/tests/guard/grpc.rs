@@ -1,4 +1,4 @@
-//! Refusals as gRPC clients read them, by another protobuf decoder.
+//! Refusals as gRPC clients read them, with an independent protobuf decoder.
 
 use crate::support::*;
 use prost::Message;
@@ -54,16 +54,16 @@ fn call(user: &str) -> http::Request<()> {
 fn a_refusal_is_trailers_only_with_retry_info() {
     let rule = Rule::new("buy", "1 per 10s").on("POST /shop.Shop/Buy").by("user").show_keys();
     let (guard, clock) = build(|guard| guard.rule(rule).grpc());
-    assert_eq!(ask(&guard, call("50% \u{e4}")).body, "served");
+    assert_eq!(send(&guard, call("50% \u{e4}")).body, "served");
     clock.advance(ms(8_500));
-    let refused = ask(&guard, call("50% \u{e4}"));
+    let refused = send(&guard, call("50% \u{e4}"));
     assert_eq!((refused.status.as_u16(), refused.body.as_str()), (200, ""));
     assert_eq!(refused.header("content-type"), Some("application/grpc"));
     assert_eq!(refused.header("grpc-status"), Some("8"));
     assert_eq!(refused.header("retry-after"), None);
     let message = refused.header("grpc-message").unwrap();
-    let said = "denied by `buy` for user:50%2525 %C3%A4: 1 per 10s, 0 left, free again in 1.5 s";
-    assert_eq!(message, said);
+    let sentence = "denied by `buy` for user:50%2525 %C3%A4: 1 per 10s, 0 left, free again in 1.5 s";
+    assert_eq!(message, sentence);
 
     let details = decode(refused.header("grpc-status-details-bin").unwrap());
     let status = Status::decode(&details[..]).unwrap();
@@ -77,20 +77,20 @@ fn a_refusal_is_trailers_only_with_retry_info() {
     assert_eq!(info.retry_delay, Some(Delay { seconds: 1, nanos: 500_000_000 }));
 }
 
-fn retry_delay(refused: &Answer) -> Delay {
+fn retry_delay(refused: &WholeResponse) -> Delay {
     let details = decode(refused.header("grpc-status-details-bin").unwrap());
     let status = Status::decode(&details[..]).unwrap();
     RetryInfo::decode(&status.details[0].value[..]).unwrap().retry_delay.unwrap()
 }
 
 #[test]
-fn those_who_were_refused_together_are_not_told_to_come_back_together() {
+fn requests_refused_together_get_different_times_to_retry() {
     let rule = Rule::new("buy", "2 per 1s").by("user").cost(2);
     let (guard, clock) =
         build(|guard| guard.rule(rule).grpc().headers(Headers::standard().retry_jitter(0.5)));
-    assert_eq!(ask(&guard, call("ann")).body, "served");
+    assert_eq!(send(&guard, call("ann")).body, "served");
     clock.advance(ms(600));
-    let delays: Vec<Delay> = (0..50).map(|_| retry_delay(&ask(&guard, call("ann")))).collect();
+    let delays: Vec<Delay> = (0..50).map(|_| retry_delay(&send(&guard, call("ann")))).collect();
     let in_time = |delay: &Delay| delay.seconds == 0 && (400_000_000..=600_000_000).contains(&delay.nanos);
     assert!(delays.iter().all(in_time), "{delays:?}");
     let mut nanos: Vec<i32> = delays.iter().map(|delay| delay.nanos).collect();
@@ -99,9 +99,9 @@ fn those_who_were_refused_together_are_not_told_to_come_back_together() {
     assert!(nanos.len() > 25, "{nanos:?}");
 
     let (exact, clock) = build(|guard| guard.rule(Rule::new("buy", "2 per 1s").by("user").cost(2)).grpc());
-    ask(&exact, call("ann"));
+    send(&exact, call("ann"));
     clock.advance(ms(600));
-    assert_eq!(retry_delay(&ask(&exact, call("ann"))), Delay { seconds: 0, nanos: 400_000_000 });
+    assert_eq!(retry_delay(&send(&exact, call("ann"))), Delay { seconds: 0, nanos: 400_000_000 });
 }
 
 #[test]
@@ -112,27 +112,27 @@ fn every_refusal_has_its_code() {
             .rule(Rule::new("b", "1/h").by("user").deny_keys(["user:eve"]).cost_with(|_| 2))
             .grpc()
     });
-    let code = |request| ask(&guard, request).header("grpc-status").unwrap().to_string();
+    let code = |request| send(&guard, request).header("grpc-status").unwrap().to_string();
     assert_eq!(code(call("ann")), "3");
     assert_eq!(code(with("x-k", "1", call("eve"))), "7");
-    let never = ask(&guard, with("x-k", "1", call("ann")));
+    let never = send(&guard, with("x-k", "1", call("ann")));
     assert_eq!(never.header("grpc-status"), Some("8"));
     let details = decode(never.header("grpc-status-details-bin").unwrap());
     assert!(Status::decode(&details[..]).unwrap().details.is_empty(), "coming back does not help");
 }
 
 #[test]
-fn a_handlers_refusal_is_said_as_the_guards_own() {
+fn a_handlers_refusal_has_the_form_of_the_guards_own() {
     let (limiter, clock) = limiter();
     let gate = limiter.gate("buy", "1 per 10s").unwrap();
     assert!(gate.check("user:ann").is_allowed());
     clock.advance(ms(8_500));
     let refusal = Refusal::new(&gate, "user:ann", gate.check("user:ann"));
     let grpc = GrpcStatus::new(&refusal);
-    let said = "denied by `buy`: 1 per 10s, 0 left, free again in 1.5 s";
-    assert_eq!((grpc.code(), grpc.message()), (8, said));
+    let sentence = "denied by `buy`: 1 per 10s, 0 left, free again in 1.5 s";
+    assert_eq!((grpc.code(), grpc.message()), (8, sentence));
     let status = Status::decode(grpc.details()).unwrap();
-    assert_eq!((status.code, status.message.as_str()), (8, said));
+    assert_eq!((status.code, status.message.as_str()), (8, sentence));
     let info = RetryInfo::decode(&status.details[0].value[..]).unwrap();
     assert_eq!(info.retry_delay, Some(Delay { seconds: 1, nanos: 500_000_000 }));
 
@@ -156,24 +156,24 @@ fn refusing() -> Rule {
 }
 
 #[track_caller]
-fn assert_plain_http(refused: &Answer, what: &str) {
+fn assert_plain_http(refused: &WholeResponse, what: &str) {
     assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (429, None), "{what}");
     assert_eq!(refused.header("content-type"), Some("application/problem+json"), "{what}");
 }
 
 #[test]
-fn a_content_type_alone_gets_nobody_a_grpc_answer() {
+fn a_content_type_alone_gets_no_grpc_response() {
     let (guard, _) = guard_of(refusing());
     for kind in ["application/grpc", "application/grpc+proto", "application/grpc-web", "application/grpcfoo"]
     {
-        assert_plain_http(&ask(&guard, with("content-type", kind, get("/"))), kind);
-        assert_plain_http(&ask(&guard, typed(&[kind])), kind);
-        assert_plain_http(&ask(&guard, over_http2(typed(&[kind]))), kind);
+        assert_plain_http(&send(&guard, with("content-type", kind, get("/"))), kind);
+        assert_plain_http(&send(&guard, typed(&[kind])), kind);
+        assert_plain_http(&send(&guard, over_http2(typed(&[kind]))), kind);
     }
 }
 
 #[test]
-fn where_grpc_is_served_only_grpc_is_answered_as_grpc() {
+fn with_grpc_only_grpc_requests_get_a_grpc_response() {
     let (guard, _) = build(|guard| guard.rule(refusing()).grpc());
     for kind in [
         "application/grpc",
@@ -182,12 +182,12 @@ fn where_grpc_is_served_only_grpc_is_answered_as_grpc() {
         "application/grpc ; charset=utf-8",
         " application/grpc;x",
     ] {
-        let refused = ask(&guard, over_http2(typed(&[kind])));
+        let refused = send(&guard, over_http2(typed(&[kind])));
         assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (200, Some("8")), "{kind}");
         assert_eq!(refused.header("content-type"), Some("application/grpc"), "{kind}");
         assert_eq!(refused.header("cache-control"), Some("no-store"), "{kind}");
-        assert_plain_http(&ask(&guard, typed(&[kind])), kind);
-        assert_plain_http(&ask(&guard, over_http2(with("content-type", kind, get("/")))), kind);
+        assert_plain_http(&send(&guard, typed(&[kind])), kind);
+        assert_plain_http(&send(&guard, over_http2(with("content-type", kind, get("/")))), kind);
     }
     for kind in [
         "application/grpcfoo",
@@ -201,16 +201,16 @@ fn where_grpc_is_served_only_grpc_is_answered_as_grpc() {
         "application/json",
         "",
     ] {
-        assert_plain_http(&ask(&guard, over_http2(typed(&[kind]))), kind);
+        assert_plain_http(&send(&guard, over_http2(typed(&[kind]))), kind);
     }
-    assert_plain_http(&ask(&guard, over_http2(typed(&["application/grpc", "text/html"]))), "two types");
-    assert_plain_http(&ask(&guard, over_http2(typed(&[]))), "no type");
+    assert_plain_http(&send(&guard, over_http2(typed(&["application/grpc", "text/html"]))), "two types");
+    assert_plain_http(&send(&guard, over_http2(typed(&[]))), "no type");
 }
 
 #[test]
-fn grpc_web_is_answered_in_the_type_that_it_asked_in_over_any_version() {
+fn a_grpc_web_response_has_the_content_type_of_the_request_over_any_version() {
     let (guard, _) = build(|guard| guard.rule(refusing()).grpc());
-    for (asked, answered) in [
+    for (sent, expected) in [
         ("application/grpc-web", "application/grpc-web"),
         ("application/grpc-web+proto", "application/grpc-web+proto"),
         ("application/grpc-web+json; charset=utf-8", "application/grpc-web+json"),
@@ -218,12 +218,12 @@ fn grpc_web_is_answered_in_the_type_that_it_asked_in_over_any_version() {
         ("application/grpc-web-text", "application/grpc-web-text"),
         ("Application/Grpc-Web-Text+Proto", "application/grpc-web-text+proto"),
     ] {
-        for request in [typed(&[asked]), over_http2(typed(&[asked]))] {
-            let refused = ask(&guard, request);
-            assert_eq!(refused.header("content-type"), Some(answered), "{asked}");
-            assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (200, Some("8")), "{asked}");
-            assert_eq!(refused.header("cache-control"), Some("no-store"), "{asked}");
+        for request in [typed(&[sent]), over_http2(typed(&[sent]))] {
+            let refused = send(&guard, request);
+            assert_eq!(refused.header("content-type"), Some(expected), "{sent}");
+            assert_eq!((refused.status.as_u16(), refused.header("grpc-status")), (200, Some("8")), "{sent}");
+            assert_eq!(refused.header("cache-control"), Some("no-store"), "{sent}");
         }
-        assert_plain_http(&ask(&guard, with("content-type", asked, get("/"))), asked);
+        assert_plain_http(&send(&guard, with("content-type", sent, get("/"))), sent);
     }
 }

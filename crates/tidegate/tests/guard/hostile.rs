@@ -1,7 +1,6 @@
-//! What strangers send is read within bounds.
+//! Requests of hostile clients are read within bounds.
 //!
-//! Bounds are shown by what is found: a text beyond its bound has no parts, so nothing in
-//! it was looked for.
+//! A text beyond its bound has no parts, which proves that it was not searched.
 
 use crate::support::*;
 use http::{HeaderValue, Request};
@@ -10,7 +9,7 @@ use tidegate::rules::{Missing, Rule};
 const MEGABYTE: usize = 1 << 20;
 
 fn remaining(guard: &tidegate::http::Guard, key: &str) -> u64 {
-    guard.limiter().get("x").unwrap().peek(key).remaining()
+    guard.rules().limiter().get("x").unwrap().peek(key).remaining()
 }
 
 #[test]
@@ -19,22 +18,22 @@ fn a_header_of_a_megabyte_is_not_a_key() {
     let huge = HeaderValue::from_bytes(&vec![b'a'; MEGABYTE]).unwrap();
     let mut request = get("/");
     request.headers_mut().insert("x-k", huge);
-    assert_eq!(ask(&guard, request).status, 200);
+    assert_eq!(send(&guard, request).status, 200);
     assert_eq!(remaining(&guard, "(no header:x-k)"), 4);
 }
 
 #[test]
-fn bytes_beyond_ascii_are_a_key_and_shown_escaped() {
+fn bytes_beyond_ascii_are_a_key_and_written_escaped() {
     let (guard, _) = guard_of(Rule::new("x", "1/h").by("header:x-k").show_keys());
     let request = || {
         let mut request = get("/");
         request.headers_mut().insert("x-k", HeaderValue::from_bytes(b"\xff\xfe\tb").unwrap());
         request
     };
-    assert_eq!(ask(&guard, request()).status, 200);
-    let refused = ask(&guard, request());
-    let said = "denied by `x` for header:x-k=\\xff\\xfe\\tb: 1/h, 0 left, free again in 1 h";
-    assert_eq!(refused.detail(), said);
+    assert_eq!(send(&guard, request()).status, 200);
+    let refused = send(&guard, request());
+    let sentence = "denied by `x` for header:x-k=\\xff\\xfe\\tb: 1/h, 0 left, free again in 1 h";
+    assert_eq!(refused.detail(), sentence);
 }
 
 #[test]
@@ -42,14 +41,14 @@ fn a_decoded_nul_or_newline_reaches_no_header_and_no_line() {
     let rule = Rule::new("x", "1/h").by("path:1 + query:q").show_keys();
     let (guard, _) = build(|guard| guard.rule(rule).grpc());
     let path = "/a%00%0Ab?q=%0D%0Aset-cookie:%20x";
-    assert_eq!(ask(&guard, get(path)).status, 200);
-    let refused = ask(&guard, get(path));
+    assert_eq!(send(&guard, get(path)).status, 200);
+    let refused = send(&guard, get(path));
     assert_eq!(refused.status, 429);
     assert!(refused.headers.get("set-cookie").is_none());
-    let said =
+    let sentence =
         "denied by `x` for path:1=a\\0\\nb+query:q=\\r\\nset-cookie: x: 1/h, 0 left, free again in 1 h";
-    assert_eq!(refused.detail(), said);
-    let grpc = ask(&guard, grpc(path));
+    assert_eq!(refused.detail(), sentence);
+    let grpc = send(&guard, grpc(path));
     assert!(grpc.header("grpc-message").unwrap().contains("\\r\\nset-cookie"));
 }
 
@@ -62,12 +61,12 @@ fn thousands_of_cookies_and_parameters_are_not_searched() {
         request.headers_mut().append("cookie", format!("c{at}=v").parse().unwrap());
     }
     request.headers_mut().append("cookie", "s=1".parse().unwrap());
-    assert_eq!(ask(&guard, request).status, 200);
+    assert_eq!(send(&guard, request).status, 200);
     assert_eq!(remaining(&guard, "(no cookie:s)"), 4);
 
     let guard = by("query:q");
     let query: String = (0..9_000).map(|at| format!("p{}=v&", at % 10)).collect();
-    assert_eq!(ask(&guard, get(&format!("/?{query}q=1"))).status, 200);
+    assert_eq!(send(&guard, get(&format!("/?{query}q=1"))).status, 200);
     assert_eq!(remaining(&guard, "(no query:q)"), 4);
 }
 
@@ -75,7 +74,7 @@ fn thousands_of_cookies_and_parameters_are_not_searched() {
 fn a_path_of_many_segments_is_one_walk() {
     let (guard, _) = guard_of(Rule::new("x", "5/h").on("/{*rest}").by("path:64"));
     let path = format!("/{}", "a/".repeat(30_000));
-    assert_eq!(ask(&guard, get(&path)).status, 200);
+    assert_eq!(send(&guard, get(&path)).status, 200);
     assert_eq!(remaining(&guard, "path:64=a"), 4);
 }
 
@@ -86,7 +85,7 @@ fn a_bad_cost_is_the_highest_not_the_lowest() {
         let mut request = get("/");
         request.headers_mut().insert("x-cost", HeaderValue::from_bytes(value).unwrap());
         let before = remaining(&guard, "'x'");
-        ask(&guard, request);
+        send(&guard, request);
         before - remaining(&guard, "'x'")
     };
     assert_eq!(cost(b"2"), 2);
@@ -99,8 +98,8 @@ fn a_bad_cost_is_the_highest_not_the_lowest() {
 fn what_is_not_a_path_matches_nothing() {
     let (guard, _) = guard_of(Rule::new("x", "1/h").on("/{*rest}").by("'x'").missing(Missing::Refuse));
     let request = || Request::builder().method("OPTIONS").uri("*").body(()).unwrap();
-    assert_eq!(ask(&guard, request()).status, 200);
-    assert_eq!(ask(&guard, request()).status, 200);
+    assert_eq!(send(&guard, request()).status, 200);
+    assert_eq!(send(&guard, request()).status, 200);
     let connect = || Request::builder().method("CONNECT").uri("example.com:443").body(()).unwrap();
-    assert_eq!(ask(&guard, connect()).status, 200);
+    assert_eq!(send(&guard, connect()).status, 200);
 }

@@ -16,17 +16,17 @@ use tidegate::http::{Guard, Replay};
 use tidegate::rules::Rule;
 use tower::{Layer, Service, ServiceBuilder, service_fn};
 
-/// A body in given chunks, sometimes not there yet, that counts how often it was asked.
+/// A body in given chunks, some of them not there yet, that counts how often it is polled.
 struct Chunks {
     frames: VecDeque<Option<Result<Frame<Bytes>, &'static str>>>,
-    asked: Arc<AtomicUsize>,
-    says_length: Option<u64>,
+    polls: Arc<AtomicUsize>,
+    declared_length: Option<u64>,
 }
 
 impl Chunks {
     fn new(chunks: &[&[u8]]) -> Self {
         let frame = |chunk: &&[u8]| Some(Ok(Frame::data(Bytes::copy_from_slice(chunk))));
-        Self { frames: chunks.iter().map(frame).collect(), asked: Arc::default(), says_length: None }
+        Self { frames: chunks.iter().map(frame).collect(), polls: Arc::default(), declared_length: None }
     }
 }
 
@@ -38,7 +38,7 @@ impl Body for Chunks {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.polls.fetch_add(1, Ordering::SeqCst);
         match self.frames.pop_front() {
             Some(Some(frame)) => Poll::Ready(Some(frame)),
             Some(None) => {
@@ -50,7 +50,7 @@ impl Body for Chunks {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.says_length.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.declared_length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
@@ -78,7 +78,7 @@ async fn receive(mut body: Replay<Chunks>) -> Received {
 }
 
 /// The status, and what the service received if it was called.
-fn send(guard: &Guard, max: usize, kind: &str, body: Chunks) -> (u16, Option<Received>) {
+fn send_body(guard: &Guard, max: usize, kind: &str, body: Chunks) -> (u16, Option<Received>) {
     let received = Arc::new(std::sync::Mutex::new(None));
     let service = {
         let received = received.clone();
@@ -100,21 +100,22 @@ fn send(guard: &Guard, max: usize, kind: &str, body: Chunks) -> (u16, Option<Rec
 const ORDER: &[u8] = br#"{"order": {"goodsId": 7, "count": 2}}"#;
 
 fn remaining(guard: &Guard, key: &str) -> u64 {
-    guard.limiter().get("goods").unwrap().peek(key).remaining()
+    guard.rules().limiter().get("goods").unwrap().peek(key).remaining()
 }
 
 #[test]
 fn a_field_is_a_key_and_the_body_arrives() {
     let guard = guard();
     for _ in 0..2 {
-        let (status, received) = send(&guard, 100, "application/json; charset=utf-8", Chunks::new(&[ORDER]));
+        let (status, received) =
+            send_body(&guard, 100, "application/json; charset=utf-8", Chunks::new(&[ORDER]));
         assert_eq!((status, received.unwrap().0.as_slice()), (200, ORDER));
     }
-    let (status, received) = send(&guard, 100, "application/vnd.shop+json", Chunks::new(&[ORDER]));
+    let (status, received) = send_body(&guard, 100, "application/vnd.shop+json", Chunks::new(&[ORDER]));
     assert_eq!((status, received), (429, None));
     assert_eq!(remaining(&guard, "json:/order/goodsId=7"), 0);
     let other = br#"{"order": {"goodsId": 8}}"#;
-    assert_eq!(send(&guard, 100, "application/json", Chunks::new(&[other])).0, 200);
+    assert_eq!(send_body(&guard, 100, "application/json", Chunks::new(&[other])).0, 200);
 }
 
 #[test]
@@ -126,7 +127,7 @@ fn what_is_too_long_broken_or_not_json_has_no_field() {
         ("application/jsonp", ORDER),
     ] {
         let guard = guard();
-        let (status, received) = send(&guard, 100, kind, Chunks::new(&[body]));
+        let (status, received) = send_body(&guard, 100, kind, Chunks::new(&[body]));
         assert_eq!((status, received.unwrap().0.as_slice()), (200, body));
         assert_eq!(remaining(&guard, "json:/order/goodsId=7"), 2, "{kind}");
         assert_eq!(remaining(&guard, "(no json:/order/goodsId)"), 1, "{kind}");
@@ -137,57 +138,57 @@ fn what_is_too_long_broken_or_not_json_has_no_field() {
 fn no_more_is_read_than_it_takes() {
     let chunk = &[b' '; 40][..];
     let body = Chunks::new(&[chunk; 50]);
-    let asked = body.asked.clone();
-    // A guard that refuses everybody who says no field shows how much was read before.
+    let polls = body.polls.clone();
+    // A guard that refuses every request without the field: how much was read before?
     let refusing = guard_of(Rule::new("x", "1/h").by("json:/a").cost_with(|_| 2)).0;
-    assert_eq!(send(&refusing, 100, "application/json", body).0, 429);
-    assert_eq!(asked.load(Ordering::SeqCst), 3, "120 bytes are more than 100");
+    assert_eq!(send_body(&refusing, 100, "application/json", body).0, 429);
+    assert_eq!(polls.load(Ordering::SeqCst), 3, "120 bytes are more than 100");
 
     let mut body = Chunks::new(&[chunk; 50]);
-    body.says_length = Some(2000);
-    let asked = body.asked.clone();
-    assert_eq!(send(&refusing, 100, "application/json", body).0, 429);
-    assert_eq!(asked.load(Ordering::SeqCst), 0, "it said itself that it is too long");
+    body.declared_length = Some(2000);
+    let polls = body.polls.clone();
+    assert_eq!(send_body(&refusing, 100, "application/json", body).0, 429);
+    assert_eq!(polls.load(Ordering::SeqCst), 0, "its declared length is too long");
 
-    // Where no rule asks for a field, nothing is read.
+    // Where no rule needs a field, nothing is read.
     let body = Chunks::new(&[ORDER]);
-    let asked = body.asked.clone();
+    let polls = body.polls.clone();
     let plain = guard_of(Rule::new("x", "1/h").by("'all'").cost_with(|_| 2)).0;
-    assert_eq!(send(&plain, 100, "application/json", body).0, 429);
+    assert_eq!(send_body(&plain, 100, "application/json", body).0, 429);
     let body = Chunks::new(&[ORDER]);
     let elsewhere = guard_of(Rule::new("x", "1/h").on("GET /{*all}").by("json:/a")).0;
-    let untouched = body.asked.clone();
+    let untouched = body.polls.clone();
     let seen = service_fn(|_: Request<Replay<Chunks>>| async { Ok::<_, Infallible>(Response::new(())) });
     let mut service = elsewhere.json_layer().layer(seen);
     let request = Request::post("/orders").header("content-type", "application/json").body(body).unwrap();
     assert!(now(service.call(request)).is_ok());
-    assert_eq!((asked.load(Ordering::SeqCst), untouched.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!((polls.load(Ordering::SeqCst), untouched.load(Ordering::SeqCst)), (0, 0));
 }
 
 #[test]
 fn a_cost_can_come_from_the_body() {
     let rule = Rule::new("goods", "10/h").by("json:/order/goodsId").cost_from("json:/order/count", 5);
     let guard = guard_of(rule).0;
-    assert_eq!(send(&guard, 100, "application/json", Chunks::new(&[ORDER])).0, 200);
+    assert_eq!(send_body(&guard, 100, "application/json", Chunks::new(&[ORDER])).0, 200);
     assert_eq!(remaining(&guard, "json:/order/goodsId=7"), 8);
 }
 
 #[test]
-fn a_body_whose_cost_cannot_be_read_costs_the_most() {
+fn a_body_whose_cost_cannot_be_read_costs_the_maximum() {
     let spent = |kind: &str, body: &[u8]| {
         let guard = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50)).0;
-        let (status, received) = send(&guard, 60, kind, Chunks::new(&[body]));
+        let (status, received) = send_body(&guard, 60, kind, Chunks::new(&[body]));
         assert_eq!((status, received.unwrap().0.as_slice()), (200, body));
-        100 - guard.limiter().get("x").unwrap().peek("'all'").remaining()
+        100 - guard.rules().limiter().get("x").unwrap().peek("'all'").remaining()
     };
     let json = |body: &str| spent("application/json", body.as_bytes());
     assert_eq!(json(r#"{"count": 7}"#), 7);
     assert_eq!(json(r#"{"count": 70}"#), 50);
-    // It is JSON, and does not say it.
+    // It is JSON without the field.
     for lacks in ["{}", r#"{"other": 7}"#, "[7]", "7", r#"{"count": null}"#, r#"{"x": {"count": 7}}"#] {
         assert_eq!(json(lacks), 1, "{lacks}");
     }
-    for unclear in [
+    for ambiguous in [
         &format!(r#"{{"count": 7{}}}"#, " ".repeat(60)),
         r#"{"count": 7, "count": 7}"#,
         r#"{"count": 7, "c\u006funt": 1}"#,
@@ -198,7 +199,7 @@ fn a_body_whose_cost_cannot_be_read_costs_the_most() {
         r#"{"count": "many"}"#,
         r#"{"count": -7}"#,
     ] {
-        assert_eq!(json(unclear), 50, "{unclear}");
+        assert_eq!(json(ambiguous), 50, "{ambiguous}");
     }
     assert_eq!(spent("text/plain", br#"{"count": 7}"#), 50);
 }
@@ -211,29 +212,29 @@ fn a_request_without_a_body_costs_one() {
     });
     let mut shop = ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer()).service(shop);
     assert_eq!(block_on(shop.call(get("/").map(|()| Full::default()))).unwrap().status(), 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 99);
-    // Some clients say what an empty body is, too.
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 99);
+    // Some clients send a content type with an empty body, too.
     let mut request = get("/").map(|()| Full::default());
     request.headers_mut().insert("content-type", "application/json".parse().unwrap());
     assert_eq!(block_on(shop.call(request)).unwrap().status(), 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 98);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 98);
 }
 
 #[test]
-fn a_body_that_says_itself_that_it_is_too_long_costs_the_most() {
+fn a_body_whose_declared_length_is_too_long_costs_the_maximum() {
     let guard = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50)).0;
     let mut body = Chunks::new(&[br#"{"count": 7}"#]);
-    body.says_length = Some(61);
-    assert_eq!(send(&guard, 60, "application/json", body).0, 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 50);
+    body.declared_length = Some(61);
+    assert_eq!(send_body(&guard, 60, "application/json", body).0, 200);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 50);
 }
 
 #[test]
-fn a_cost_that_nobody_reads_is_the_most() {
+fn a_cost_that_no_layer_reads_is_the_maximum() {
     let (guard, _) = guard_of(Rule::new("x", "100/h").by("'all'").cost_from("json:/count", 50));
     // Without `json_layer()`.
-    assert_eq!(ask(&guard, post("/orders")).status, 200);
-    assert_eq!(guard.limiter().get("x").unwrap().peek("'all'").remaining(), 50);
+    assert_eq!(send(&guard, post("/orders")).status, 200);
+    assert_eq!(guard.rules().limiter().get("x").unwrap().peek("'all'").remaining(), 50);
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn an_error_in_the_body_arrives_as_one() {
     let guard = guard();
     let mut body = Chunks::new(&[&ORDER[..5]]);
     body.frames.push_back(Some(Err("cut")));
-    let (status, received) = send(&guard, 100, "application/json", body);
+    let (status, received) = send_body(&guard, 100, "application/json", body);
     assert_eq!((status, received), (200, Some((ORDER[..5].to_vec(), None, Some("cut")))));
     assert_eq!(remaining(&guard, "(no json:/order/goodsId)"), 1);
 }
@@ -291,7 +292,7 @@ proptest! {
                 body.frames.insert(at, None);
             }
         }
-        let (status, received) = send(&guard(), max, "application/json", body);
+        let (status, received) = send_body(&guard(), max, "application/json", body);
         prop_assert_eq!(status, 200);
         prop_assert_eq!(received, Some((bytes, trailers, None)));
     }

@@ -1,4 +1,4 @@
-//! Whose allowance it is, as the store and people see it.
+//! Keys, as the store has them and as they are written.
 
 use crate::support::*;
 use http::Request;
@@ -23,7 +23,7 @@ fn keys<B>(rule: Rule, requests: impl IntoIterator<Item = Request<B>>) -> Vec<Op
     let guard =
         Guard::new(&limiter).rule(rule.missing(Missing::Skip)).observer(seen.clone()).build().unwrap();
     for request in requests {
-        ask(&guard, request);
+        send(&guard, request);
     }
     let keys = seen.0.lock().unwrap();
     keys.clone()
@@ -34,31 +34,29 @@ fn key_by(by: impl Into<String>, request: Request<()>) -> Option<String> {
     key.map(|key| String::from_utf8(key).unwrap())
 }
 
-/// Who goes straight through has a key that was never written down: it has to be the one that
-/// everybody else means by that client.
+/// The key is the same with and without an observer, which gets it as text.
 #[test]
-fn a_client_has_one_allowance_whichever_way_its_requests_go() {
+fn a_client_has_one_allowance_with_and_without_an_observer() {
     for ip in ["203.0.113.9", "1.2.3.4", "255.255.255.255", "::ffff:198.51.100.7", "2001:db8::1"] {
         let (limiter, _) = limiter();
-        let straight = Guard::new(&limiter).rule(Rule::new("clients", "3/min").by("ip")).build().unwrap();
+        let plain = Guard::new(&limiter).rule(Rule::new("clients", "3/min").by("ip")).build().unwrap();
         let watched = Guard::new(&limiter).rule(Rule::new("clients", "3/min").by("ip"));
         let watched = watched.observer(Keys::default()).build().unwrap();
         let request = || from(ip, Request::get("/").body(()).unwrap());
-        // Until it has met a request, a rule goes no way of its own.
-        assert_eq!(ask(&straight, from("192.0.2.200", get("/"))).status, 200);
-        assert_eq!(ask(&straight, request()).status, 200);
+        assert_eq!(send(&plain, from("192.0.2.200", get("/"))).status, 200);
+        assert_eq!(send(&plain, request()).status, 200);
         let client = tidegate::Client::new(ip.parse().unwrap());
         let gate = limiter.get("clients").unwrap();
         assert_eq!(gate.peek(&format!("ip:{client}")).remaining(), 2, "{ip}");
-        assert_eq!(ask(&watched, request()).status, 200);
-        assert_eq!(ask(&straight, request()).status, 200);
-        assert_eq!(ask(&straight, request()).status, 429, "{ip}");
-        assert_eq!(ask(&watched, request()).status, 429, "{ip}");
+        assert_eq!(send(&watched, request()).status, 200);
+        assert_eq!(send(&plain, request()).status, 200);
+        assert_eq!(send(&plain, request()).status, 429, "{ip}");
+        assert_eq!(send(&watched, request()).status, 429, "{ip}");
     }
 }
 
 #[test]
-fn a_key_reads_as_it_was_asked_for() {
+fn a_key_is_written_as_documented() {
     let request = || {
         let request = Request::post("/goods/a%2Fb/order?goodsId=7%2B1&x=1+2")
             .header("x-api-key", "k1")
@@ -99,7 +97,7 @@ fn methods_that_anybody_can_make_up_share_a_key() {
 }
 
 #[test]
-fn a_long_value_is_shown_by_its_beginning_and_stands_for_itself() {
+fn a_long_value_is_written_by_its_beginning_and_its_digest() {
     let key = |value: &str| key_by("query:q", get(&format!("/?q={value}")));
     let long = key(&"x".repeat(1000)).unwrap();
     assert!(long.starts_with("query:q=xxxxxxxxxxxxxxxx%#"), "{long}");
@@ -107,9 +105,9 @@ fn a_long_value_is_shown_by_its_beginning_and_stands_for_itself() {
     assert_ne!(key(&format!("{}y", "x".repeat(999))), Some(long));
 }
 
-/// In the same form as where keys are not shown, so that a list has one form of it.
+/// In the same form as without `show_keys`, so that a list has one form of it.
 #[test]
-fn a_long_secret_is_shown_by_its_digest() {
+fn a_long_secret_is_written_by_its_digest() {
     let key = |value: &str| key_by("header:x-k", with("x-k", value, get("/"))).unwrap();
     assert_eq!(key(&"k".repeat(200)), "header:x-k=#6de3c288691037361962041f2273f381658187e4");
     assert_eq!(key(&"k".repeat(128)), format!("header:x-k={}", "k".repeat(128)));
@@ -117,8 +115,8 @@ fn a_long_secret_is_shown_by_its_digest() {
 
 #[test]
 fn a_key_can_be_found_by_a_function() {
-    let tenant = KeyExpr::from_fn("tenant", |facets| {
-        facets.uri().path().split('/').nth(1).filter(|first| first.len() > 1).map(str::to_string)
+    let tenant = KeyExpr::from_fn("tenant", |facts| {
+        facts.path()?.raw().split('/').nth(1).filter(|first| first.len() > 1).map(str::to_string)
     });
     let rule = || Rule::new("x", "1/s").by(tenant.clone().unwrap().and("'v1'".parse().unwrap()));
     let found = keys(rule(), [get("/acme/x"), get("/a/x")]);
@@ -134,7 +132,7 @@ fn a_million_addresses_of_one_network_share_one_allowance() {
     let mut shop = shop(&guard);
     let mut allowed = 0;
     for host in 0..1_000_000u128 {
-        // Spread over all 64 bits that a client chooses freely.
+        // Spread over all 64 bits, which a client chooses freely.
         let host = host.wrapping_mul(0x9e37_79b9_7f4a_7c15) & u128::from(u64::MAX);
         let ip = std::net::Ipv6Addr::from_bits((0x2001_0db8_0001_0002 << 64) | host);
         let mut request = Request::new(());
@@ -142,17 +140,17 @@ fn a_million_addresses_of_one_network_share_one_allowance() {
         allowed += u32::from(now(tower::Service::call(&mut shop, request)).unwrap().status() == 200);
     }
     assert_eq!(allowed, 3);
-    assert_eq!(ask(&guard, from("2001:db8:1:3::1", get("/"))).status, 200);
+    assert_eq!(send(&guard, from("2001:db8:1:3::1", get("/"))).status, 200);
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Said {
+struct Sent {
     user: Option<String>,
     header: Option<Vec<u8>>,
     query: Option<String>,
 }
 
-impl Said {
+impl Sent {
     fn request(&self) -> Request<()> {
         let encode = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
         let uri = match &self.query {
@@ -170,7 +168,7 @@ impl Said {
         request
     }
 
-    /// What the expression `user + header:x-k else header:x-k + query:q else user` sees.
+    /// The facts for the expression `user + header:x-k else header:x-k + query:q else user`.
     fn parts(&self) -> Option<Vec<(u8, Vec<u8>)>> {
         let some =
             |text: &Option<String>| text.clone().filter(|text| !text.is_empty()).map(String::into_bytes);
@@ -184,7 +182,7 @@ impl Said {
     }
 }
 
-fn said() -> impl Strategy<Value = Said> {
+fn sent_request() -> impl Strategy<Value = Sent> {
     // Made of what separates parts, tags, and escapes.
     let nasty = || {
         prop::collection::vec(
@@ -207,16 +205,16 @@ fn said() -> impl Strategy<Value = Said> {
         .prop_map(|parts| parts.concat())
     };
     (prop::option::of(nasty()), prop::option::of(nasty()), prop::option::of(nasty()))
-        .prop_map(|(user, header, query)| Said { user, header: header.map(String::into_bytes), query })
+        .prop_map(|(user, header, query)| Sent { user, header: header.map(String::into_bytes), query })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn two_requests_have_one_key_only_if_they_say_the_same(all in prop::collection::vec(said(), 2..12)) {
+    fn two_requests_have_the_same_key_only_if_their_facts_are_the_same(all in prop::collection::vec(sent_request(), 2..12)) {
         let rule = Rule::new("x", "1000/s").by("user + header:x-k else header:x-k + query:q else user");
         for rule in [rule.clone(), rule.show_keys()] {
-            let keys = keys(rule, all.iter().map(Said::request));
+            let keys = keys(rule, all.iter().map(Sent::request));
             for (one, one_key) in all.iter().zip(&keys) {
                 prop_assert_eq!(one.parts().is_some(), one_key.is_some());
                 for (other, other_key) in all.iter().zip(&keys) {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
-mod answers;
+mod ambiguous;
 mod axum;
 mod bodies;
 mod caching;
@@ -17,12 +17,12 @@ mod logged;
 mod never;
 mod observe;
 mod paths;
-mod places;
 mod replace;
+mod responses;
 mod rules;
-mod shown;
+mod secrecy;
+mod slots;
 #[cfg(feature = "redis")]
 mod store;
 mod support;
-mod unclear;
 mod waiting;

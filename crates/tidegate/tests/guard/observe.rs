@@ -1,4 +1,4 @@
-//! What observers, the log and people are told.
+//! What observers and the log get.
 
 use crate::support::*;
 use proptest::prelude::*;
@@ -8,88 +8,88 @@ use tidegate::rules::{Missing, Observer, Record, Rule};
 use tidegate::{Limiter, ManualClock};
 use tracing::Level;
 
-/// Every sentence, with what metrics would count.
+/// Every sentence, with the outcome that metrics would count.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Recorder(Arc<Mutex<Vec<String>>>);
 
-impl Observer for Told {
+impl Observer for Recorder {
     fn verdict(&self, record: &Record<'_>) {
         let shadow = if record.is_shadow() { " shadow" } else { "" };
         self.0.lock().unwrap().push(format!("[{}{shadow}] {record}", record.outcome()));
     }
 }
 
-impl Told {
+impl Recorder {
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
-pub(crate) fn watched(rules: impl IntoIterator<Item = Rule>) -> (Guard, ManualClock, Told) {
-    let told = Told::default();
+pub(crate) fn watched(rules: impl IntoIterator<Item = Rule>) -> (Guard, ManualClock, Recorder) {
+    let recorded = Recorder::default();
     let (guard, clock) =
-        build(|guard| rules.into_iter().fold(guard.observer(told.clone()), GuardBuilder::rule));
-    (guard, clock, told)
+        build(|guard| rules.into_iter().fold(guard.observer(recorded.clone()), GuardBuilder::rule));
+    (guard, clock, recorded)
 }
 
 #[test]
 fn every_verdict_is_a_sentence() {
     let rule =
         Rule::new("checkout", "1000/s burst 1").by("user").deny_keys(["user:eve"]).allow_keys(["user:me"]);
-    let (guard, _, told) = watched([rule]);
-    ask(&guard, by("42", get("/")));
-    ask(&guard, by("42", get("/")));
-    ask(&guard, by("eve", get("/")));
-    ask(&guard, by("me", get("/")));
-    ask(&guard, by("a\nb\0", get("/")));
-    guard.switch_off();
-    ask(&guard, by("42", get("/")));
+    let (guard, _, recorded) = watched([rule]);
+    send(&guard, by("42", get("/")));
+    send(&guard, by("42", get("/")));
+    send(&guard, by("eve", get("/")));
+    send(&guard, by("me", get("/")));
+    send(&guard, by("a\nb\0", get("/")));
+    guard.rules().switch_off();
+    send(&guard, by("42", get("/")));
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
             "[allowed] allowed by `checkout` for user:42: 1000/s burst 1, 0 left",
             "[denied] denied by `checkout` for user:42: 1000/s burst 1, 0 left, free again in 1 ms",
             "[listed] denied by `checkout` for user:eve: on a deny list",
-            "[exempt] not asked by `checkout` for user:me: on an allow list",
+            "[exempt] exempt by `checkout` for user:me: on an allow list",
             "[allowed] allowed by `checkout` for user:a\\nb\\0: 1000/s burst 1, 0 left",
-            "[off] let through by `checkout`: the guard is switched off",
+            "[off] let through by `checkout`: the rules are switched off",
         ]
     );
 }
 
 #[test]
-fn rules_that_watch_or_do_not_apply_are_told_too() {
-    let (guard, _, told) = watched([
+fn rules_in_shadow_and_rules_that_do_not_apply_are_recorded_in_their_order() {
+    let (guard, _, recorded) = watched([
         Rule::new("watch", "1/h").by("'x'").shadow(),
         Rule::new("live", "5/h").by("'x'"),
         Rule::new("skip", "1/h").by("user").missing(Missing::Skip),
         Rule::new("need", "1/h").by("user else header:x-k").missing(Missing::Refuse).shadow(),
     ]);
-    ask(&guard, get("/"));
-    told.take();
-    ask(&guard, get("/"));
+    send(&guard, get("/"));
+    recorded.take();
+    send(&guard, get("/"));
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
-            "[skipped] not asked by `skip`: the request does not say user",
-            "[incomplete shadow] would be refused by `need`: the request does not say user else header:x-k",
-            "[allowed] allowed by `live` for 'x': 5/h, 3 left",
             "[denied shadow] would be denied by `watch` for 'x': 1/h, 0 left, free again in 1 h",
+            "[allowed] allowed by `live` for 'x': 5/h, 3 left",
+            "[skipped] skipped by `skip`: the request does not say user",
+            "[incomplete shadow] would be refused by `need`: the request does not say user else header:x-k",
         ]
     );
 }
 
 #[test]
-fn who_would_queue_for_a_place_would_not_be_denied() {
+fn a_request_that_would_queue_for_a_slot_would_not_be_denied() {
     let queues = Rule::new("queues", "1 concurrent queue 5 wait 2s").by("'x'").shadow();
-    let (guard, _, told) = watched([queues, Rule::new("full", "1 concurrent").by("'x'").shadow()]);
+    let (guard, _, recorded) = watched([queues, Rule::new("full", "1 concurrent").by("'x'").shadow()]);
     let mut shop = shop(&guard);
     let _held = now(tower::Service::call(&mut shop, get("/"))).unwrap();
-    told.take();
+    recorded.take();
     assert_eq!(now(tower::Service::call(&mut shop, get("/"))).unwrap().status(), 200);
     let end = "0 left, free when others are done";
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
             format!(
                 "[queued shadow] would be queued by `queues` for 'x': 1 concurrent queue 5 wait 2s, {end}"
@@ -100,13 +100,13 @@ fn who_would_queue_for_a_place_would_not_be_denied() {
 }
 
 #[test]
-fn of_rules_that_are_not_charged_it_is_said() {
-    let (guard, _, told) = watched([Rule::new("a", "5/h").by("'x'"), Rule::new("b", "1/h").by("'x'")]);
-    ask(&guard, get("/"));
-    told.take();
-    ask(&guard, get("/"));
+fn rules_that_are_not_charged_are_recorded_as_such() {
+    let (guard, _, recorded) = watched([Rule::new("a", "5/h").by("'x'"), Rule::new("b", "1/h").by("'x'")]);
+    send(&guard, get("/"));
+    recorded.take();
+    send(&guard, get("/"));
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
             "[not_charged] not charged by `a` for 'x': another rule refused",
             "[denied] denied by `b` for 'x': 1/h, 0 left, free again in 1 h",
@@ -115,7 +115,7 @@ fn of_rules_that_are_not_charged_it_is_said() {
 }
 
 #[test]
-fn a_wait_is_told_with_the_time_it_took() {
+fn a_wait_is_recorded_with_the_time_it_took() {
     #[derive(Clone, Default)]
     struct Times(Arc<Mutex<Vec<(u128, u128)>>>);
     impl Observer for Times {
@@ -136,8 +136,8 @@ fn a_wait_is_told_with_the_time_it_took() {
 }
 
 #[test]
-fn a_wait_for_a_place_is_told_as_one() {
-    let (guard, clock, told) = watched([Rule::new("x", "1 concurrent queue 1 wait 5s").by("'x'")]);
+fn a_wait_for_a_slot_is_recorded_as_a_wait() {
+    let (guard, clock, recorded) = watched([Rule::new("x", "1 concurrent queue 1 wait 5s").by("'x'")]);
     let mut shop = shop(&guard);
     let first = now(tower::Service::call(&mut shop, get("/"))).unwrap();
     let mut second = std::pin::pin!(tower::Service::call(&mut shop, get("/")));
@@ -147,7 +147,7 @@ fn a_wait_for_a_place_is_told_as_one() {
     assert!(poll_once(second).is_ready());
     let limit = "1 concurrent queue 1 wait 5s, 0 left";
     assert_eq!(
-        told.take(),
+        recorded.take(),
         [
             format!("[allowed] allowed by `x` for 'x': {limit}"),
             format!("[waited] allowed by `x` for 'x' after 1.5 s: {limit}"),
@@ -156,7 +156,7 @@ fn a_wait_for_a_place_is_told_as_one() {
 }
 
 pub(crate) fn logged(level: Level, run: impl FnOnce()) -> Vec<String> {
-    crate::logged::logged("tidegate::guard", level, run)
+    crate::logged::logged("tidegate::rules", level, run)
 }
 
 #[test]
@@ -166,10 +166,10 @@ fn refusals_are_logged_a_few_each_second_and_the_others_counted() {
     let guard = Guard::new(&limiter).rule(Rule::new("x", "1/h").by("user")).log_refusals(3).build().unwrap();
     let lines = logged(Level::INFO, || {
         for _ in 0..1000 {
-            ask(&guard, by("42", get("/")));
+            send(&guard, by("42", get("/")));
         }
         clock.advance(ms(1000));
-        ask(&guard, by("42", get("/")));
+        send(&guard, by("42", get("/")));
     });
     assert_eq!(lines.len(), 4, "{lines:#?}");
     assert!(lines[0].starts_with("INFO "), "{}", lines[0]);
@@ -191,10 +191,10 @@ fn refusals_are_logged_a_few_each_second_and_the_others_counted() {
 }
 
 #[test]
-fn what_is_let_through_is_logged_only_to_those_who_want_it_all() {
+fn requests_let_through_are_logged_only_at_trace() {
     let (guard, _) = guard_of(Rule::new("x", "1/h").by("user"));
-    assert!(logged(Level::DEBUG, || drop(ask(&guard, by("ann", get("/"))))).is_empty());
-    let lines = logged(Level::TRACE, || drop(ask(&guard, by("bob", get("/")))));
+    assert!(logged(Level::DEBUG, || drop(send(&guard, by("ann", get("/"))))).is_empty());
+    let lines = logged(Level::TRACE, || drop(send(&guard, by("bob", get("/")))));
     assert_eq!(lines.len(), 1);
     assert!(lines[0].contains("TRACE message=allowed by `x` for user:bob: 1/h, 0 left"), "{}", lines[0]);
 }
@@ -210,9 +210,9 @@ fn a_rule_that_a_layer_was_made_for_does_not_go_in_silence() {
     });
     assert_eq!(lines.len(), 1, "{lines:#?}");
     assert!(lines[0].starts_with("WARN message=the rule `order` is gone"), "{}", lines[0]);
-    assert_eq!(ask(&order, get("/")).header("ratelimit"), None);
+    assert_eq!(send(&order, get("/")).header("ratelimit"), None);
     guard.replace([rule("order")]).unwrap();
-    assert!(ask(&order, get("/")).header("ratelimit").is_some());
+    assert!(send(&order, get("/")).header("ratelimit").is_some());
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn a_key_by_address_without_addresses_is_warned_of_once() {
         let (guard, _) = build(|guard| rules.fold(guard, GuardBuilder::rule));
         logged(Level::WARN, || {
             for _ in 0..3 {
-                assert_eq!(ask(&guard, request()).status, 200);
-                assert_eq!(ask(&guard.clone(), request()).status, 200);
+                assert_eq!(send(&guard, request()).status, 200);
+                assert_eq!(send(&guard.clone(), request()).status, 200);
             }
         })
     };
@@ -256,18 +256,18 @@ fn a_json_rule_without_its_layer_is_warned_of_once() {
         let order = || with("content-type", "application/json", post("/orders"));
         let lines = logged(Level::WARN, || {
             for _ in 0..3 {
-                assert_eq!(ask(&guard, order()).status, 200);
+                assert_eq!(send(&guard, order()).status, 200);
             }
         });
         assert_eq!(lines.len(), 1, "{lines:#?}");
-        let start = "WARN message=a rule asks for `json:/goods`, but nothing reads the body for it";
+        let start = "WARN message=a rule needs `json:/goods`, but no JSON layer reads the body";
         assert!(lines[0].starts_with(start), "{}", lines[0]);
         assert!(lines[0].contains("`.layer(guard.layer()).layer(guard.json_layer())`"), "{}", lines[0]);
     }
 }
 
 #[test]
-fn nobody_is_warned_of_a_json_layer_that_is_there() {
+fn there_is_no_warning_if_the_json_layer_is_there() {
     let rules = ["json:/goods", "json:/goods else ip"];
     for (kind, body) in [
         ("application/json", r#"{"goods": 7}"#),
@@ -292,7 +292,7 @@ fn nobody_is_warned_of_a_json_layer_that_is_there() {
     }
 }
 
-/// The common request has a short way, which nobody watches.
+/// An observer that does nothing.
 #[derive(Default)]
 struct Watching;
 
@@ -301,7 +301,7 @@ impl Observer for Watching {}
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn it_makes_no_difference_whether_somebody_watches(
+    fn an_observer_makes_no_difference(
         requests in prop::collection::vec((0u8..4, 0u8..3, 0u64..900), 1..40),
     ) {
         let rules = || [
@@ -319,10 +319,10 @@ proptest! {
                     1 => get("/goods/1"),
                     _ => get("/about"),
                 };
-                // One of them does not say who they are.
+                // One of them has no user.
                 if who == 0 { request } else { by(&who.to_string(), request) }
             };
-            let (one, other) = (ask(&plain, request()), ask(&watched, request()));
+            let (one, other) = (send(&plain, request()), send(&watched, request()));
             prop_assert_eq!((one.status, one.headers, one.body), (other.status, other.headers, other.body));
             plain_clock.advance(ms(later));
             watched_clock.advance(ms(later));

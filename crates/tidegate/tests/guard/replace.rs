@@ -9,27 +9,27 @@ use tower::Service;
 fn a_changed_limit_keeps_what_was_used() {
     let (guard, _) = guard_of(Rule::new("x", "10/h").by("user"));
     for _ in 0..8 {
-        assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
+        assert_eq!(send(&guard, by("ann", get("/"))).status, 200);
     }
     guard.replace([Rule::new("x", "12/h").by("user")]).unwrap();
     for _ in 0..4 {
-        let answer = ask(&guard, by("ann", get("/")));
-        assert_eq!(answer.status, 200);
-        assert_eq!(answer.header("ratelimit-policy"), Some("\"x\";q=12;w=3600"));
+        let response = send(&guard, by("ann", get("/")));
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("ratelimit-policy"), Some("\"x\";q=12;w=3600"));
     }
-    assert_eq!(ask(&guard, by("ann", get("/"))).status, 429);
+    assert_eq!(send(&guard, by("ann", get("/"))).status, 429);
 }
 
 #[test]
 fn a_rule_that_stays_keeps_its_state_while_others_come_and_go() {
     let a = || Rule::new("a", "2/h").by("'x'");
     let (guard, _) = build(|guard| guard.rule(a()).rule(Rule::new("b", "1/h").on("/b").by("'x'")));
-    ask(&guard, get("/"));
+    send(&guard, get("/"));
     guard.replace([Rule::new("c", "9/h").by("'x'"), a()]).unwrap();
-    assert_eq!(guard.rules(), ["c", "a"]);
-    assert!(guard.limiter().get("b").is_none());
-    assert_eq!(ask(&guard, get("/b")).header("ratelimit"), Some("\"c\";r=8;t=400, \"a\";r=0;t=3600"));
-    assert_eq!(ask(&guard, get("/")).status, 429);
+    assert_eq!(guard.rules().names(), ["c", "a"]);
+    assert!(guard.rules().limiter().get("b").is_none());
+    assert_eq!(send(&guard, get("/b")).header("ratelimit"), Some("\"c\";r=8;t=400, \"a\";r=0;t=3600"));
+    assert_eq!(send(&guard, get("/")).status, 429);
 }
 
 #[test]
@@ -48,18 +48,18 @@ fn rules_that_cannot_be_put_in_force_change_nothing() {
     ] {
         let error = guard.replace(wrong).unwrap_err();
         assert!(error.rule().is_some(), "{error}");
-        assert_eq!(guard.rules(), ["a", "b"]);
-        assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "2/h");
-        assert!(guard.limiter().get("new").is_none());
+        assert_eq!(guard.rules().names(), ["a", "b"]);
+        assert_eq!(guard.rules().limiter().get("a").unwrap().limit().to_string(), "2/h");
+        assert!(guard.rules().limiter().get("new").is_none());
     }
-    ask(&guard, get("/"));
-    ask(&guard, get("/"));
-    assert_eq!(ask(&guard, get("/")).status, 429);
+    send(&guard, get("/"));
+    send(&guard, get("/"));
+    assert_eq!(send(&guard, get("/")).status, 429);
 }
 
-/// Before, the limits of the rules that came first were in force until a later one failed.
+/// A bug once had the limits of the first rules in force until a later one failed.
 #[test]
-fn rules_that_cannot_be_put_in_force_let_nobody_in_meanwhile() {
+fn rules_that_cannot_be_put_in_force_let_no_request_in_meanwhile() {
     let slots = |slots: u32| Rule::new("slots", format!("{slots} concurrent queue 5 wait 1h")).by("'x'");
     let (guard, _) = build(|guard| guard.rule(slots(1)).rule(Rule::new("rate", "9/h").by("'x'")));
     let mut shop = shop(&guard);
@@ -74,11 +74,11 @@ fn rules_that_cannot_be_put_in_force_let_nobody_in_meanwhile() {
 }
 
 #[test]
-fn nobody_sees_a_limit_that_is_not_put_in_force() {
+fn no_request_meets_a_limit_that_is_not_put_in_force() {
     let (guard, _) = build(|guard| {
         guard.rule(Rule::new("a", "2/h").by("'x'")).rule(Rule::new("b", "3 concurrent").by("'x'"))
     });
-    let limiter = guard.limiter().clone();
+    let limiter = guard.rules().limiter().clone();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -100,18 +100,18 @@ fn nobody_sees_a_limit_that_is_not_put_in_force() {
     });
 }
 
-/// Of two rules that are new, the second cannot be: somebody else has a gate of that name.
+/// Of two new rules, the second cannot be put in force: other code has a gate of that name.
 #[test]
 fn of_new_rules_all_gates_are_defined_or_none() {
     let (guard, _) = guard_of(Rule::new("a", "2/h").by("'x'"));
-    guard.limiter().gate("theirs", "7/s").unwrap();
+    guard.rules().limiter().gate("theirs", "7/s").unwrap();
     let rule = |name: &str, limit: &str| Rule::new(name, limit).by("'x'");
     let error = guard.replace([rule("a", "5/h"), rule("new", "1/h"), rule("theirs", "1/s")]).unwrap_err();
     assert_eq!(error.rule(), Some("theirs"));
-    assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "2/h");
-    assert!(guard.limiter().get("new").is_none());
+    assert_eq!(guard.rules().limiter().get("a").unwrap().limit().to_string(), "2/h");
+    assert!(guard.rules().limiter().get("new").is_none());
     guard.replace([rule("a", "5/h"), rule("new", "1/h"), rule("theirs", "7/s")]).unwrap();
-    assert_eq!(guard.limiter().get("a").unwrap().limit().to_string(), "5/h");
+    assert_eq!(guard.rules().limiter().get("a").unwrap().limit().to_string(), "5/h");
 }
 
 #[test]
@@ -120,14 +120,14 @@ fn a_gate_of_somebody_else_is_shared_and_left_alone() {
     let gate = limiter.gate("shared", "5/h").unwrap();
     let guard =
         tidegate::http::Guard::new(&limiter).rule(Rule::new("shared", "5/h").by("'x'")).build().unwrap();
-    ask(&guard, get("/"));
+    send(&guard, get("/"));
     assert_eq!(gate.peek("'x'").remaining(), 4);
     guard.replace([]).unwrap();
     assert!(limiter.get("shared").is_some());
 }
 
 #[test]
-fn whoever_waits_goes_on_under_the_rules_as_they_were() {
+fn requests_that_wait_go_on_under_the_old_rules() {
     let (guard, clock) = guard_of(Rule::new("x", "1 per 10s wait 20s").by("'x'"));
     let mut shop = shop(&guard);
     assert!(now(shop.call(get("/"))).is_ok());
@@ -135,7 +135,7 @@ fn whoever_waits_goes_on_under_the_rules_as_they_were() {
     assert!(poll_once(waits.as_mut()).is_pending());
     guard.replace([]).unwrap();
     assert!(poll_once(waits.as_mut()).is_pending());
-    assert_eq!(ask(&guard, get("/")).status, 200);
+    assert_eq!(send(&guard, get("/")).status, 200);
     clock.advance(ms(10_000));
     assert!(poll_once(waits).is_ready());
 }

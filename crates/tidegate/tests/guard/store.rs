@@ -1,4 +1,4 @@
-//! A store elsewhere, there or away.
+//! A remote store, reachable or away.
 
 use crate::support::*;
 use axum::response::IntoResponse;
@@ -8,23 +8,23 @@ use tidegate::http::{Guard, GuardBuilder};
 use tidegate::rules::Rule;
 use tidegate::{Fallback, GateOptions, Limiter, Redis, Refusal};
 
-/// A port of this machine that nobody listens on.
-fn nobody() -> u16 {
+/// A port of this machine without a listener.
+fn closed_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
 
 fn limiter() -> Limiter {
-    Limiter::builder().redis(Redis::at(&format!("redis://127.0.0.1:{}", nobody())).unwrap()).build()
+    Limiter::builder().redis(Redis::at(&format!("redis://127.0.0.1:{}", closed_port())).unwrap()).build()
 }
 
 #[test]
-fn a_rule_that_denies_then_answers_503() {
+fn a_rule_that_denies_while_redis_is_away_refuses_with_503() {
     let limiter = limiter();
     let deny = GateOptions::new().fallback(Fallback::Deny);
     let rule = Rule::new("x", "9/h").by("user").options(deny);
     let guard = Guard::new(&limiter).rule(rule).grpc().build().unwrap();
-    let refused = ask(&guard, by("ann", get("/")));
+    let refused = send(&guard, by("ann", get("/")));
     assert_eq!(refused.status, 503);
     assert_eq!(
         refused.json()["type"],
@@ -32,14 +32,14 @@ fn a_rule_that_denies_then_answers_503() {
     );
     assert!(refused.json().get("violated-policies").is_none());
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
-    let said = refused.detail();
-    assert!(said.starts_with("denied by `x`: 9/h, "), "{said}");
-    assert!(said.contains("the store does not answer; it is tried again in "), "{said}");
-    let grpc = ask(&guard, by("ann", grpc("/")));
+    let sentence = refused.detail();
+    assert!(sentence.starts_with("denied by `x`: 9/h, "), "{sentence}");
+    assert!(sentence.contains("the store does not answer; it is tried again in "), "{sentence}");
+    let grpc = send(&guard, by("ann", grpc("/")));
     assert_eq!(grpc.header("grpc-status"), Some("14"));
 }
 
-/// Redis holds no list that long: known before anything changes, not after.
+/// Redis cannot hold a list that long, which must be known before anything changes.
 #[test]
 fn a_rule_that_redis_cannot_hold_changes_no_other_rule() {
     let limiter = limiter();
@@ -69,8 +69,8 @@ fn no_secret_stands_in_the_name_of_a_key_in_redis() {
         let request = with("cookie", "session=k-session", with("x-card", "4711000815", get("/goods")));
         with("x-api-key", "k-secret", request)
     };
-    assert_eq!(ask(&guard, request()).status, 200);
-    assert_eq!(ask(&guard, request()).status, 429);
+    assert_eq!(send(&guard, request()).status, 200);
+    assert_eq!(send(&guard, request()).status, 429);
     let names: Vec<String> = server.cmd(&["KEYS", "*"]).items().iter().map(Reply::text).collect();
     for (gate, digest) in [
         // printf %s k-secret | sha256sum
@@ -91,10 +91,10 @@ fn no_secret_stands_in_the_name_of_a_key_in_redis() {
 fn a_refusal_that_a_handler_returns_is_503_too() {
     let deny = GateOptions::new().fallback(Fallback::Deny);
     let gate = limiter().gate_with("x", "9/h", deny).unwrap();
-    let answer = Refusal::new(&gate, "ann", gate.check("ann")).into_response();
-    assert_eq!(answer.status(), 503);
-    assert_eq!(answer.headers()["content-type"], "application/problem+json");
-    assert!(answer.headers().contains_key("retry-after"));
+    let response = Refusal::new(&gate, "ann", gate.check("ann")).into_response();
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert!(response.headers().contains_key("retry-after"));
 }
 
 #[test]
@@ -102,14 +102,14 @@ fn a_rule_that_allows_then_lets_through_up_to_its_cap() {
     let limiter = limiter();
     let allow = GateOptions::new().fallback(Fallback::allow("2/h").unwrap());
     let guard = Guard::new(&limiter).rule(Rule::new("x", "9/h").by("user").options(allow)).build().unwrap();
-    assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
-    assert_eq!(ask(&guard, by("bob", get("/"))).status, 200);
-    assert_eq!(ask(&guard, by("eve", get("/"))).status, 503);
+    assert_eq!(send(&guard, by("ann", get("/"))).status, 200);
+    assert_eq!(send(&guard, by("bob", get("/"))).status, 200);
+    assert_eq!(send(&guard, by("eve", get("/"))).status, 503);
 }
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "other processes run on real time")]
-fn rules_in_shadow_are_asked_at_the_same_time() {
+fn rules_in_shadow_are_checked_at_the_same_time() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(&server.addr());
     let patience = Duration::from_secs(30);
@@ -118,14 +118,14 @@ fn rules_in_shadow_are_asked_at_the_same_time() {
     let live = Rule::new("live", "9/h").by("user");
     let guard = (0..8).map(shadow).fold(Guard::new(&limiter).rule(live), GuardBuilder::rule);
     let guard = guard.build().unwrap();
-    assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
+    assert_eq!(send(&guard, by("ann", get("/"))).status, 200);
     let trip = Duration::from_millis(250);
     proxy.delay(trip);
     let started = Instant::now();
-    assert_eq!(ask(&guard, by("ann", get("/"))).status, 200);
+    assert_eq!(send(&guard, by("ann", get("/"))).status, 200);
     let took = started.elapsed();
     proxy.pass();
-    // One after the other they would take nine trips.
+    // One after the other they would take nine round trips.
     assert!(took < trip * 6, "{took:?}");
     for at in 0..8 {
         assert_eq!(limiter.get(&format!("s{at}")).unwrap().peek("user:ann").remaining(), 7);
@@ -134,25 +134,25 @@ fn rules_in_shadow_are_asked_at_the_same_time() {
 }
 
 #[test]
-fn in_redis_too_a_limit_that_learned_to_wait_lets_nobody_start_early() {
+fn in_redis_too_a_gate_changed_to_a_limit_with_a_wait_lets_no_request_start_early() {
     let server = RedisServer::start();
     let patience = std::time::Duration::from_secs(10);
     let limiter = Limiter::builder().redis(Redis::at(&server.url()).unwrap().deadline(patience)).build();
-    let places = Rule::new("places", "2 concurrent").by("'all'");
-    let guard = Guard::new(&limiter).rule(places).rule(Rule::new("rate", "5/h").by("'all'")).build().unwrap();
+    let slots = Rule::new("slots", "2 concurrent").by("'all'");
+    let guard = Guard::new(&limiter).rule(slots).rule(Rule::new("rate", "5/h").by("'all'")).build().unwrap();
     limiter.get("rate").unwrap().change("5/h wait 10h").unwrap();
-    let free = || limiter.get("places").unwrap().peek("'all'").remaining();
+    let free = || limiter.get("slots").unwrap().peek("'all'").remaining();
     let mut shop = shop(&guard);
     let held = block_on(tower::Service::call(&mut shop, get("/"))).unwrap();
-    assert_eq!((held.status().as_u16(), free()), (200, 1), "a place is held");
+    assert_eq!((held.status().as_u16(), free()), (200, 1), "a slot is held");
     for _ in 1..5 {
-        assert_eq!(ask(&guard, get("/")).status, 200);
-        wait_until("the place comes back", patience, || free() == 1);
+        assert_eq!(send(&guard, get("/")).status, 200);
+        wait_until("the slot comes back", patience, || free() == 1);
     }
-    let refused = ask(&guard, get("/"));
+    let refused = send(&guard, get("/"));
     assert_eq!(refused.status, 429);
     assert!(refused.header("retry-after").is_some());
     assert_eq!(free(), 1);
     drop(held);
-    wait_until("both places come back", patience, || free() == 2);
+    wait_until("both slots come back", patience, || free() == 2);
 }

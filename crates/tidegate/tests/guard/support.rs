@@ -33,7 +33,7 @@ pub(crate) fn build(with: impl FnOnce(GuardBuilder) -> GuardBuilder) -> (Guard, 
     (with(Guard::new(&limiter)).build().unwrap(), clock)
 }
 
-/// Answers 200 with `served`, and counts.
+/// Responds 200 with `served`, and counts.
 #[derive(Clone, Default)]
 pub(crate) struct Shop {
     pub(crate) served: Arc<AtomicUsize>,
@@ -58,15 +58,15 @@ pub(crate) fn shop(guard: &Guard) -> GuardService<Shop> {
     guard.layer().layer(Shop::default())
 }
 
-/// An answer with its body read.
+/// A response with its body read.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct WholeResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl WholeResponse {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -96,18 +96,22 @@ pub(crate) fn now<F: Future>(future: F) -> F::Output {
     }
 }
 
-pub(crate) async fn whole(response: Response<Body<Full<Bytes>>>) -> Answer {
+pub(crate) async fn whole(response: Response<Body<Full<Bytes>>>) -> WholeResponse {
     let (head, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    Answer { status: head.status, headers: head.headers, body: String::from_utf8(body.to_vec()).unwrap() }
+    WholeResponse {
+        status: head.status,
+        headers: head.headers,
+        body: String::from_utf8(body.to_vec()).unwrap(),
+    }
 }
 
-/// Asks the guard about one request, on a shop of its own.
-pub(crate) fn ask<B>(guard: &Guard, request: Request<B>) -> Answer {
-    ask_shop(&mut shop(guard), request)
+/// Sends one request through the guard, to a shop of its own.
+pub(crate) fn send<B>(guard: &Guard, request: Request<B>) -> WholeResponse {
+    send_to(&mut shop(guard), request)
 }
 
-pub(crate) fn ask_shop<B>(shop: &mut GuardService<Shop>, request: Request<B>) -> Answer {
+pub(crate) fn send_to<B>(shop: &mut GuardService<Shop>, request: Request<B>) -> WholeResponse {
     block_on(async {
         let response = shop.call(request).await.unwrap();
         whole(response).await
@@ -122,7 +126,7 @@ pub(crate) fn post(path: &str) -> Request<()> {
     Request::post(path).body(()).unwrap()
 }
 
-/// As gRPC clients call.
+/// As gRPC clients send it.
 pub(crate) fn grpc(path: &str) -> Request<()> {
     let mut request = with("content-type", "application/grpc+proto", post(path));
     *request.version_mut() = http::Version::HTTP_2;

@@ -2,10 +2,10 @@
 
 mod keys;
 mod methods;
+mod observe;
 mod process;
 mod refused;
 mod shapes;
-mod told;
 mod waiting;
 
 use std::future::Future;

@@ -3,16 +3,16 @@
 use crate::{on_manual_clock, ready};
 use tidegate::{Limiter, Refusal, limited};
 
-struct Desk {
+struct Shop {
     limiter: Limiter,
     sold: u32,
 }
 
-fn desk() -> Desk {
-    Desk { limiter: on_manual_clock().1, sold: 0 }
+fn shop() -> Shop {
+    Shop { limiter: on_manual_clock().1, sold: 0 }
 }
 
-impl Desk {
+impl Shop {
     #[limited("1/day", limiter = self.limiter, key = goods)]
     fn look(&self, goods: &str) -> Result<u32, Refusal> {
         Ok(self.sold)
@@ -24,13 +24,13 @@ impl Desk {
         Ok(self.sold)
     }
 
-    #[limited("1/day", limiter = self.limiter, otherwise = Self::keep)]
+    #[limited("1/day", limiter = self.limiter, otherwise = Self::refused)]
     fn close(self) -> u32 {
         self.sold
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "it is called with the refusal")]
-    fn keep(self, refusal: Refusal) -> u32 {
+    fn refused(self, refusal: Refusal) -> u32 {
         assert!(refusal.retry_after().is_some());
         self.sold + 1_000
     }
@@ -43,18 +43,18 @@ impl Desk {
 
 #[test]
 fn methods_are_limited_with_any_kind_of_self_or_none() {
-    let mut desk = desk();
-    assert_eq!(desk.look("tea").unwrap(), 0);
-    assert!(desk.look("cup").is_ok());
-    let refusal = desk.look("tea").unwrap_err();
-    assert_eq!((refusal.gate(), refusal.key()), ("limited::methods::Desk::look", "tea"));
-    assert_eq!(ready(desk.sell()).unwrap(), 1);
-    assert!(ready(desk.sell()).is_err());
-    let limiter = desk.limiter.clone();
-    assert_eq!(desk.close(), 1);
-    assert_eq!(Desk { limiter: limiter.clone(), sold: 0 }.close(), 1_000);
-    assert!(Desk::open(limiter.clone()).is_ok());
-    assert_eq!(Desk::open(limiter).map(drop).unwrap_err().gate(), "limited::methods::Desk::open");
+    let mut shop = shop();
+    assert_eq!(shop.look("tea").unwrap(), 0);
+    assert!(shop.look("cup").is_ok());
+    let refusal = shop.look("tea").unwrap_err();
+    assert_eq!((refusal.gate(), refusal.key()), ("limited::methods::Shop::look", "tea"));
+    assert_eq!(ready(shop.sell()).unwrap(), 1);
+    assert!(ready(shop.sell()).is_err());
+    let limiter = shop.limiter.clone();
+    assert_eq!(shop.close(), 1);
+    assert_eq!(Shop { limiter: limiter.clone(), sold: 0 }.close(), 1_000);
+    assert!(Shop::open(limiter.clone()).is_ok());
+    assert_eq!(Shop::open(limiter).map(drop).unwrap_err().gate(), "limited::methods::Shop::open");
 }
 
 struct Api(Limiter);
@@ -171,7 +171,7 @@ impl Greets for Api {
 }
 
 #[test]
-fn methods_that_async_trait_has_boxed_are_asked_when_they_are_awaited() {
+fn methods_that_async_trait_has_boxed_are_limited_when_they_are_awaited() {
     let api = Api::new(on_manual_clock().1);
     drop(api.greet("ann"));
     assert_eq!(ready(api.greet("ann")).unwrap(), "hello ann");

@@ -5,12 +5,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 use tidegate::{Limiter, ManualClock, Refusal, limited};
 
-/// The process's limiter, on a clock that stands still unless it is moved.
+/// The process's limiter, on a manual clock.
 fn process() -> &'static Limiter {
     static SET: OnceLock<()> = OnceLock::new();
     SET.get_or_init(|| {
         let limiter = Limiter::builder().clock(ManualClock::new()).max_keys(100).build();
-        assert!(Limiter::set_global(limiter).is_ok(), "nobody asked for it before");
+        assert!(Limiter::set_global(limiter).is_ok(), "nobody used it before");
     });
     Limiter::global()
 }

@@ -52,7 +52,7 @@ fn any_error_that_takes_a_refusal_will_do() {
     assert!(into_any_error(&limiter).unwrap_err().to_string().starts_with("denied by `limited::refused"));
 }
 
-mod stand_in {
+mod fallback {
     use tidegate::{Limiter, Refusal};
 
     #[allow(clippy::needless_pass_by_value, reason = "it is called with the refusal")]
@@ -67,7 +67,7 @@ mod stand_in {
     }
 }
 
-#[limited("1/day", limiter = limiter, otherwise = stand_in::popular)]
+#[limited("1/day", limiter = limiter, otherwise = fallback::popular)]
 fn search(limiter: &Limiter, count: usize, mut titles: Vec<String>) -> Vec<String> {
     titles.truncate(count);
     titles.push("fresh".into());
@@ -75,28 +75,28 @@ fn search(limiter: &Limiter, count: usize, mut titles: Vec<String>) -> Vec<Strin
 }
 
 #[test]
-fn a_function_stands_in_with_the_same_arguments() {
+fn a_fallback_is_called_with_the_same_arguments() {
     let (_, limiter) = on_manual_clock();
     let titles = || vec!["tea".to_string(), "cup".to_string()];
     assert_eq!(search(&limiter, 1, titles()), ["tea", "fresh"]);
     assert_eq!(search(&limiter, 1, titles()), ["tea"]);
 }
 
-#[limited("1/day", limiter = limiter, otherwise = stand_in::later.await)]
-async fn with_async_stand_in(limiter: &Limiter, _: u32) -> String {
+#[limited("1/day", limiter = limiter, otherwise = fallback::later.await)]
+async fn with_async_fallback(limiter: &Limiter, _: u32) -> String {
     String::new()
 }
 
-#[limited("1/day", limiter = limiter, otherwise = async |refusal| stand_in::later(limiter, 0, refusal).await)]
+#[limited("1/day", limiter = limiter, otherwise = async |refusal| fallback::later(limiter, 0, refusal).await)]
 async fn with_async_closure(limiter: &Limiter) -> String {
     String::new()
 }
 
 #[test]
-fn an_async_function_can_have_an_async_stand_in() {
+fn an_async_function_can_have_an_async_fallback() {
     let (_, limiter) = on_manual_clock();
-    assert_eq!(ready(with_async_stand_in(&limiter, 1)), "");
-    assert_eq!(ready(with_async_stand_in(&limiter, 1)), "1/day of 1");
+    assert_eq!(ready(with_async_fallback(&limiter, 1)), "");
+    assert_eq!(ready(with_async_fallback(&limiter, 1)), "1/day of 1");
     assert_eq!(ready(with_async_closure(&limiter)), "");
     assert_eq!(ready(with_async_closure(&limiter)), "1/day of 2");
 }
@@ -117,7 +117,7 @@ async fn with_nothing(limiter: &Limiter, ran: &mut u32) {
 }
 
 #[test]
-fn a_closure_or_a_value_stands_in() {
+fn a_closure_or_a_value_is_a_fallback() {
     let (_, limiter) = on_manual_clock();
     assert_eq!(with_closure(&limiter, "ann".into()), "ann");
     assert_eq!(with_closure(&limiter, "ann".into()), "limited::refused::with_closure for ann");

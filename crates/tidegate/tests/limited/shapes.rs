@@ -45,7 +45,7 @@ fn arguments_can_be_taken_apart() {
     let (_, limiter) = on_manual_clock();
     let call = || taken_apart(&limiter, Path(7), Pair { left: 1, right: 2 }, &("x".into(), 0));
     assert_eq!(call().unwrap(), "7 3 x");
-    assert_eq!(call().unwrap_err().key(), "7,1");
+    assert_eq!(call().unwrap_err().key(), "7+1");
 }
 
 #[limited("1/day", limiter = limiter)]
@@ -151,11 +151,11 @@ mod by_macro {
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "it is called with the refusal")]
-    fn stand_in(_: &tidegate::Limiter, user: u8, goods: u8, _: tidegate::Refusal) -> u32 {
+    fn fallback(_: &tidegate::Limiter, user: u8, goods: u8, _: tidegate::Refusal) -> u32 {
         u32::from(user + goods)
     }
 
-    limited_fn!(pair(user: u8, goods: u8), (user, goods), 2 * 3, stand_in);
+    limited_fn!(pair(user: u8, goods: u8), (user, goods), 2 * 3, fallback);
     limited_fn!(one(user: u8), user, 6u16, |refusal| u32::try_from(refusal.key().len()).unwrap_or(0));
 }
 
@@ -164,7 +164,7 @@ fn what_a_macro_passes_on_is_what_it_stands_for() {
     let (_, limiter) = on_manual_clock();
     assert_eq!(by_macro::pair(&limiter, 20, 3), 1);
     assert_eq!(by_macro::pair(&limiter, 20, 3), 23, "a function is called");
-    assert_eq!(limiter.get("limited::shapes::by_macro::pair").unwrap().peek("20,3").remaining(), 0);
+    assert_eq!(limiter.get("limited::shapes::by_macro::pair").unwrap().peek("20+3").remaining(), 0);
     assert_eq!(by_macro::one(&limiter, 123), 1);
     assert_eq!(by_macro::one(&limiter, 123), 3, "and a closure is one");
 }
@@ -188,7 +188,7 @@ fn a_cost_is_any_whole_number() {
 }
 
 #[limited("1/day", limiter = limiter)]
-#[allow(clippy::manual_async_fn, reason = "so is it written where a trait asks for it")]
+#[allow(clippy::manual_async_fn, reason = "as traits with futures require it")]
 fn future_of(limiter: &Limiter) -> impl Future<Output = Result<u32, Refusal>> {
     async move {
         std::future::ready(()).await;
@@ -202,7 +202,7 @@ fn boxed_future(limiter: &Limiter) -> std::pin::Pin<Box<dyn Future<Output = Resu
 }
 
 #[test]
-fn a_function_that_only_returns_a_future_is_asked_when_that_is_awaited() {
+fn a_function_that_only_returns_a_future_is_limited_when_that_is_awaited() {
     let (_, limiter) = on_manual_clock();
     drop(future_of(&limiter));
     assert!(ready(future_of(&limiter)).is_ok() && ready(future_of(&limiter)).is_err());

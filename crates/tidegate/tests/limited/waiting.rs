@@ -1,4 +1,4 @@
-//! Waits, places, and callers who go away.
+//! Waits, slots, and callers who go away.
 
 use crate::{on_manual_clock, poll, ready};
 use std::panic::AssertUnwindSafe;
@@ -67,7 +67,7 @@ fn a_blocking_function_waits_on_its_thread() {
     assert_eq!(ran.load(Ordering::SeqCst), 2);
 }
 
-/// Waits until it is told, with a place in hand.
+/// Holds its slot until `go` is set.
 #[limited("1 concurrent queue 1 wait 1s", limiter = limiter)]
 async fn in_turn(limiter: &Limiter, go: &AtomicUsize) -> Result<u64, Refusal> {
     std::future::poll_fn(|_| match go.load(Ordering::SeqCst) {
@@ -79,7 +79,7 @@ async fn in_turn(limiter: &Limiter, go: &AtomicUsize) -> Result<u64, Refusal> {
 }
 
 #[test]
-fn a_place_is_held_until_the_function_returns_or_is_dropped() {
+fn a_slot_is_held_until_the_function_returns_or_is_dropped() {
     let (_, limiter) = on_manual_clock();
     let (stay, go) = (AtomicUsize::new(0), AtomicUsize::new(1));
     {
@@ -90,7 +90,7 @@ fn a_place_is_held_until_the_function_returns_or_is_dropped() {
         assert!(ready(in_turn(&limiter, &go)).is_err(), "the queue is full");
         stay.store(1, Ordering::SeqCst);
         assert!(matches!(poll(&mut first), Poll::Ready(Ok(7))));
-        assert!(matches!(poll(&mut second), Poll::Ready(Ok(7))), "the place was handed on");
+        assert!(matches!(poll(&mut second), Poll::Ready(Ok(7))), "the slot went to the next waiter");
         stay.store(0, Ordering::SeqCst);
         let mut dropped = pin!(in_turn(&limiter, &stay));
         assert!(poll(&mut dropped).is_pending());
@@ -107,36 +107,36 @@ fn nested(limiter: &Limiter, depth: u32) -> Result<u32, Refusal> {
 }
 
 #[test]
-fn a_sync_function_holds_its_place_while_it_runs() {
+fn a_sync_function_holds_its_slot_while_it_runs() {
     let (_, limiter) = on_manual_clock();
-    assert_eq!(nested(&limiter, 1).unwrap(), 99, "the inner call found no place");
+    assert_eq!(nested(&limiter, 1).unwrap(), 99, "the inner call found no slot");
     assert_eq!(nested(&limiter, 0).unwrap(), 0, "and it came back");
 }
 
 #[limited("1 concurrent", limiter = limiter)]
 fn panics(limiter: &Limiter, is_bad: bool) -> Result<(), Refusal> {
-    assert!(!is_bad, "as asked");
+    assert!(!is_bad, "it was to panic");
     Ok(())
 }
 
 #[test]
-fn a_panic_gives_the_place_back() {
+fn a_panic_gives_the_slot_back() {
     let (_, limiter) = on_manual_clock();
     assert!(std::panic::catch_unwind(AssertUnwindSafe(|| panics(&limiter, true))).is_err());
     assert!(panics(&limiter, false).is_ok());
 }
 
 #[limited("1 concurrent", limiter = limiter, and(limit = "2/day"))]
-async fn place_and_rate(limiter: &Limiter) -> Result<(), Refusal> {
+async fn slot_and_rate(limiter: &Limiter) -> Result<(), Refusal> {
     Ok(())
 }
 
 #[test]
-fn places_and_rates_go_together() {
+fn slots_and_rates_are_charged_together() {
     let (_, limiter) = on_manual_clock();
-    assert!(ready(place_and_rate(&limiter)).is_ok());
-    assert!(ready(place_and_rate(&limiter)).is_ok());
-    let refusal = ready(place_and_rate(&limiter)).unwrap_err();
+    assert!(ready(slot_and_rate(&limiter)).is_ok());
+    assert!(ready(slot_and_rate(&limiter)).is_ok());
+    let refusal = ready(slot_and_rate(&limiter)).unwrap_err();
     assert_eq!(refusal.limit().to_string(), "2/day");
 }
 
@@ -145,7 +145,7 @@ fn at_once(limiter: &Limiter) -> Result<(), Refusal> {
     Ok(())
 }
 
-#[limited("1 concurrent", name = "place", limiter = limiter, and(limit = "1/s burst 1", name = "async-rate"))]
+#[limited("1 concurrent", name = "slots", limiter = limiter, and(limit = "1/s burst 1", name = "async-rate"))]
 async fn at_once_async(limiter: &Limiter, go: &AtomicUsize) -> Result<(), Refusal> {
     std::future::poll_fn(|_| match go.load(Ordering::SeqCst) {
         0 => Poll::Pending,
@@ -176,18 +176,18 @@ fn a_function_that_does_not_say_wait_is_refused_at_once_after_any_change() {
         assert!(ready(at_once_async(&limiter, &go)).is_ok());
     }
     let path = "limited::waiting::at_once";
-    assert_eq!(limiter.get(path).unwrap().peek_cost("", 0).remaining(), 10, "no place is left behind");
+    assert_eq!(limiter.get(path).unwrap().peek_cost("", 0).remaining(), 10, "no slot is left behind");
 }
 
 #[test]
-fn a_function_that_does_not_say_wait_queues_for_no_place_after_a_change() {
+fn a_function_that_does_not_say_wait_queues_for_no_slot_after_a_change() {
     let (clock, limiter) = on_manual_clock();
     let (stay, go) = (AtomicUsize::new(0), AtomicUsize::new(1));
     let mut first = pin!(at_once_async(&limiter, &stay));
     assert!(poll(&mut first).is_pending());
     clock.advance(Duration::from_secs(1));
-    limiter.get("place").unwrap().change("1 concurrent queue 5 wait 10s").unwrap();
-    assert_eq!(ready(at_once_async(&limiter, &go)).unwrap_err().gate(), "place");
+    limiter.get("slots").unwrap().change("1 concurrent queue 5 wait 10s").unwrap();
+    assert_eq!(ready(at_once_async(&limiter, &go)).unwrap_err().gate(), "slots");
 }
 
 #[test]
@@ -214,5 +214,5 @@ fn limited_futures_can_move_between_threads() {
     let ran = AtomicUsize::new(0);
     is_send(&patient(&limiter, &ran));
     is_send(&in_turn(&limiter, &ran));
-    is_send(&place_and_rate(&limiter));
+    is_send(&slot_and_rate(&limiter));
 }

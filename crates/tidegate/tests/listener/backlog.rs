@@ -1,14 +1,14 @@
-//! How many connections wait in the system's queue while nobody accepts.
+//! How many connections wait in the system's queue while none is accepted.
 //!
 //! On Linux a client that finds the queue full is not refused: its system tries again after a
-//! second, and after three. As nobody accepts here, it would try in vain.
+//! second, and after three. None is accepted here, so it would try in vain.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 use tidegate::listener::Listener;
 use tokio::net::{TcpListener, TcpStream};
 
-/// More than the 128 for which tokio's own `bind` asks.
+/// More than the 128 of tokio's own `bind`.
 const CROWD: usize = 200;
 
 /// What the system cuts every backlog to.
@@ -16,7 +16,8 @@ fn system_max() -> usize {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap()
 }
 
-/// Connects so many at once; those that came through, all of them as soon as they have.
+/// Opens so many connections at once; those that were accepted by the system, as soon as all of them
+/// are, or after this time.
 async fn connected(addr: SocketAddr, count: usize, at_most: Duration) -> Vec<TcpStream> {
     let connecting: Vec<_> = (0..count).map(|_| tokio::spawn(TcpStream::connect(addr))).collect();
     let mut streams = Vec::new();
@@ -32,11 +33,11 @@ async fn connected(addr: SocketAddr, count: usize, at_most: Duration) -> Vec<Tcp
 }
 
 #[tokio::test]
-async fn a_crowd_that_comes_at_once_is_not_told_to_try_again_in_a_second() {
+async fn many_clients_that_connect_at_once_need_not_retry_after_a_second() {
     let count = CROWD.min(system_max());
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    // Far more than it takes: with a shorter queue, most of them never come through.
+    // Far more time than it takes: with a shorter queue, most of them are never connected.
     let streams = connected(addr, count, Duration::from_secs(10)).await;
     assert_eq!(streams.len(), count, "the queue is too short for a crowd");
 }
@@ -45,7 +46,7 @@ async fn a_crowd_that_comes_at_once_is_not_told_to_try_again_in_a_second() {
 async fn the_backlog_can_be_set_also_of_a_listener_made_elsewhere() {
     let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let listener = Listener::new(tcp).backlog(1).unwrap();
-    // Linux lets one more in than it was asked for.
+    // Linux queues one more than the backlog.
     let streams = connected(listener.local_addr().unwrap(), 10, Duration::from_millis(200)).await;
     assert_eq!(streams.len(), 2);
 

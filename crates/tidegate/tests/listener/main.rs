@@ -1,12 +1,12 @@
-//! The listener on real sockets of 127.0.0.1: places, PROXY headers, and those who are slow
-//! or lie.
+//! The listener on real sockets of 127.0.0.1: slots, PROXY headers, and clients
+//! that are slow or lie.
 
 #![cfg(feature = "listen")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 
 #[cfg(target_os = "linux")]
 mod backlog;
-mod silence;
+mod idle;
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -48,8 +48,7 @@ async fn connect_with(addr: SocketAddr, bytes: &[u8]) -> TcpStream {
     stream
 }
 
-/// Lets the listener work until it has seen what is waited for, which must be before it
-/// accepts anything.
+/// Polls the listener until the condition holds, which must be before it accepts a connection.
 async fn accept_nothing_until(listener: &mut Listener, mut seen: impl FnMut() -> bool) {
     let mut accept = pin!(listener.accept());
     loop {
@@ -62,7 +61,7 @@ async fn accept_nothing_until(listener: &mut Listener, mut seen: impl FnMut() ->
     }
 }
 
-/// Waits for the end that the listener has made to a connection.
+/// Waits until the listener has closed a connection.
 async fn is_closed(mut stream: TcpStream) -> bool {
     match in_time(stream.read(&mut [0; 8])).await {
         Ok(0) => true,
@@ -71,9 +70,9 @@ async fn is_closed(mut stream: TcpStream) -> bool {
     }
 }
 
-/// What would never come is a failure instead.
+/// Fails instead of waiting for ever.
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes at all")
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("in time")
 }
 
 async fn read(connection: &mut Connection, length: usize) -> String {
@@ -83,7 +82,7 @@ async fn read(connection: &mut Connection, length: usize) -> String {
 }
 
 #[tokio::test]
-async fn carries_bytes_both_ways_and_knows_who_it_is() {
+async fn a_connection_carries_bytes_both_ways_and_has_its_peer() {
     let mut listener = listener().await;
     let mut there = connect_with(listener.local_addr().unwrap(), b"ping").await;
     let mut here = listener.accept().await;
@@ -100,10 +99,10 @@ async fn carries_bytes_both_ways_and_knows_who_it_is() {
 }
 
 #[tokio::test]
-async fn when_all_places_are_taken_the_next_waits_for_one() {
+async fn when_all_slots_are_taken_the_next_connection_waits_for_one() {
     let limiter = Limiter::new();
     let gate = limiter.gate("connections", "2 concurrent").unwrap();
-    // The clock stands still: what wakes the listener is the place, not a pause.
+    // The clock stands still: the slot wakes the listener, not a pause.
     let mut listener = listener().await.connections(gate.clone()).unwrap().clock(ManualClock::new());
     let (addr, stats) = (listener.local_addr().unwrap(), listener.stats());
     let mut there = Vec::new();
@@ -114,7 +113,7 @@ async fn when_all_places_are_taken_the_next_waits_for_one() {
     accept_nothing_until(&mut listener, || stats.waited() == 1).await;
     assert_eq!((stats.open(), gate.peek_cost("all", 0).remaining()), (2, 0));
 
-    // Waiting in a task of its own, where nothing but the place that comes back wakes it.
+    // It waits in a task of its own, where only the slot that comes back wakes it.
     let waiting = tokio::spawn(async move {
         let third = listener.accept().await;
         (listener, third)
@@ -199,7 +198,7 @@ async fn a_trusted_proxy_names_the_client_in_either_version() {
         assert_eq!(here.peer().to_string(), named);
         assert_eq!(here.peer().via(), Some(there.local_addr().unwrap()));
         assert_eq!(read(&mut here, 5).await, "GET /");
-        // The places are the client's, not the proxy's.
+        // The slots are the client's, not the proxy's.
         let again = connect_with(addr, &header).await;
         let refused = stats.refused();
         accept_nothing_until(&mut listener, || stats.refused() == refused + 1).await;
@@ -213,7 +212,7 @@ async fn a_trusted_proxy_names_the_client_in_either_version() {
 }
 
 #[tokio::test]
-async fn a_header_may_come_in_pieces() {
+async fn a_header_may_arrive_in_pieces() {
     let mut listener = listener().await.proxy_protocol(["127.0.0.1"]).unwrap();
     let stats = listener.stats();
     let mut there = connect(listener.local_addr().unwrap()).await;
@@ -224,7 +223,7 @@ async fn a_header_may_come_in_pieces() {
         there.write_all(piece).await.unwrap();
         accept_nothing_until(&mut listener, || stats.open() == 1).await;
     }
-    // Of the bytes behind it, none is taken.
+    // No byte after it is read.
     there.write_all(&[last_byte, b"GET /"].concat()).await.unwrap();
     let mut here = listener.accept().await;
     assert_eq!(here.peer().to_string(), "203.0.113.9:1000");
@@ -249,7 +248,7 @@ async fn a_proxy_header_from_elsewhere_is_not_believed() {
 }
 
 #[tokio::test]
-async fn garbage_in_place_of_a_header_is_closed_and_said() {
+async fn garbage_instead_of_a_header_is_closed_and_reported() {
     let mut listener = listener().await.proxy_protocol(["loopback"]).unwrap();
     let (addr, stats) = (listener.local_addr().unwrap(), listener.stats());
     let browser = connect_with(addr, b"GET / HTTP/1.1\r\n\r\n").await;
@@ -266,7 +265,7 @@ async fn garbage_in_place_of_a_header_is_closed_and_said() {
 }
 
 #[tokio::test]
-async fn a_slow_header_holds_up_nobody_and_ends_in_time() {
+async fn a_slow_header_delays_no_other_and_ends_in_time() {
     let clock = ManualClock::new();
     let listener = listener().await.proxy_protocol(["loopback"]).unwrap();
     let mut listener = listener.header_timeout(Duration::from_secs(2)).clock(clock.clone());
@@ -289,7 +288,7 @@ async fn a_slow_header_holds_up_nobody_and_ends_in_time() {
 }
 
 #[tokio::test]
-async fn headers_that_are_waited_for_are_bounded() {
+async fn headers_that_are_read_at_once_are_bounded() {
     let clock = ManualClock::new();
     let listener = listener().await.proxy_protocol(["loopback"]).unwrap();
     let mut listener = listener.headers_at_once(2).clock(clock.clone());
@@ -319,7 +318,7 @@ async fn an_accept_that_is_dropped_loses_no_connection() {
     let (addr, stats) = (listener.local_addr().unwrap(), listener.stats());
     let there = [connect(addr).await, connect(addr).await];
     let first = listener.accept().await;
-    accept_nothing_until(&mut listener, || stats.waited() == 1).await; // dropped with one in hand
+    accept_nothing_until(&mut listener, || stats.waited() == 1).await; // dropped while one waits
     drop(first);
     assert_eq!(listener.accept().await.peer().addr(), there[1].local_addr().unwrap());
 }
@@ -350,13 +349,13 @@ async fn a_store_without_room_is_not_the_clients_fault() {
 }
 
 #[tokio::test]
-async fn wrong_settings_say_what_to_write() {
+async fn the_error_of_a_wrong_setting_states_what_to_write() {
     let limiter = Limiter::new();
     let rate = limiter.gate("arrivals", "10/s").unwrap();
     let error = listener().await.connections_by_client(rate).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "gate `arrivals` is in force as `10/s`, but a connection holds a place: write a limit such as \
+        "gate `arrivals` is in force as `10/s`, but a connection holds a slot: write a limit such as \
          `20 concurrent`"
     );
     let error = listener().await.proxy_protocol(["haproxy"]).unwrap_err();

@@ -1,6 +1,6 @@
 //! Variants that charge some limits of a request that another one refuses.
 
-use testkit::together::{Ask, Make, Models, Outcome, Together, conforms};
+use testkit::together::{LimitCheck, Make, Models, Outcome, Together, conforms};
 use testkit::{Mode, Model, Seen};
 use tidegate::Limit;
 
@@ -18,7 +18,7 @@ fn is_caught(make: Make<'_>) -> bool {
 struct OneByOne(Models);
 
 impl Together for OneByOne {
-    fn decide(&mut self, now_us: u64, asks: &[Ask], mode: Mode) -> Outcome {
+    fn decide(&mut self, now_us: u64, asks: &[LimitCheck], mode: Mode) -> Outcome {
         let mut wait_us = 0;
         for ask in asks {
             let seen = self.0.0[ask.limit].decide(now_us, &ask.key, ask.cost, mode);
@@ -39,7 +39,7 @@ impl Together for OneByOne {
 struct LastWait(Models);
 
 impl Together for LastWait {
-    fn decide(&mut self, now_us: u64, asks: &[Ask], mode: Mode) -> Outcome {
+    fn decide(&mut self, now_us: u64, asks: &[LimitCheck], mode: Mode) -> Outcome {
         let last = asks
             .last()
             .map(|ask| self.0.0[ask.limit].clone().decide(now_us, &ask.key, ask.cost, mode).wait_us);

@@ -434,8 +434,8 @@ fn a_check_beside_a_remembered_denial_is_looked_at_and_not_charged() {
     let verdict = limiter.check(&[Check::new(&user, "ann"), Check::new(&goods, "7")]);
     assert_eq!((verdict.is_allowed(), verdict.bound_by()), (false, "goods"));
     let [own, shared] = verdict.decisions() else { panic!("{verdict:?}") };
-    assert!(own.is_asked() && own.is_allowed() && own.remaining() == 5, "{own:?}");
-    assert!(shared.is_asked() && !shared.is_allowed(), "{shared:?}");
+    assert!(own.is_checked() && own.is_allowed() && own.remaining() == 5, "{own:?}");
+    assert!(shared.is_checked() && !shared.is_allowed(), "{shared:?}");
     assert_eq!(user.peek("ann").remaining(), 5);
 }
 

@@ -41,7 +41,7 @@ fn a_remembered_denial_does_not_hide_another_limit_that_takes_longer() {
         let now = here.check(&checks);
         assert_eq!(now.retry_after(), Some(ms(185)), "{now:?}");
         assert_eq!(now.bound_by(), "long");
-        assert!(now.decisions().iter().all(|decision| decision.is_asked() && !decision.is_allowed()));
+        assert!(now.decisions().iter().all(|decision| decision.is_checked() && !decision.is_allowed()));
         if !wait.is_empty() {
             use_up_reserved(&short);
             use_up_reserved(&long);
@@ -85,7 +85,7 @@ fn in_a_cluster_the_slots_behind_a_refusal_are_looked_at() {
     use_up(&long, "goods:7");
     let verdict = limiter.check(&[Check::new(&short, "ann"), Check::new(&long, "goods:7")]);
     assert_eq!(verdict.retry_after(), Some(ms(185)), "{verdict:?}");
-    assert!(verdict.decisions().iter().all(Decision::is_asked));
+    assert!(verdict.decisions().iter().all(Decision::is_checked));
     let free = limiter.check(&[Check::new(&short, "ann"), Check::new(&long, "goods:8")]);
     assert_eq!(free.decisions().iter().map(Decision::is_allowed).collect::<Vec<_>>(), [false, true]);
     assert_eq!(long.peek("goods:8").remaining(), 1, "only looked at");
@@ -103,8 +103,8 @@ fn a_check_that_could_not_be_asked_allows_nothing_and_says_so() {
     proxy.stall();
     let verdict = limiter.check(&[Check::new(&short, "a"), Check::new(&other, "a")]);
     let [known, unknown] = verdict.decisions() else { panic!("{verdict:?}") };
-    assert!(known.is_asked() && !known.is_allowed());
-    assert!(!unknown.is_asked() && !unknown.is_allowed() && unknown.remaining() == 0, "{unknown:?}");
+    assert!(known.is_checked() && !known.is_allowed());
+    assert!(!unknown.is_checked() && !unknown.is_allowed() && unknown.remaining() == 0, "{unknown:?}");
     assert_eq!(unknown.denial(), Some(Denial::Busy));
     assert_eq!((verdict.bound_by(), verdict.retry_after()), ("short", known.retry_after()));
 }
@@ -131,7 +131,7 @@ fn a_flood_of_refusals_looks_at_other_limits_a_bounded_number_of_times() {
         let key = format!("user:{user_id}");
         let verdict = limiter.check(&[Check::new(&user, &key), Check::new(&hot, "goods:7")]);
         let first = &verdict.decisions()[0];
-        assert!(!verdict.is_allowed() && first.is_asked() == first.is_allowed());
+        assert!(!verdict.is_allowed() && first.is_checked() == first.is_allowed());
         assert_eq!(verdict.bound_by(), "hot");
     }
     // A second that has begun counts, and the one in which it ends.

@@ -13,6 +13,7 @@ mod long_lists;
 mod looks;
 mod names;
 mod older_states;
+mod own_limits;
 mod processes;
 mod refunds;
 mod slots;

@@ -1,9 +1,9 @@
 //! The elements of `Forwarded` (RFC 7239), from the right.
 //!
-//! Only the right end of a line was written by somebody we trust. So the last element is
-//! looked for from there, outside quotes, and nothing that stands to its left matters: a
-//! quote that a client leaves open on the left swallows nothing. The element found is then
-//! read forwards, strictly, as it is all a trusted proxy's.
+//! Only the right end of a line was written by a trusted proxy. So the last element is searched
+//! from there, outside quotes, and nothing to its left matters: a quote that a client leaves open
+//! on the left hides nothing. The element is then parsed forwards, strictly, because a trusted
+//! proxy has written all of it.
 
 use crate::http::client_ip::node::{self, NODE_BYTES_MAX};
 use std::net::IpAddr;
@@ -24,8 +24,8 @@ pub(crate) fn last_element(line: &[u8], bytes_max: usize) -> Option<usize> {
     (floor == 0).then_some(0)
 }
 
-/// The quote that opens the string whose closing quote stands at `closing`. Inside, a quote
-/// comes after an odd number of backslashes.
+/// The quote that opens the string whose closing quote is at `closing`. Inside, a quote comes
+/// after an odd number of backslashes.
 fn opening_quote(line: &[u8], closing: usize, floor: usize) -> Option<usize> {
     let mut at = closing;
     while at > floor {
@@ -42,7 +42,7 @@ fn opening_quote(line: &[u8], closing: usize, floor: usize) -> Option<usize> {
 }
 
 /// The address in the one `for` of an element. None if there is no such address, or
-/// anything in the element is not as the RFC has it (blanks around `;` are let pass).
+/// anything in the element is not as in the RFC (blanks around `;` are accepted).
 pub(crate) fn address(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = element.trim_ascii();
@@ -64,7 +64,7 @@ pub(crate) fn address(element: &[u8]) -> Option<IpAddr> {
         }
         if name.eq_ignore_ascii_case(b"for") {
             let first = found.replace(node.address()?);
-            // Twice in one element is not allowed: nobody knows which one counts.
+            // Twice in one element is not allowed, and does not state which one counts.
             if first.is_some() {
                 return None;
             }
@@ -97,7 +97,7 @@ fn read_value<'a>(value: &'a [u8], node: &mut Node) -> Option<&'a [u8]> {
 /// A value, as far as it can be an address.
 struct Node {
     bytes: [u8; NODE_BYTES_MAX],
-    /// Of all bytes, also those that had no room.
+    /// Of all bytes, also those that did not fit.
     length: usize,
 }
 

@@ -1,9 +1,9 @@
-//! Whom a request comes from: the walk from the right over what trusted proxies wrote.
+//! Finds the client of a request: reads from the right what trusted proxies have written.
 //!
-//! Every proxy appends the address that it was called from, so the right end of the list
-//! is the youngest. Only as long as an address is a trusted proxy's is what stands to its
-//! left that proxy's word; the first address that is not is the client, and everything
-//! further left is whatever the client liked to write. It is never looked at.
+//! Every proxy appends the address of its peer, so the right end of the list is the youngest. As
+//! long as an address is a trusted proxy's, that proxy has written the hop to its left. The first
+//! other address is the client, which can have written everything further left: that is never
+//! read.
 
 pub(crate) mod forwarded;
 pub(crate) mod node;
@@ -15,14 +15,14 @@ use http::header::{FORWARDED, HeaderMap, HeaderName};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// Hops that are looked at: more proxies in a row do not exist.
+/// How many hops are read: more proxies in a row do not exist.
 const HOPS_MAX: usize = 64;
-/// Bytes that are looked at in all; what a proxy adds is a few dozen.
+/// How many bytes are read in all; a proxy adds a few dozen.
 const BYTES_MAX: usize = 8 * 1024;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Whom a request comes from: the peer, or what trusted proxies say of it.
+/// Finds the client of a request: the peer, or the address that trusted proxies state.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -32,10 +32,10 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// headers.insert("x-forwarded-for", "6.6.6.6, 203.0.113.9, 10.0.0.7".parse()?);
 /// let proxy = Some("10.0.0.1".parse()?);
 ///
-/// // Nobody is trusted: what the header says does not matter.
+/// // No proxy is trusted: the header is not read.
 /// assert_eq!(ClientIp::peer().find(proxy, &headers).unwrap().to_string(), "10.0.0.1");
 ///
-/// // `6.6.6.6` is what the client wrote, `203.0.113.9` is where it called from.
+/// // `6.6.6.6` was written by the client, `203.0.113.9` is the client's address.
 /// let behind = ClientIp::behind(["10.0.0.0/8"])?;
 /// assert_eq!(behind.find(proxy, &headers).unwrap().to_string(), "203.0.113.9");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -44,20 +44,19 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// # The rules
 /// - A peer that is not a trusted proxy is the client; no header is read. Without a known
 ///   peer there is no client.
-/// - Otherwise the header is walked from the right, all its lines being one list. Trusted
-///   hops are passed, the first other address is the client. If all are trusted, the
-///   leftmost is.
-/// - A hop that is empty, malformed or hidden (`unknown`, `for=_x`) ends the walk. The
-///   client is then the last address that a trusted hop vouched for, which is a proxy's:
-///   such requests share one allowance. Nobody gains a fresh one by writing garbage.
-/// - At most 64 hops and 8 KiB are looked at; then the walk ends in the same way.
+/// - Otherwise the header is read from the right, all its lines being one list. Trusted hops are
+///   skipped, the first other address is the client. If all are trusted, the leftmost is.
+/// - A hop that is empty, malformed or hidden (`unknown`, `for=_x`) ends the search. The client is
+///   then the last address that a trusted hop has written, which is a proxy's: such requests share
+///   one allowance, so a client cannot get a fresh one by sending garbage.
+/// - At most 64 hops and 8 KiB are read; then the search ends in the same way.
 ///
 /// An IPv4 address written as IPv6 (`::ffff:192.0.2.1`) is an IPv4 address everywhere.
 ///
 /// # What a proxy must do
-/// Append what it was called from, or overwrite the header. One that passes the header on
-/// as it came must not be trusted: its client writes the right end then. One that copies a
-/// client's text into `Forwarded` (`host=…`) has to quote it.
+/// Append the address of its peer, or overwrite the header. One that passes the header on unchanged
+/// must not be trusted: its client writes the right end then. One that copies a client's text into
+/// `Forwarded` (`host=…`) has to quote it.
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     trusted: Arc<Networks>,
@@ -67,10 +66,10 @@ pub struct ClientIp {
     ipv6_bits: u8,
 }
 
-/// How a header says addresses.
+/// The format of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// Addresses with commas between.
+    /// Addresses, separated by commas.
     List,
     /// Elements of RFC 7239.
     Forwarded,
@@ -85,7 +84,7 @@ impl Default for ClientIp {
 }
 
 impl ClientIp {
-    /// Whoever is at the other end of the connection. No header is read. The default.
+    /// The client is the peer, the other end of the connection. No header is read. The default.
     pub fn peer() -> Self {
         Self {
             trusted: Arc::default(),
@@ -98,9 +97,9 @@ impl ClientIp {
 
     /// Behind trusted proxies: networks (`10.0.0.0/8`, `fd00::/8`), addresses, or the sets
     /// `loopback` (127.0.0.0/8, ::1) and `private` (10.0.0.0/8, 172.16.0.0/12,
-    /// 192.168.0.0/16, fc00::/7). `X-Forwarded-For` is read unless said otherwise.
+    /// 192.168.0.0/16, fc00::/7). Default header: `X-Forwarded-For`.
     ///
-    /// Name the proxies, not the clients: whoever is trusted can name any address.
+    /// Name the proxies, not the clients: a trusted peer can name any address.
     ///
     /// # Errors
     /// If a text is not a network, or there is none.
@@ -115,7 +114,7 @@ impl ClientIp {
     /// Reads `Forwarded` (RFC 7239), from proxies that are trusted.
     ///
     /// # Errors
-    /// If nobody is trusted to write it.
+    /// If no proxy is trusted.
     pub fn forwarded(self) -> Result<Self, ClientIpError> {
         self.reading(FORWARDED, Form::Forwarded)
     }
@@ -123,7 +122,7 @@ impl ClientIp {
     /// Reads `X-Forwarded-For`, from proxies that are trusted.
     ///
     /// # Errors
-    /// If nobody is trusted to write it.
+    /// If no proxy is trusted.
     pub fn x_forwarded_for(self) -> Result<Self, ClientIpError> {
         self.reading(X_FORWARDED_FOR, Form::List)
     }
@@ -132,12 +131,12 @@ impl ClientIp {
     /// `cf-connecting-ip` or `x-real-ip`. Without exactly one line with one address, the
     /// client is the peer.
     ///
-    /// Only for a peer that overwrites this header on every request, and that clients
-    /// cannot get around.
+    /// Only for a peer that overwrites this header on every request, and that clients cannot
+    /// bypass.
     ///
     /// # Errors
-    /// If the name is not a header's, or is that of a list, which has its own method, or if
-    /// nobody is trusted to set it.
+    /// If the name is not a header's, or is that of a list, which has its own method, or if no proxy
+    /// is trusted.
     pub fn header(self, name: &str) -> Result<Self, ClientIpError> {
         let shown = || crate::Key::new(name).to_string();
         let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| ClientIpError::Header(shown()))?;
@@ -147,7 +146,7 @@ impl ClientIp {
         self.reading(header, Form::One)
     }
 
-    /// Where nobody is trusted, no header would ever be read: better said than found out.
+    /// Without a trusted proxy no header would ever be read, which is an error.
     fn reading(self, header: HeaderName, form: Form) -> Result<Self, ClientIpError> {
         if self.trusted.is_empty() {
             return Err(ClientIpError::NobodyTrusted);
@@ -155,25 +154,25 @@ impl ClientIp {
         Ok(Self { header, form, ..self })
     }
 
-    /// IPv4 addresses with the same leading bits are one client; 32 unless said.
+    /// IPv4 addresses with the same leading bits are one client. Default: 32.
     #[must_use]
     pub fn ipv4_bits(self, bits: u8) -> Self {
         Self { ipv4_bits: bits, ..self }
     }
 
-    /// IPv6 addresses with the same leading bits are one client; 64 unless said, as whoever
-    /// has one address of a /64 has all of them.
+    /// IPv6 addresses with the same leading bits are one client. Default: 64, because the owner of
+    /// one address of a /64 has all of them.
     #[must_use]
     pub fn ipv6_bits(self, bits: u8) -> Self {
         Self { ipv6_bits: bits, ..self }
     }
 
-    /// True if this peer is one of the trusted proxies, whose word on its clients counts.
+    /// True if this peer is one of the trusted proxies.
     pub fn is_trusted(&self, peer: IpAddr) -> bool {
         self.trusted.contain(peer.to_canonical())
     }
 
-    /// True if a client is shown like this.
+    /// True if this is how a client is written.
     pub(crate) fn is_client(&self, text: &str) -> bool {
         let address = text.split_once('/').map_or(text, |(address, _)| address);
         let client = |ip| Client::within(ip, self.ipv4_bits, self.ipv6_bits);
@@ -192,7 +191,7 @@ impl ClientIp {
         Client::of_mapped(ip, self.ipv4_bits, self.ipv6_bits)
     }
 
-    /// Apart, as it is of no concern where nobody is trusted.
+    /// A function of its own, because most guards trust no proxy.
     #[inline(never)]
     fn named_mapped(&self, peer: u128, headers: &HeaderMap) -> u128 {
         mapped(self.named(Ipv6Addr::from_bits(peer).to_canonical(), headers))
@@ -203,7 +202,7 @@ impl ClientIp {
         Some(self.named(peer?.to_canonical(), headers))
     }
 
-    /// The peer, or whom it names if it is trusted.
+    /// The peer, or the client that it names if it is trusted.
     fn named(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         if !self.trusted.contain(peer) {
             return peer;
@@ -239,7 +238,7 @@ impl ClientIp {
 
 impl Form {
     /// The last hop of a line, and what is left of its comma if there is one. None if it
-    /// cannot be told within the bounds.
+    /// is not found within the bounds.
     fn last_hop<'a>(self, line: &'a [u8], work: &mut Work) -> Option<(Option<&'a [u8]>, &'a [u8])> {
         let bytes_max = BYTES_MAX - work.bytes;
         let start = match self {
@@ -268,14 +267,14 @@ impl Form {
     }
 }
 
-/// What a walk has looked at.
+/// How much a search has read.
 #[derive(Debug, Default)]
 struct Work {
     hops: usize,
     bytes: usize,
 }
 
-/// Why this cannot say whom a request comes from.
+/// Why a `ClientIp` cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientIpError {

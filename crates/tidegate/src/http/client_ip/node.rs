@@ -1,7 +1,7 @@
-//! One hop's address as proxies write it: with a port, in brackets, with a zone.
+//! The address of one hop as proxies write it: with a port, in brackets, with a zone.
 //!
-//! Shared by `X-Forwarded-For`, `Forwarded` and named headers. What proxies write to
-//! hide an address (`unknown`, `_hidden`) is none.
+//! Shared by `X-Forwarded-For`, `Forwarded` and named headers. A text that hides an address
+//! (`unknown`, `_hidden`) is no address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,7 +37,7 @@ pub(crate) fn address(node: &[u8]) -> Option<IpAddr> {
     Some(ip.to_canonical())
 }
 
-/// A zone says which of the proxy's own links it was: nothing that tells clients apart.
+/// A zone names one of the proxy's own links: it does not distinguish clients.
 fn ipv6(text: &str) -> Option<Ipv6Addr> {
     let Some((ip, zone)) = text.split_once('%') else { return text.parse().ok() };
     let is_zone = !zone.is_empty() && zone.bytes().all(is_name);

@@ -1,13 +1,13 @@
-//! Who is at the other end of a connection.
+//! The peer of a connection.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Who is at the other end of a connection: the socket's peer, or whom a trusted load
-/// balancer named in its PROXY header.
+/// The other end of a connection: the socket's peer, or the client that a trusted load balancer has
+/// named in its PROXY header.
 ///
-/// An IPv4 address written as IPv6, as sockets for both have it, is an IPv4 address.
+/// An IPv4 address written as IPv6, as dual-stack sockets have it, is an IPv4 address.
 ///
 /// ```
 /// use tidegate::http::Peer;
@@ -21,26 +21,26 @@ pub struct Peer {
     via: Option<SocketAddr>,
 }
 
-/// Whether any peer was ever made: where not, no request needs to be searched for one.
+/// Whether a `Peer` was ever made: if not, no request's extensions need to be searched for one.
 static IS_ANY: AtomicBool = AtomicBool::new(false);
 
 impl Peer {
     /// The peer of a socket.
     pub fn new(addr: SocketAddr) -> Self {
-        // Most processes make many; a flag that is only read stays with every core.
+        // Most processes make many: a flag that is only read stays in every core's cache.
         if !Self::is_any() {
             IS_ANY.store(true, Ordering::Relaxed);
         }
         Self { addr: canonical(addr), via: None }
     }
 
-    /// Whom the load balancer at `via` named.
+    /// The client that the load balancer at `via` has named.
     #[cfg(feature = "listen")]
     pub(crate) fn named(addr: SocketAddr, via: SocketAddr) -> Self {
         Self { via: Some(canonical(via)), ..Self::new(addr) }
     }
 
-    /// False if none was ever made.
+    /// True if a `Peer` was ever made.
     #[inline]
     pub(crate) fn is_any() -> bool {
         IS_ANY.load(Ordering::Relaxed)

@@ -1,38 +1,32 @@
 //! Fields of a JSON body, found without building the document.
 //!
-//! The parser walks to each pointer and skips everything else, so what a stranger sends
-//! is neither copied nor nested into. A member that stands twice on the way makes the
-//! field unclear: programs differ in which one they take. As a key, what is unclear is shared
-//! or refused; as a cost, it is the most, or whoever writes such bodies would pay the least.
+//! The parser goes to each pointer and skips everything else, so it neither copies what a client
+//! sends nor recurses into it. A member that is there twice on the way makes the field ambiguous:
+//! programs differ in which one they use. As a key, an ambiguous field shares an allowance or is
+//! refused; as a cost, it is the maximum, or a client could pay the least by sending it twice.
 
+use crate::rules::Fact;
 use http::Extensions;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the [`JsonLayer`](crate::http::JsonLayer)s around a guard have found, in the request's
-/// extensions: pointers and what is there.
+/// The fields that the [`JsonLayer`](crate::http::JsonLayer)s around a guard have read, in the
+/// request's extensions: pointers and values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JsonFields(Arc<[(Box<str>, Field)]>);
 
-/// What a body says at a pointer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Field {
-    /// Nothing, or `null`; also where there is no body.
-    Missing,
-    /// A string as it is, a number (beyond 64 bits as the nearest double), a boolean.
-    Text(Box<str>),
-    /// An object or a list, a member that stands twice, or a body that is not JSON or was
-    /// not read.
-    Unclear,
-}
+/// The value at a pointer: a string as it is, a number (beyond 64 bits the nearest double), a
+/// boolean. Missing also for `null`, and where there is no body. Ambiguous for an object or a list,
+/// a member that is there twice, and a body that is not JSON or was not read.
+pub(crate) type Field = Fact<Box<str>>;
 
 impl JsonFields {
     /// The fields of `body` at these pointers.
     pub(crate) fn find(pointers: Vec<Box<str>>, body: &[u8]) -> Self {
         let find = |pointer: Box<str>| {
-            let field = field(body, &pointer).unwrap_or(Field::Unclear);
+            let field = field(body, &pointer).unwrap_or(Fact::Ambiguous);
             (pointer, field)
         };
         Self(pointers.into_iter().map(find).collect())
@@ -40,16 +34,16 @@ impl JsonFields {
 
     /// The same, where there is no body.
     pub(crate) fn of_no_body(pointers: Vec<Box<str>>) -> Self {
-        Self(pointers.into_iter().map(|pointer| (pointer, Field::Missing)).collect())
+        Self(pointers.into_iter().map(|pointer| (pointer, Fact::Missing)).collect())
     }
 
     /// The same, where the body was not read: too long, too slow, or of another type.
     pub(crate) fn of_unread_body(pointers: Vec<Box<str>>) -> Self {
-        Self(pointers.into_iter().map(|pointer| (pointer, Field::Unclear)).collect())
+        Self(pointers.into_iter().map(|pointer| (pointer, Fact::Ambiguous)).collect())
     }
 
-    /// Adds these fields of a body to those that layers further out have found. Where both have
-    /// looked, the inner layer counts: it is nearer to the service.
+    /// Adds these fields of a body to those of outer layers. Where both have read a field, the inner
+    /// layer counts: it is nearer to the service.
     pub(crate) fn add_to(self, extensions: &mut Extensions) {
         match extensions.remove::<Self>() {
             Some(outer) => extensions.insert(self.or(&outer)),
@@ -57,7 +51,7 @@ impl JsonFields {
         };
     }
 
-    /// Adds fields of which nothing is known here. What a layer further out has read stays: its
+    /// Adds fields that this layer has not read. A value that an outer layer has read stays: its
     /// bound may be higher.
     pub(crate) fn add_unread_to(self, extensions: &mut Extensions) {
         match extensions.remove::<Self>() {
@@ -72,7 +66,7 @@ impl JsonFields {
         Self(self.0.iter().chain(more).cloned().collect())
     }
 
-    /// What is there; none if no layer has looked.
+    /// The value; none if no layer has looked it up.
     pub(crate) fn get(&self, pointer: &str) -> Option<&Field> {
         self.0.iter().find(|(own, _)| **own == *pointer).map(|(_, field)| field)
     }
@@ -106,12 +100,12 @@ impl<'de> DeserializeSeed<'de> for Step<'_> {
 
 impl Step<'_> {
     fn end(&self, text: impl FnOnce() -> Box<str>) -> Field {
-        if self.rest.is_empty() { Field::Text(text()) } else { Field::Missing }
+        if self.rest.is_empty() { Fact::Found(text()) } else { Fact::Missing }
     }
 
-    /// What an object or a list says that has nothing at the next step, or ends the way.
+    /// The value of an object or a list that has nothing at the next step, or is the last step.
     fn nothing(&self) -> Field {
-        if self.rest.is_empty() { Field::Unclear } else { Field::Missing }
+        if self.rest.is_empty() { Fact::Ambiguous } else { Fact::Missing }
     }
 }
 
@@ -143,7 +137,7 @@ impl<'de> Visitor<'de> for Step<'_> {
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Field::Missing)
+        Ok(Fact::Missing)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -160,7 +154,7 @@ impl<'de> Visitor<'de> for Step<'_> {
                 }
             }
         }
-        Ok(if times > 1 { Field::Unclear } else { found })
+        Ok(if times > 1 { Fact::Ambiguous } else { found })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
@@ -181,7 +175,7 @@ impl<'de> Visitor<'de> for Step<'_> {
     }
 }
 
-/// A place in an array: digits without a leading zero.
+/// An index of an array: digits without a leading zero.
 fn index(step: &str) -> Option<usize> {
     let is_plain = step == "0" || !step.starts_with(['0', '+']);
     step.parse().ok().filter(|_| is_plain)
@@ -193,8 +187,8 @@ mod tests {
 
     fn at(pointer: &str, json: &str) -> Option<String> {
         match look(pointer, json) {
-            Field::Text(text) => Some(text.into()),
-            Field::Missing | Field::Unclear => None,
+            Fact::Found(text) => Some(text.into()),
+            Fact::Missing | Fact::Ambiguous => None,
         }
     }
 
@@ -211,16 +205,16 @@ mod tests {
         assert_eq!(at("/a/1/~0", json).as_deref(), Some("true"));
         assert_eq!(at("/n", json).as_deref(), Some("-1.5"));
         for missing in ["/a/2", "/a/01", "/a/-", "/x", "/n/0", "/order/goodsId/0"] {
-            assert_eq!(look(missing, json), Field::Missing, "{missing}");
+            assert_eq!(look(missing, json), Fact::Missing, "{missing}");
         }
-        for unclear in ["/a", "/order", "/a/1"] {
-            assert_eq!(look(unclear, json), Field::Unclear, "{unclear}");
+        for ambiguous in ["/a", "/order", "/a/1"] {
+            assert_eq!(look(ambiguous, json), Fact::Ambiguous, "{ambiguous}");
         }
-        assert_eq!(look("/a", r#"{"a": null}"#), Field::Missing);
+        assert_eq!(look("/a", r#"{"a": null}"#), Fact::Missing);
     }
 
     #[test]
-    fn what_programs_read_differently_is_unclear() {
+    fn what_programs_read_differently_is_ambiguous() {
         for (pointer, json) in [
             ("/a", r#"{"a": 1, "a": 2}"#),
             ("/a/b", r#"{"a": {"b": 1}, "a": {"c": 2}}"#),
@@ -230,9 +224,9 @@ mod tests {
             ("/a", r#"{"\u0061": 1, "a": 2}"#),
             ("/a", ""),
         ] {
-            assert_eq!(look(pointer, json), Field::Unclear, "{json}");
+            assert_eq!(look(pointer, json), Fact::Ambiguous, "{json}");
         }
-        assert_eq!(look("/a", "\"a\""), Field::Missing);
+        assert_eq!(look("/a", "\"a\""), Fact::Missing);
     }
 
     #[test]

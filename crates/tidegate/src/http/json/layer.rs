@@ -1,22 +1,17 @@
-//! Reads JSON bodies for rules that ask for a field of them.
+//! Reads JSON bodies for rules that need a field of them.
 //!
-//! A layer of its own, outside of the guard's: whoever has no such rule keeps bodies
-//! untouched and their type as it was. What it reads is bounded in bytes and in time; how long
-//! the rest of a body may take is the service's matter.
+//! It is a layer of its own, outside of the guard's: a service without such a rule keeps its
+//! bodies, and their type, unchanged. What it reads is bounded in bytes and in time; it does not
+//! limit how long the rest of a body may take.
 
 use crate::clock::Timestamp;
-use crate::http::body::Body as AnswerBody;
-use crate::http::facts::Facets;
+use crate::http::body::Body as ResponseBody;
 use crate::http::guard::Guard;
 use crate::http::json::fields::JsonFields;
 use crate::http::json::replay::Replay;
-use crate::http::response::Protocol;
-use crate::http::text::{self, Said};
-use crate::rules::decide::Stop;
-use crate::rules::judge::Judge;
-use crate::rules::key::bytes::KeyBytes;
-use crate::rules::record::Outcome;
-use crate::rules::rule_set::Ready;
+use crate::http::response::ResponseForm;
+use crate::http::text;
+use crate::rules::Fact;
 use crate::sleep::Sleep;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
@@ -36,8 +31,8 @@ const MAX_BYTES: usize = 64 * 1024;
 /// Default of [`JsonLayer::body_timeout`].
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads the bodies that rules with `json:` parts ask for, up to a bound, and passes them
-/// on whole as [`Replay`]. It goes outside of [`Guard::layer`]:
+/// Reads the bodies that rules with `json:` parts need, up to a bound, and passes them on whole as
+/// [`Replay`]. It goes outside of [`Guard::layer`]:
 ///
 /// ```
 /// use tidegate::http::Guard;
@@ -50,16 +45,16 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 ///     .build()?;
 /// let layers = ServiceBuilder::new().layer(guard.json_layer()).layer(guard.layer());
 /// # let _ = layers;
-/// # Ok::<(), tidegate::rules::GuardError>(())
+/// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
 ///
-/// A body is read only if a rule that applies to the request asks for it, no deny list has the
-/// client's network, and its content type is `application/json` or ends in `+json`. The fields of one that is longer than
-/// the bound, broken, or not read are unclear (see [`Missing`](crate::rules::Missing)); where a cost
-/// is to be read from them, it is the most that the rule says. One that does not come in time
-/// is refused.
+/// A body is read only if a rule that applies to the request needs it, no deny list has the
+/// client's network, and its content type is `application/json` or ends in `+json`. The fields of a
+/// body that is longer than the bound, broken, or not read are ambiguous (see
+/// [`Missing`](crate::rules::Missing)); a cost that is read from one is the rule's maximum. A request
+/// whose body does not come in time is refused.
 ///
-/// Several guards may have a JSON layer each, nested in any order.
+/// Nested guards may have a JSON layer each, in any order.
 #[derive(Clone, Debug)]
 pub struct JsonLayer {
     guard: Guard,
@@ -72,18 +67,18 @@ impl JsonLayer {
         Self { guard, max_bytes: MAX_BYTES, body_timeout: BODY_TIMEOUT }
     }
 
-    /// Bytes of a body that are read at most. Default: 64 KiB.
+    /// How many bytes of a body are read at most. Default: 64 KiB.
     #[must_use]
     pub fn max_bytes(mut self, bytes: usize) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// How long the body that a rule asks for may take to come, on the limiter's clock. Then the
-    /// request is refused (408, [`Outcome::SlowBody`]), and its connection is closed. It was not
-    /// charged, and has held no slot of this guard. Where only rules in shadow ask for the body,
-    /// or rules that have the client's network on their allow lists, it goes on unread instead.
-    /// Default: 10 s. `Duration::MAX` waits for ever.
+    /// How long a body that a rule needs may take, on the limiter's clock. Then the request is
+    /// refused (408, [`Outcome::SlowBody`]), and its connection is closed. It was not charged, and
+    /// has held no slot of this guard. Where only rules in shadow need the body, or rules that have
+    /// the client's network on their allow lists, it is passed on unread instead. Default: 10 s.
+    /// `Duration::MAX` waits for ever.
     ///
     /// [`Outcome::SlowBody`]: crate::rules::Outcome::SlowBody
     #[must_use]
@@ -113,7 +108,7 @@ where
     S: Service<Request<Replay<B>>, Response = Response<A>> + Clone,
     B: Body<Data = Bytes> + Unpin,
 {
-    type Response = Response<AnswerBody<A>>;
+    type Response = Response<ResponseBody<A>>;
     type Error = S::Error;
     type Future = JsonFuture<S, B>;
 
@@ -122,11 +117,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> JsonFuture<S, B> {
-        let Wanted { pointers, is_denied } = self.layer.wanted(&request);
+        let pointers = self.layer.pointers(&request);
         let is_too_long = request.body().size_hint().lower() > self.layer.max_bytes as u64;
         let is_empty = request.body().is_end_stream();
-        let is_read =
-            !pointers.is_empty() && !is_empty && !is_too_long && !is_denied && is_json(request.headers());
+        let is_read = !pointers.is_empty() && !is_empty && !is_too_long && is_json(request.headers());
         let (mut head, body) = request.into_parts();
         if !is_read {
             match pointers.is_empty() {
@@ -149,83 +143,29 @@ where
     }
 }
 
-/// What of a body is to be known.
-#[derive(Default)]
-struct Wanted {
-    pointers: Vec<Box<str>>,
-    /// Whether the request will be refused by its client's network, whatever its body says.
-    is_denied: bool,
-}
-
 impl JsonLayer {
-    /// What the rules ask for that apply to this request.
-    fn wanted<B>(&self, request: &Request<B>) -> Wanted {
-        let shared = &self.guard.shared;
-        let rules = shared.rules.load();
-        let mut asking = rules.rules.iter().filter(|rule| self.asks(rule)).peekable();
-        if asking.peek().is_none() || !self.guard.is_on() {
-            return Wanted::default();
-        }
-        let facets = self.facets(request);
-        let mut pointers: Vec<Box<str>> = Vec::new();
-        for rule in asking.filter(|rule| rule.is_about(&facets).is_some()) {
-            for pointer in rule.pointers() {
-                if !pointers.iter().any(|known| **known == *pointer) {
-                    pointers.push(pointer.into());
-                }
-            }
-        }
-        let is_denied = !pointers.is_empty() && self.guard.network_denier(&rules, &facets).is_some();
-        Wanted { pointers, is_denied }
+    /// The fields that the rules which apply to this request need.
+    fn pointers<B>(&self, request: &Request<B>) -> Vec<Box<str>> {
+        self.guard.rules.json_pointers(&self.guard.facts(request))
     }
 
-    /// A request as the guard will see it.
-    fn facets<'a, B>(&'a self, request: &'a Request<B>) -> Facets<'a> {
-        let facets = Facets::new(request, &self.guard.shared.finder);
-        if self.guard.shared.passes_preflights && facets.is_preflight() {
-            facets.set_free_preflight();
-        }
-        facets
-    }
-
-    /// True if this rule may ask for a body.
-    fn asks(&self, rule: &Ready) -> bool {
-        rule.pointers().next().is_some() && self.guard.choice.has(&rule.name)
-    }
-
-    /// The answer to a request whose body is too slow, in the name of the first rule that needs
-    /// it. None if nobody insists on it: then it goes on, and its fields are unclear.
-    fn refuse_slow<B>(&self, request: &Request<B>, begun: Timestamp) -> Option<Response<Bytes>> {
-        let shared = &*self.guard.shared;
-        if !self.guard.is_on() {
-            return None;
-        }
-        let rules = shared.rules.load_full();
-        let facets = self.facets(request);
-        let insists = |rule: &Ready| {
-            self.asks(rule)
-                && !rule.is_shadow
-                && rule.is_about(&facets).is_some()
-                && !rule.allow.exempts_client_of(&facets)
-                && !shared.allow.exempts_client_of(&facets)
-        };
-        let rule = rules.rules.iter().position(insists)?;
-        let started = shared.started().map(|_| begun);
-        let judge = Judge { shared, rules: &rules, started };
-        let stop = Stop { rule: Some(rule), key: KeyBytes::new(), outcome: Outcome::SlowBody };
-        let mut answer = *judge.stop(&stop, Protocol::Http);
+    /// The response to a request whose body is too slow. None if no rule in force needs the body:
+    /// then the request goes on, and its fields are ambiguous.
+    fn refuse_slow<B>(&self, request: &Request<B>, started: Timestamp) -> Option<Response<Bytes>> {
+        let ruling = self.guard.rules.refuse_slow_body(&self.guard.facts(request), started)?;
+        let mut response = *self.guard.refuse(&ruling, ResponseForm::Http);
         if request.version() <= Version::HTTP_11 {
-            // What is left of the body would otherwise be read as the next request, or waited for.
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            // The rest of the body would otherwise have to be read before the next request.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        Some(answer)
+        Some(response)
     }
 }
 
-/// `application/json`, or any type that ends in `+json`. Not gRPC's: there, JSON comes in frames.
+/// `application/json`, or any type that ends in `+json`. Not gRPC's: there, JSON is in frames.
 fn is_json(headers: &HeaderMap) -> bool {
-    // Two types are none: the service could take the other one.
-    let Said::Once(kind) = text::header(headers, &CONTENT_TYPE) else { return false };
+    // Two content types count as none: the service could use the other one.
+    let Fact::Found(kind) = text::header(headers, CONTENT_TYPE) else { return false };
     let Ok(kind) = std::str::from_utf8(kind) else { return false };
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     kind == "application/json" || (kind.ends_with("+json") && !kind.starts_with("application/grpc"))
@@ -251,13 +191,13 @@ pin_project! {
 struct Reading<S, B: Body> {
     request: Option<Request<Replay<B>>>,
     pointers: Vec<Box<str>>,
-    /// Whether all is known of the body that will be.
+    /// Whether the body was read, or will not be.
     is_read: bool,
-    /// When it had to be waited for, and until when it is.
+    /// When waiting for it began, and when it ends.
     deadline: Option<(Timestamp, Sleep)>,
-    /// Made ready once the body is there. The one that was ready when the request came stays
-    /// behind for others: what a service sets aside for whoever finds it ready (a place of a
-    /// `ConcurrencyLimit`, say) is nothing to hold while a body comes.
+    /// A clone that is polled for readiness once the body is there. The service that was ready when
+    /// the request came stays free for others: what a ready service reserves (a permit of a
+    /// `ConcurrencyLimit`, say) must not be held while a body comes.
     service: S,
 }
 
@@ -266,7 +206,7 @@ where
     S: Service<Request<Replay<B>>>,
     B: Body<Data = Bytes> + Unpin,
 {
-    /// The call of the service, or the answer to a request that is too slow.
+    /// The call of the service, or the response to a request whose body is too slow.
     fn poll(
         &mut self,
         layer: &JsonLayer,
@@ -300,21 +240,21 @@ where
     }
 }
 
-/// What became of a request whose body was read.
+/// The result of reading the body of a request.
 enum Called<F> {
     Service(F),
     Refused(Response<Bytes>),
 }
 
-/// Ready once the body is too slow, with the time at which it was waited for first. Most bodies
-/// are there when they are asked for, and set no timer.
+/// Ready once the body is too slow, with the time at which waiting began. Most bodies are there at
+/// the first poll, and set no timer.
 fn poll_deadline(
     deadline: &mut Option<(Timestamp, Sleep)>,
     layer: &JsonLayer,
     context: &mut Context<'_>,
 ) -> Poll<Timestamp> {
     let (begun, sleep) = deadline.get_or_insert_with(|| {
-        let clock = layer.guard.shared.limiter.clock().clone();
+        let clock = layer.guard.rules.limiter().clock().clone();
         let now = clock.now();
         (now, Sleep::until(clock, now + layer.body_timeout))
     });
@@ -326,21 +266,21 @@ where
     S: Service<Request<Replay<B>>, Response = Response<A>>,
     B: Body<Data = Bytes> + Unpin,
 {
-    type Output = Result<Response<AnswerBody<A>>, S::Error>;
+    type Output = Result<Response<ResponseBody<A>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if let StateProj::Reading { layer, reading } = this.state.as_mut().project() {
             let future = match ready!(reading.poll(layer, context))? {
                 Called::Service(future) => future,
-                Called::Refused(answer) => return Poll::Ready(Ok(answer.map(AnswerBody::of_refusal))),
+                Called::Refused(answer) => return Poll::Ready(Ok(answer.map(ResponseBody::of_refusal))),
             };
             this.state.set(State::Running { future });
         }
         match this.state.project() {
-            StateProj::Running { future } => {
-                future.poll(context).map_ok(|answer| answer.map(|body| AnswerBody::of_service(body, None)))
-            }
+            StateProj::Running { future } => future
+                .poll(context)
+                .map_ok(|answer| answer.map(|body| ResponseBody::of_service(body, Vec::new()))),
             StateProj::Reading { .. } => unreachable!("it was read above"),
         }
     }

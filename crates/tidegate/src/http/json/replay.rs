@@ -1,4 +1,4 @@
-//! A body of which the beginning was read already, and comes again.
+//! A body whose beginning was read already, and is replayed.
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
@@ -8,12 +8,12 @@ use std::task::{Context, Poll, ready};
 
 pin_project! {
     /// The body that a [`JsonLayer`](crate::http::JsonLayer) passes on: first what was read of
-    /// it, then the rest. Its bytes, trailers and errors are those of the body as it came;
-    /// only where one chunk ends and the next begins may differ.
+    /// it, then the rest. Its bytes, trailers and errors are those of the body as received;
+    /// only the boundaries of chunks may differ.
     #[derive(Debug)]
     pub struct Replay<B: Body> {
         read: Read,
-        // What ended the reading before the body was over: trailers, or an error.
+        // Trailers or an error, which ended the reading before the body was over.
         then: Option<Result<Frame<B::Data>, B::Error>>,
         is_over: bool,
         #[pin]
@@ -21,8 +21,8 @@ pin_project! {
     }
 }
 
-/// What was read. The first chunk is kept as it came; only a second one is a reason to
-/// copy, and many small ones take no more room than their bytes.
+/// What was read. The first chunk is kept as received; only a second one is copied, so that many
+/// small ones take no more memory than their bytes.
 #[derive(Debug, Default)]
 enum Read {
     #[default]

@@ -1,15 +1,15 @@
-//! Which requests are gRPC, and a refusal as gRPC sees it: trailers only, with a status and
-//! the time to come back.
+//! Which requests are gRPC, and a refusal in gRPC: trailers only, with a status and the time until
+//! a retry.
 //!
-//! The three messages that it takes (`google.rpc.Status`, `google.rpc.RetryInfo` and what
-//! they are made of) are written by hand: no protobuf library for a few bytes.
+//! The messages (`google.rpc.Status`, `google.rpc.RetryInfo` and their parts) are encoded by hand:
+//! a few bytes are no reason for a protobuf library.
 
-use crate::http::facts::Facets;
+use crate::http::facts::RequestFacts;
 use crate::http::response::Refused;
 use crate::http::response::base64;
-use crate::http::text::{self, Said};
+use crate::http::text;
 use crate::refusal::Refusal;
-use crate::rules::record::Outcome;
+use crate::rules::{Fact, Facts, Outcome};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response, Version};
@@ -22,8 +22,8 @@ const UNAVAILABLE: u8 = 14;
 
 const GRPC: &str = "application/grpc";
 
-/// What an answer can be: of gRPC-Web the type that was asked for, as its clients read the
-/// body by the type of the answer.
+/// Content types of responses. For gRPC-Web it is the type of the request, because its clients
+/// decode the body by the type of the response.
 const TYPES: [&str; 7] = [
     GRPC,
     "application/grpc-web",
@@ -34,25 +34,25 @@ const TYPES: [&str; 7] = [
     "application/grpc-web-text+json",
 ];
 
-/// The content type of the answer to a gRPC request; none if the request is not one.
+/// The content type of the response to a gRPC request; none if the request is not one.
 ///
 /// gRPC is POST over HTTP/2, gRPC-Web is POST over any version. A type that only begins like
-/// one of theirs (`application/grpcfoo`) is another type, and two types are none.
-pub(crate) fn answer_type(facets: &Facets<'_>) -> Option<&'static str> {
-    let Said::Once(kind) = text::header(facets.headers(), &CONTENT_TYPE) else { return None };
-    if *facets.method() != Method::POST {
+/// one of theirs (`application/grpcfoo`) is another type, and two types count as none.
+pub(crate) fn response_type(facts: &RequestFacts<'_>) -> Option<&'static str> {
+    let Fact::Found(kind) = text::header(facts.headers(), CONTENT_TYPE) else { return None };
+    if facts.method() != Some(Method::POST.as_str()) {
         return None;
     }
     let known = |kind: &[u8]| TYPES.into_iter().find(|known| kind.eq_ignore_ascii_case(known.as_bytes()));
     let kind = kind.split(|byte| *byte == b';').next()?.trim_ascii();
     let without_format = kind.split(|byte| *byte == b'+').next()?;
     match known(without_format)? {
-        GRPC => (facets.version() == Version::HTTP_2).then_some(GRPC),
+        GRPC => (facts.version() == Version::HTTP_2).then_some(GRPC),
         web => Some(known(kind).unwrap_or(web)),
     }
 }
 
-/// A refusal as gRPC says it: a code, a sentence, and as details a `google.rpc.Status` with a
+/// A refusal in gRPC: a code, a sentence, and as details a `google.rpc.Status` with a
 /// `RetryInfo`. For handlers whose refusals are not the guard's own, such as those under
 /// `#[limited]`; it fits `tonic::Status::with_details` without a dependency on tonic.
 ///
@@ -84,7 +84,7 @@ pub struct GrpcStatus {
 }
 
 impl GrpcStatus {
-    /// What gRPC says of this refusal. Its message is [`Refusal::for_client`]: without the key.
+    /// The status of this refusal. Its message is [`Refusal::for_client`]: without the key.
     pub fn new(refusal: &Refusal) -> Self {
         let message = refusal.for_client().to_string();
         Self::of(Outcome::of_denied(refusal.decision()), message, refusal.retry_after())
@@ -94,15 +94,15 @@ impl GrpcStatus {
         let code = match outcome {
             Outcome::Unavailable => UNAVAILABLE,
             Outcome::Listed => PERMISSION_DENIED,
-            Outcome::Incomplete | Outcome::Unclear => INVALID_ARGUMENT,
+            Outcome::Incomplete | Outcome::Ambiguous => INVALID_ARGUMENT,
             _ => RESOURCE_EXHAUSTED,
         };
         let details = status(code, &message, retry_after).into();
         Self { code, message, details }
     }
 
-    /// 8 (`RESOURCE_EXHAUSTED`) for a limit, 14 (`UNAVAILABLE`) if the store is away or full, 3
-    /// (`INVALID_ARGUMENT`) if who calls is not known but has to be.
+    /// 8 (`RESOURCE_EXHAUSTED`) for a limit, 14 (`UNAVAILABLE`) if the store does not respond or is
+    /// full, 3 (`INVALID_ARGUMENT`) if the caller is not known but has to be.
     pub fn code(&self) -> i32 {
         i32::from(self.code)
     }
@@ -112,13 +112,13 @@ impl GrpcStatus {
         &self.message
     }
 
-    /// The bytes of `grpc-status-details-bin`, as they are before base64.
+    /// The bytes of `grpc-status-details-bin`, before base64.
     pub fn details(&self) -> Bytes {
         self.details.clone()
     }
 }
 
-/// 200 without a body, as gRPC wants it; the status is in the header fields.
+/// 200 without a body, as gRPC requires; the status is in the header fields.
 pub(crate) fn render(refused: &Refused<'_>, kind: &'static str) -> Response<Bytes> {
     let status = GrpcStatus::of(refused.outcome(), refused.to_string(), refused.told_after);
     let mut response = Response::new(Bytes::new());
@@ -134,7 +134,7 @@ pub(crate) fn render(refused: &Refused<'_>, kind: &'static str) -> Response<Byte
     response
 }
 
-/// As `grpc-message` wants it: printable ASCII but for `%`.
+/// Encodes a `grpc-message`: printable ASCII without `%` as it is, all else percent-encoded.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -166,7 +166,7 @@ fn status(code: u8, message: &str, retry_after: Option<Duration>) -> Vec<u8> {
 }
 
 fn number(out: &mut Vec<u8>, field: u8, number: u64) {
-    // A zero is what is not there.
+    // In protobuf, a zero is not written.
     if number != 0 {
         out.push(field << 3);
         varint(out, number);

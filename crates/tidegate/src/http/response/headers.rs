@@ -1,9 +1,9 @@
-//! Which header fields answers carry, and the time that refusals tell.
+//! Which header fields responses carry, and the time in `Retry-After`.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Which header fields answers carry.
+/// Which header fields responses carry.
 ///
 /// ```
 /// use tidegate::http::Headers;
@@ -12,9 +12,8 @@ use std::time::Duration;
 /// # let _ = headers;
 /// ```
 ///
-/// What the service itself has said stays: our policies are appended to its `RateLimit`
-/// and `RateLimit-Policy` lists, and an `X-RateLimit-*` or `Retry-After` that is there
-/// already is not replaced.
+/// Fields that the service has set itself stay: the guard appends its policies to the lists
+/// `RateLimit` and `RateLimit-Policy`, and does not replace an `X-RateLimit-*` or `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use = "give it to `GuardBuilder::headers`"]
 pub struct Headers {
@@ -31,7 +30,7 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// `RateLimit-Policy` and `RateLimit` on every answer, `Retry-After` on refusals. The
+    /// `RateLimit-Policy` and `RateLimit` on every response, `Retry-After` on refusals. The
     /// default.
     pub fn standard() -> Self {
         Self { standard: true, legacy: false, jitter_permille: 0 }
@@ -42,33 +41,28 @@ impl Headers {
         Self { standard: false, ..Self::standard() }
     }
 
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now) too, of the
-    /// policy that has the least left.
+    /// Also `X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds from now), of the policy that has
+    /// the least left.
     pub fn legacy(mut self) -> Self {
         self.legacy = true;
         self
     }
 
-    /// Adds to each `Retry-After`, and to gRPC's `RetryInfo`, a random time of up to this share
-    /// of it (0.2 is a fifth), so that those who were refused together do not come back together. It is
-    /// only ever made later.
+    /// Adds to each `Retry-After`, and to gRPC's `RetryInfo`, a random time of up to this share of it
+    /// (0.2 is a fifth), so that clients which were refused together do not retry together. It only
+    /// ever makes the time later.
     pub fn retry_jitter(mut self, share: f64) -> Self {
         self.jitter_permille = (share.clamp(0.0, 10.0) * 1000.0) as u32;
         self
     }
 
-    /// The standard ones at most, in their shortest form.
-    pub(crate) fn are_plain(&self) -> bool {
-        !self.legacy
-    }
-
-    /// When to come back, as a client is told it, whatever protocol says it: jitter included.
+    /// The time until a retry as the response states it, with jitter, for every protocol.
     pub(crate) fn told_after(&self, after: Duration) -> Duration {
         if self.jitter_permille == 0 {
             return after;
         }
         let most = after.as_micros().saturating_mul(u128::from(self.jitter_permille)) / 1000;
-        // Each hasher of the standard library has another secret.
+        // Each hasher of the standard library has another random seed.
         let random = u128::from(RandomState::new().hash_one(()));
         let jitter_us = (most * (random >> 32)) >> 32;
         after.saturating_add(Duration::from_micros(u64::try_from(jitter_us).unwrap_or(u64::MAX)))

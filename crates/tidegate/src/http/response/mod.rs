@@ -1,4 +1,4 @@
-//! What somebody who is refused is told, and that no cache may keep it.
+//! The response to a refused request, which no cache may store.
 
 pub(crate) mod base64;
 pub(crate) mod fields;
@@ -6,13 +6,10 @@ pub(crate) mod grpc;
 pub(crate) mod headers;
 
 use crate::decision::Decision;
-use crate::http::facts::Facets;
-use crate::http::guard::Shared;
-use crate::http::response::fields::Shown;
+use crate::http::response::fields::Fields;
 use crate::http::response::headers::{Headers, retry_after_seconds};
 use crate::key::Key;
-use crate::rules::record::{Outcome, Record};
-use crate::rules::rule_set::RuleSet;
+use crate::rules::{Outcome, Record, Ruling};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -27,65 +24,75 @@ const REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#
 /// [shows its keys](crate::rules::Rule::show_keys).
 #[derive(Debug)]
 pub struct Refused<'a> {
-    pub(crate) records: &'a [Record<'a>],
-    pub(crate) binding: usize,
-    pub(crate) retry_after: Option<Duration>,
-    /// The time that a client is told, jitter included.
+    records: Vec<Record<'a>>,
+    binding: Record<'a>,
+    /// The time until a retry as the response states it, with jitter.
     pub(crate) told_after: Option<Duration>,
 }
 
 impl<'a> Refused<'a> {
-    /// The verdict that binds: of several refusals the one that takes longest to come
-    /// right, as far as that is known.
+    fn new(ruling: &'a Ruling, headers: &Headers) -> Self {
+        // Of rules in force: those whose limits were decided, or that refused without.
+        let counts = |record: &Record<'a>| {
+            !record.is_shadow() && (record.decision().is_some() || record.outcome().is_refusal())
+        };
+        let records: Vec<Record<'a>> = ruling.records().filter(counts).collect();
+        let binding = ruling.binding().expect("a refused request has a record that refuses it");
+        let retry_after = binding.decision().and_then(Decision::retry_after);
+        Self { records, binding, told_after: retry_after.map(|after| headers.told_after(after)) }
+    }
+
+    /// The record that binds: of several refusals the one that lasts longest, as far as that is
+    /// known.
     pub fn record(&self) -> &Record<'a> {
-        &self.records[self.binding]
+        &self.binding
     }
 
     /// The verdicts of all rules that apply, in their order.
     pub fn records(&self) -> &[Record<'a>] {
-        self.records
+        &self.records
     }
 
     /// The rule that refused; empty if it was the guard's own deny list.
     pub fn rule(&self) -> &'a str {
-        self.record().rule
+        self.binding.rule()
     }
 
-    /// Whose request it is, where the rule found that out, as [`Record::key`] has it. It is
-    /// in no answer unless you put it there.
+    /// The key, if the rule found one, as in [`Record::key`]. It is in no response unless the
+    /// renderer puts it there.
     pub fn key(&self) -> Option<Key<'a>> {
-        self.record().key
+        self.binding.key()
     }
 
-    /// Why.
+    /// Why the request was refused.
     pub fn outcome(&self) -> Outcome {
-        self.record().outcome
+        self.binding.outcome()
     }
 
     /// The time after which the request would fit, where that is known.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.retry_after
+        self.binding.decision().and_then(Decision::retry_after)
     }
 
-    /// What `Retry-After` says: whole seconds, rounded up, jitter included.
+    /// The value of `Retry-After`: whole seconds, rounded up, with jitter.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.told_after.map(retry_after_seconds)
     }
 
-    /// True if the store did not answer, or has no room for another key: a fault of the
-    /// service, not of the client.
+    /// True if the store did not respond, or has no room for another key: a fault of the service,
+    /// not of the client.
     pub fn is_unavailable(&self) -> bool {
         self.outcome() == Outcome::Unavailable
     }
 
     /// The names of the policies that refused.
     pub fn violated(&self) -> impl Iterator<Item = &'a str> {
-        let refuses = |record: &&Record<'a>| record.outcome.is_refusal() && !record.policy.is_empty();
-        self.records.iter().filter(refuses).map(|record| record.policy)
+        let refuses = |record: &&Record<'a>| record.outcome().is_refusal() && !record.policy().is_empty();
+        self.records.iter().filter(refuses).map(Record::policy)
     }
 
-    /// The status that fits: 429 for a limit, 503 if the store is away or full, 403 for a deny
-    /// list, 400 if the request does not say what the rule needs, 408 if its body is too slow.
+    /// The status for the outcome: 429 for a limit, 503 if the store does not respond or is full, 403
+    /// for a deny list, 400 if the key is missing or ambiguous, 408 if the body is too slow.
     pub fn status(&self) -> StatusCode {
         status(self.outcome())
     }
@@ -97,13 +104,13 @@ impl fmt::Display for Refused<'_> {
     }
 }
 
-/// Makes the answer to a refused request. Also any function from `&Refused` to a
-/// response is one.
+/// Makes the response to a refused request. Any function from `&Refused` to a response
+/// implements it.
 ///
 /// `Retry-After` and the `RateLimit` fields are added afterwards, unless it has set them, and
-/// `Cache-Control: no-store` in place of any other `Cache-Control`: a cache that kept a
-/// refusal would refuse everybody. Where [gRPC is served](crate::http::GuardBuilder::grpc), its
-/// requests never get here: they have answers of their own.
+/// `Cache-Control: no-store` replaces any other `Cache-Control`: a cached refusal would refuse all
+/// clients. With [`GuardBuilder::grpc`](crate::http::GuardBuilder::grpc), gRPC requests are not
+/// rendered here: they have responses of their own.
 ///
 /// ```
 /// use tidegate::http::{Guard, Refused};
@@ -120,10 +127,10 @@ impl fmt::Display for Refused<'_> {
 ///
 /// let limiter = tidegate::Limiter::new();
 /// let guard = Guard::new(&limiter).rule(Rule::new("all", "1000/s").by("ip")).render(in_house).build()?;
-/// # Ok::<(), tidegate::rules::GuardError>(())
+/// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
 pub trait Render: Send + Sync + 'static {
-    /// The answer.
+    /// The response.
     fn render(&self, refused: &Refused<'_>) -> Response<Bytes>;
 }
 
@@ -137,7 +144,7 @@ fn status(outcome: Outcome) -> StatusCode {
     match outcome {
         Outcome::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         Outcome::Listed => StatusCode::FORBIDDEN,
-        Outcome::Incomplete | Outcome::Unclear => StatusCode::BAD_REQUEST,
+        Outcome::Incomplete | Outcome::Ambiguous => StatusCode::BAD_REQUEST,
         Outcome::SlowBody => StatusCode::REQUEST_TIMEOUT,
         _ => StatusCode::TOO_MANY_REQUESTS,
     }
@@ -148,7 +155,7 @@ pub(crate) fn problem(refused: &Refused<'_>) -> Response<Bytes> {
     problem_of(refused.outcome(), &refused.to_string(), refused.violated())
 }
 
-/// The same of what is known: why, the sentence, and the policies that refused.
+/// The same from its parts: the outcome, the sentence, and the policies that refused.
 pub(crate) fn problem_of<'a>(
     outcome: Outcome,
     detail: &str,
@@ -160,7 +167,7 @@ pub(crate) fn problem_of<'a>(
             (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
         }
         Outcome::Listed => ("about:blank", "Forbidden"),
-        Outcome::Incomplete | Outcome::Unclear => ("about:blank", "Bad Request"),
+        Outcome::Incomplete | Outcome::Ambiguous => ("about:blank", "Bad Request"),
         Outcome::SlowBody => ("about:blank", "Request Timeout"),
         _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
     };
@@ -179,7 +186,7 @@ pub(crate) fn problem_of<'a>(
     response
 }
 
-/// Forbids caches to keep an answer, whatever it said of that.
+/// Forbids caches to store a response, also if it has another `Cache-Control`.
 pub(crate) fn forbid_caching(headers: &mut HeaderMap) {
     let is_no_store = |directive: &[u8]| directive.trim_ascii().eq_ignore_ascii_case(b"no-store");
     let forbids = |line: &HeaderValue| line.as_bytes().split(|byte| *byte == b',').any(is_no_store);
@@ -188,53 +195,37 @@ pub(crate) fn forbid_caching(headers: &mut HeaderMap) {
     }
 }
 
-/// In which form a refusal is answered.
+/// The form of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ResponseForm {
     Http,
-    /// With this content type.
+    /// The same, for a CORS preflight.
+    Preflight,
+    /// gRPC with this content type.
     Grpc(&'static str),
 }
 
-impl Protocol {
-    /// A client chooses gRPC only where the guard was told that it is served: its answers go
-    /// past the renderer, and say 200.
-    pub(crate) fn of(shared: &Shared, facets: &Facets<'_>) -> Self {
-        let kind = if shared.serves_grpc { grpc::answer_type(facets) } else { None };
-        kind.map_or(Self::Http, Self::Grpc)
-    }
-}
-
-/// The whole answer: rendered, with its header fields.
+/// The whole response to a refused request: rendered, with its header fields.
 pub(crate) fn whole(
     render: &dyn Render,
     headers: &Headers,
-    refused: &Refused<'_>,
-    rules: &RuleSet,
-    protocol: Protocol,
+    ruling: &Ruling,
+    form: ResponseForm,
 ) -> Response<Bytes> {
-    let mut response = match protocol {
-        Protocol::Http => render.render(refused),
-        Protocol::Grpc(kind) => grpc::render(refused, kind),
+    let refused = Refused::new(ruling, headers);
+    let mut response = match form {
+        ResponseForm::Http | ResponseForm::Preflight => render.render(&refused),
+        ResponseForm::Grpc(content_type) => grpc::render(&refused, content_type),
     };
-    // Those that would have let it through were not charged: what they have left is not
-    // what they said.
-    let refusing: Vec<(&Record<'_>, &Decision)> = refused
-        .records
-        .iter()
-        .filter(|record| record.outcome.is_refusal())
-        .filter_map(|record| record.decision.as_ref().map(|decision| (record, decision)))
-        .collect();
-    let shown: Vec<Shown<'_>> = refusing
-        .iter()
-        .filter_map(|(record, decision)| {
-            let text = rules.policy(record.policy)?;
-            let key = record.key.filter(|_| record.shows_keys);
-            Some(Shown { text, decision, key: key.map(|key| key.as_bytes()) })
-        })
-        .collect();
-    fields::add(headers, &shown, response.headers_mut());
-    if let (Some(seconds), Protocol::Http) = (refused.retry_after_seconds(), protocol) {
+    // Policies that would have let it through were not charged, so they have more left than they
+    // decided.
+    let refusing = refused.records.iter().filter(|record| record.outcome().is_refusal());
+    if let Some(fields) = Fields::of(headers, refusing.copied()) {
+        fields.add_to(response.headers_mut());
+    }
+    if let (Some(seconds), ResponseForm::Http | ResponseForm::Preflight) =
+        (refused.retry_after_seconds(), form)
+    {
         response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
     }
     forbid_caching(response.headers_mut());

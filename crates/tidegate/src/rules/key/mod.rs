@@ -1,21 +1,24 @@
-//! Whose allowance a request takes from, as an expression: `user else ip`.
+//! The key of a request as an expression: `user else ip`.
 //!
-//! Parsed once, from the same text in code and in a config file. What it finds in a
-//! request is written by [`key_write`](crate::rules::key::write).
+//! It is parsed once, from the same text in code and in a config file. The key of a request is
+//! written in [`write`](crate::rules::key::write).
 
-pub(crate) mod bytes;
 pub(crate) mod secret;
 pub(crate) mod text;
 pub(crate) mod value;
 pub(crate) mod write;
 
-use crate::http::facts::Facets;
+use crate::rules::facts::Facts;
+use smallvec::SmallVec;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Whose allowance a request takes from: parts of the request, joined by `+`, with
-/// alternatives after `else`.
+/// The bytes of a key, on the stack as long as they are few.
+pub(crate) type KeyBytes = SmallVec<[u8; 96]>;
+
+/// The key of a request, which decides whose allowance it spends: parts of the request, joined by
+/// `+`, with alternatives after `else`.
 ///
 /// ```
 /// use tidegate::rules::KeyExpr;
@@ -28,32 +31,32 @@ use std::sync::Arc;
 /// # Ok::<(), tidegate::rules::KeyError>(())
 /// ```
 ///
-/// | part | finds | shown as |
+/// | part | its value | how it is written |
 /// |---|---|---|
 /// | `ip` | the client's address, IPv6 by its /64 | `ip:203.0.113.9` |
 /// | `user` | the [`User`](crate::User) in the request's extensions | `user:42` |
-/// | `header:x-api-key` | a header that stands there once | `header:x-api-key=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
+/// | `header:x-api-key` | a header that is there once | `header:x-api-key=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
 /// | `path:2` | a segment of the path, counted from 1, percent-decoded | `path:2=7` |
-/// | `query:goodsId` | a parameter that stands there once, percent-decoded, `+` as space | `query:goodsId=7` |
-/// | `cookie:session` | a cookie that stands there once | `cookie:session=#e8bc163c82eee18733288c7d4ac636db3a6deb01` |
+/// | `query:goodsId` | a parameter that is there once, percent-decoded, `+` as space | `query:goodsId=7` |
+/// | `cookie:session` | a cookie that is there once | `cookie:session=#e8bc163c82eee18733288c7d4ac636db3a6deb01` |
 /// | `method` | the method; one that is not in RFC 9110 or PATCH is `OTHER` | `method:GET` |
-/// | `route` | the method (`GET` for `HEAD`) and the pattern that fits (the rule's, or axum's) | `route:GET /goods/{id}` |
+/// | `route` | the method (`GET` for `HEAD`) and the pattern that matches (the rule's, or axum's) | `route:GET /goods/{id}` |
 /// | `json:/order/goodsId` | a string, number or boolean in a JSON body, see [`JsonLayer`](crate::http::JsonLayer) | `json:/order/goodsId=7` |
-/// | `number(path:2)` | the same as a whole number, for any `header:`, `path:`, `query:`, `cookie:` or `json:` | `path:2=7` |
-/// | `secret(query:token)` | the same, shown by its digest; for any `path:`, `query:` or `json:` | `secret(query:token)=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
-/// | `'everyone'` | itself | `'everyone'` |
+/// | `entry:plan` | a `name=value` entry of the front end, see [`GuardBuilder::entry`](crate::http::GuardBuilder::entry) | `entry:plan=pro` |
+/// | `number(path:2)` | the same as a whole number, for any `header:`, `path:`, `query:`, `cookie:`, `json:` or `entry:` | `path:2=7` |
+/// | `secret(query:token)` | the same, written by its digest; for any `path:`, `query:`, `json:` or `entry:` | `secret(query:token)=#6ab9f1eb8f7d3388f4f9d586f66e99fd54080df2` |
+/// | `'everyone'` | a constant | `'everyone'` |
 ///
-/// A key is a text: `/goods/7`, `/goods/07` and `/goods/+7` have an allowance each, though a
-/// handler that reads a number sees the same goods. `number(path:2)` is 7 for all of them, and
-/// what is no whole number of at most 39 digits is unclear.
+/// A key is a text: `/goods/7`, `/goods/07` and `/goods/+7` have an allowance each, though they are
+/// the same goods for a handler that reads a number. `number(path:2)` is 7 for all of them, and a
+/// value that is no whole number of at most 39 digits is ambiguous.
 ///
-/// Several parts are joined as `user:42+path:2=7`. In what a request says, `+` and `%`
-/// are written `%2B` and `%25`, so no request can imitate another one's parts. A value
-/// above 128 bytes is shown by its beginning and stands for itself by its SHA-256 (128
-/// bits of it). An empty one counts as missing: then the next alternative is taken, or the
-/// rule's [`Missing`](crate::rules::Missing) says what happens. One above 4096 bytes, one that
-/// stands there twice, and a segment of a path that programs read differently (`/a//../b`), is
-/// unclear, which is no way to another alternative.
+/// Several parts are joined as `user:42+path:2=7`. In values, `+` and `%` are written `%2B` and
+/// `%25`, so no request can imitate another one's parts. A value above 128 bytes is written by its
+/// beginning and 128 bits of its SHA-256. An empty value counts as missing: then the next alternative
+/// is used, or the rule's [`Missing`](crate::rules::Missing) decides. A value above 4096 bytes, one
+/// that is there twice, and a segment of a path that programs read differently (`/a//../b`) is
+/// ambiguous, and does not lead to the next alternative.
 ///
 /// Values of headers, of cookies and of `secret(…)` are written as 160 bits of their SHA-256,
 /// in the log as in the store: [`stored_key`](crate::rules::stored_key) computes it, and so does
@@ -69,7 +72,8 @@ pub struct KeyExpr {
 pub(crate) enum Part {
     Ip,
     User,
-    Header(http::HeaderName),
+    /// In lower case.
+    Header(Box<str>),
     /// From 1.
     Path(usize),
     Query(Box<str>),
@@ -77,9 +81,10 @@ pub(crate) enum Part {
     Method,
     Route,
     Json(Box<str>),
-    /// One of the client's words, as the number that it is.
+    Entry(Box<str>),
+    /// A value from the client, as a whole number.
     Number(Box<Part>),
-    /// One of the client's words that nobody else may see.
+    /// A value from the client that is secret.
     Secret(Box<Part>),
     Constant(Box<str>),
     Custom {
@@ -89,20 +94,19 @@ pub(crate) enum Part {
 }
 
 /// A function that finds a part.
-pub(crate) type Find = Arc<dyn Fn(&Facets<'_>) -> Option<String> + Send + Sync>;
+pub(crate) type Find = Arc<dyn Fn(&dyn Facts) -> Option<String> + Send + Sync>;
 
 impl KeyExpr {
-    /// A part that a function finds, shown as `name:…`. None is missing.
+    /// A part whose value a function returns, written as `name:…`. `None` is missing.
     ///
     /// ```
     /// use tidegate::rules::KeyExpr;
     ///
     /// // the tenant is the first label of the host's name
-    /// let tenant = KeyExpr::from_fn("tenant", |facets| {
-    ///     // HTTP/2 says it in the URI, HTTP/1 in a header
-    ///     let header = || facets.headers().get("host")?.to_str().ok();
-    ///     let host = facets.uri().host().or_else(header)?;
-    ///     host.split('.').next().map(str::to_ascii_lowercase)
+    /// let tenant = KeyExpr::from_fn("tenant", |facts| {
+    ///     let host = facts.header("host").found()?;
+    ///     let label = host.split(|byte| *byte == b'.').next()?;
+    ///     std::str::from_utf8(label).ok().map(str::to_ascii_lowercase)
     /// })?;
     /// let key = tenant.and("user".parse()?);
     /// assert_eq!(key.to_string(), "fn:tenant + user");
@@ -110,15 +114,15 @@ impl KeyExpr {
     /// ```
     ///
     /// # Errors
-    /// If the name is not 1 to 64 letters, digits or any of `._-[]$@`, or is one of the
-    /// parts that are known already.
+    /// If the name is not 1 to 64 letters, digits or any of `._-[]$@`, or is the name of a built-in
+    /// part.
     pub fn from_fn(
         name: &str,
-        find: impl Fn(&Facets<'_>) -> Option<String> + Send + Sync + 'static,
+        find: impl Fn(&dyn Facts) -> Option<String> + Send + Sync + 'static,
     ) -> Result<Self, KeyError> {
         text::check_name("fn", name)?;
         if text::KINDS.contains(&name) {
-            // Its keys could not be told from those of that part.
+            // Its keys could not be distinguished from those of that part.
             let what = format!("`{name}` is a part of its own");
             return Err(KeyError { what, example: "KeyExpr::from_fn(\"tenant\", …)" });
         }
@@ -147,9 +151,18 @@ impl KeyExpr {
         self
     }
 
-    /// The JSON pointers that it asks for.
+    /// The part, if it is one that says what a request costs.
+    pub(crate) fn cost_part(&self) -> Option<&Part> {
+        let [parts] = self.alternatives.as_slice() else { return None };
+        match parts.as_slice() {
+            [part @ (Part::Header(_) | Part::Query(_) | Part::Json(_) | Part::Entry(_))] => Some(part),
+            _ => None,
+        }
+    }
+
+    /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
-        self.alternatives.iter().flatten().filter_map(|part| match part.said() {
+        self.alternatives.iter().flatten().filter_map(|part| match part.source() {
             Part::Json(pointer) => Some(&**pointer),
             _ => None,
         })
@@ -157,8 +170,8 @@ impl KeyExpr {
 }
 
 impl Part {
-    /// What the client is to say, whatever it is read as.
-    pub(crate) fn said(&self) -> &Self {
+    /// The part that its value is read from.
+    pub(crate) fn source(&self) -> &Self {
         match self {
             Self::Number(part) | Self::Secret(part) => part,
             part => part,
@@ -214,6 +227,7 @@ impl fmt::Display for Part {
             Self::Method => f.write_str("method"),
             Self::Route => f.write_str("route"),
             Self::Json(pointer) => write!(f, "json:{pointer}"),
+            Self::Entry(name) => write!(f, "entry:{name}"),
             Self::Number(part) => write!(f, "number({part})"),
             Self::Secret(part) => write!(f, "secret({part})"),
             Self::Constant(text) => write!(f, "'{text}'"),

@@ -1,22 +1,21 @@
-//! Secrets in keys: written by their digest, so that no log, no answer and no name of a key in
-//! Redis has what a client keeps to itself.
+//! Secrets in keys: written by their digest, so that no log, no response and no name of a key in
+//! Redis contains them.
 //!
-//! A value of a header or a cookie is an API key or a session as a rule. All other parts are
-//! written as they are, unless the key says `secret(…)`: they are names, not passwords.
+//! A value of a header or a cookie is usually an API key or a session. All other parts are written
+//! as they are, unless the key has `secret(…)`: they are names, not passwords.
 //!
-//! The digest is SHA-256 without a key, so that `sha256sum` finds whose a line is. A secret
-//! that can be guessed (a PIN) can be found by trying all of them.
+//! The digest is SHA-256 without a key, so that an operator can compute it with `sha256sum`. It does
+//! not protect a secret that can be guessed, such as a PIN.
 
-use crate::http::text::{PartText, decoded};
-use crate::rules::key::Part;
-use crate::rules::key::bytes::KeyBytes;
+use crate::rules::key::{KeyBytes, Part};
+use crate::rules::text::{PartText, decoded};
 use sha2::{Digest, Sha256};
 
-/// What stands before a digest. No value that is written whole begins with it.
+/// The prefix of a digest. No value that is written whole begins with it.
 pub(crate) const MARK: u8 = b'#';
 
-/// Bytes of a digest: two values have the same one only if somebody computes 2⁸⁰ of them. Not
-/// 16, which is how the Redis store ends names that it shortens itself.
+/// Bytes of a digest: to find two values with the same one takes 2⁸⁰ computations. Not 16, which is
+/// how the Redis store ends names that it shortens itself.
 const BYTES: usize = 20;
 
 pub(crate) const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -42,16 +41,16 @@ impl Part {
     /// True if its values are secrets.
     #[inline]
     pub(crate) fn is_secret(&self) -> bool {
-        matches!(self, Self::Secret(_)) || matches!(self.said(), Self::Header(_) | Self::Cookie(_))
+        matches!(self, Self::Secret(_)) || matches!(self.source(), Self::Header(_) | Self::Cookie(_))
     }
 }
 
-/// What comes before the value of a secret in a written key.
+/// The prefixes of secret values in a written key.
 const SECRETS: [&[u8]; 3] = [b"header:", b"cookie:", b"secret("];
 
-/// The key under which the store has what a request with this key has used, for
-/// [`Gate::peek`](crate::Gate::peek) and [`Gate::reset`](crate::Gate::reset): secrets that
-/// stand there whole are replaced by their digests.
+/// The key in the store, for [`Gate::peek`](crate::Gate::peek) and
+/// [`Gate::reset`](crate::Gate::reset): secrets that are written whole are replaced by their
+/// digests.
 ///
 /// ```
 /// use tidegate::rules::stored_key;
@@ -61,8 +60,8 @@ const SECRETS: [&[u8]; 3] = [b"header:", b"cookie:", b"secret("];
 /// assert_eq!(stored_key(&key), key);
 /// ```
 ///
-/// In values, `+` and `%` are written `%2B` and `%25`. Of a rule that [shows its
-/// keys](crate::rules::Rule::show_keys) the store has them as they are.
+/// In values, `+` and `%` are written `%2B` and `%25`. The keys of a rule with
+/// [`show_keys`](crate::rules::Rule::show_keys) are stored as they are.
 pub fn stored_key<K: AsRef<[u8]> + ?Sized>(key: &K) -> Vec<u8> {
     let mut stored = Vec::with_capacity(key.as_ref().len());
     // No value has a `+`, so each of them separates two parts.

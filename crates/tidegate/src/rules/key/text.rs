@@ -1,7 +1,7 @@
 //! The grammar of keys: `part + part else part`.
 //!
-//! One grammar for code and config files. Names are kept free of what separates parts of
-//! a written key (`+`, `=`, `'`, spaces), which is what makes written keys unambiguous.
+//! One grammar for code and config files. Names cannot contain what separates the parts of a written
+//! key (`+`, `=`, `'`, spaces), so that written keys are unambiguous.
 
 use crate::Key;
 use crate::rules::key::{KeyError, KeyExpr, Part};
@@ -14,8 +14,8 @@ const POINTER_DEPTH_MAX: usize = 16;
 const EXAMPLE: &str = "user else ip";
 
 /// The kinds of parts, which are also how keys begin.
-pub(crate) const KINDS: [&str; 9] =
-    ["ip", "user", "header", "path", "query", "cookie", "method", "route", "json"];
+pub(crate) const KINDS: [&str; 10] =
+    ["ip", "user", "header", "path", "query", "cookie", "method", "route", "json", "entry"];
 
 /// What the text consists of.
 enum Token<'a> {
@@ -124,7 +124,11 @@ fn part(word: &str) -> Result<Part, KeyError> {
             Part::Cookie(name.into())
         }
         ("json", Some(pointer)) => Part::Json(self::pointer(pointer)?),
-        ("header" | "query" | "cookie", None) => {
+        ("entry", Some(name)) => {
+            check_name("entry", name)?;
+            Part::Entry(name.into())
+        }
+        ("header" | "query" | "cookie" | "entry", None) => {
             return error(format!("`{kind}` needs a name"), "header:x-api-key");
         }
         ("path", None) => return error("`path` needs the number of a segment", "path:2"),
@@ -132,7 +136,7 @@ fn part(word: &str) -> Result<Part, KeyError> {
         _ => {
             let what = format!(
                 "`{}` is not a part of a key (ip, user, header:…, path:…, query:…, cookie:…, method, route, \
-                 json:…, number(…), secret(…), 'constant')",
+                 json:…, entry:…, number(…), secret(…), 'constant')",
                 Key::new(word)
             );
             return error(what, EXAMPLE);
@@ -143,13 +147,18 @@ fn part(word: &str) -> Result<Part, KeyError> {
 /// `path:2)` of `number(path:2)`.
 fn number(word: &str, rest: &str) -> Result<Part, KeyError> {
     match inner(rest)? {
-        Some(part @ (Part::Header(_) | Part::Path(_) | Part::Query(_) | Part::Cookie(_) | Part::Json(_))) => {
-            Ok(Part::Number(Box::new(part)))
-        }
+        Some(
+            part @ (Part::Header(_)
+            | Part::Path(_)
+            | Part::Query(_)
+            | Part::Cookie(_)
+            | Part::Json(_)
+            | Part::Entry(_)),
+        ) => Ok(Part::Number(Box::new(part))),
         _ => error(
             format!(
-                "`number(…)` needs one `header:…`, `path:…`, `query:…`, `cookie:…` or `json:…` without spaces \
-                 around it, not `{}`",
+                "`number(…)` needs one `header:…`, `path:…`, `query:…`, `cookie:…`, `json:…` or `entry:…` without \
+                 spaces around it, not `{}`",
                 Key::new(word)
             ),
             "number(path:2)",
@@ -160,10 +169,12 @@ fn number(word: &str, rest: &str) -> Result<Part, KeyError> {
 /// `query:token)` of `secret(query:token)`.
 fn secret(word: &str, rest: &str) -> Result<Part, KeyError> {
     match inner(rest)? {
-        Some(part @ (Part::Path(_) | Part::Query(_) | Part::Json(_))) => Ok(Part::Secret(Box::new(part))),
+        Some(part @ (Part::Path(_) | Part::Query(_) | Part::Json(_) | Part::Entry(_))) => {
+            Ok(Part::Secret(Box::new(part)))
+        }
         _ => error(
             format!(
-                "`secret(…)` needs one `path:…`, `query:…` or `json:…` without spaces around it, not `{}`; \
+                "`secret(…)` needs one `path:…`, `query:…`, `json:…` or `entry:…` without spaces around it, not `{}`; \
                  `header:…` and `cookie:…` are secret without it",
                 Key::new(word)
             ),
@@ -172,8 +183,7 @@ fn secret(word: &str, rest: &str) -> Result<Part, KeyError> {
     }
 }
 
-/// The part before a `)`, if it is a plain one. One inside another could go as deep as the text
-/// is long.
+/// The part before a `)`, if it is not nested. Nested parts could go as deep as the text is long.
 fn inner(rest: &str) -> Result<Option<Part>, KeyError> {
     match rest.strip_suffix(')') {
         Some(inner) if !inner.starts_with("number(") && !inner.starts_with("secret(") => {
@@ -193,12 +203,13 @@ fn constant(text: &str) -> Result<Part, KeyError> {
     Ok(Part::Constant(text.into()))
 }
 
-fn header(name: &str) -> Result<http::HeaderName, KeyError> {
-    let parsed = http::HeaderName::from_bytes(name.as_bytes());
-    match parsed {
-        Ok(name) if name.as_str().len() <= NAME_MAX && !name.as_str().contains(['+', '%', '\'']) => Ok(name),
-        _ => error(format!("`{}` is not the name of a header", Key::new(name)), "header:x-api-key"),
+fn header(name: &str) -> Result<Box<str>, KeyError> {
+    // The characters of a field name (RFC 9110, 5.6.2), without those that separate parts of a key.
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "!#$&*-.^_`|~".contains(c);
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
+        return error(format!("`{}` is not the name of a header", Key::new(name)), "header:x-api-key");
     }
+    Ok(name.to_ascii_lowercase().into())
 }
 
 fn segment(number: &str) -> Result<usize, KeyError> {

@@ -1,25 +1,25 @@
-//! How one part of a key is written: its tag (`path:2=`) and its value (`7`). And the way back:
-//! whether a key in a list has a value that is written like this.
+//! How one part of a key is written: its tag (`path:2=`) and its value (`7`), and whether a value in
+//! a list has this form.
 //!
-//! Both are here, because a list that takes what is never written refuses nobody.
+//! Both are here, because a list that accepts another form would refuse no request.
 
-use crate::http::text::{PartText, decoded, shortest_number};
-use crate::rules::key::Part;
-use crate::rules::key::bytes::KeyBytes;
+use crate::caller::Client;
+use crate::rules::facts::Fact;
 use crate::rules::key::secret::{self, is_digest};
-use crate::rules::key::write::Found;
-use http::Method;
-use std::fmt::Write;
+use crate::rules::key::{KeyBytes, Part};
+use crate::rules::text::{PartText, decoded, push_number, shortest_number};
+use std::fmt::{self, Display, Write};
+use std::net::IpAddr;
 
 /// Longer values are digested, whatever part they are of.
 const WHOLE_MAX: usize = 128;
-/// Longer values are unclear: a stranger does not make us digest megabytes.
+/// Longer values are ambiguous, so that no client can make the digest read megabytes.
 pub(crate) const VALUE_MAX: usize = 4096;
-/// Bytes of a long value that are shown, what stands behind them, and the digits of its digest.
+/// How many bytes of a long value are written, the mark after them, and the digits of its digest.
 const SHOWN: usize = 16;
 const LONG_MARK: &[u8] = b"%#";
 const LONG_DIGITS: usize = 32;
-/// What the mark of a digest is written as where a shown secret begins with it.
+/// How the mark of a digest is escaped where a secret that is written whole begins with it.
 const ESCAPED_MARK: &[u8] = b"%23";
 
 /// How values of headers, cookies and `secret(…)` are written.
@@ -29,7 +29,7 @@ pub(crate) enum Secrets {
     Whole,
 }
 
-/// Writes what stands before a part's value.
+/// Writes the tag of a part, before its value.
 #[inline]
 pub(crate) fn write_tag(part: &Part, key: &mut KeyBytes) {
     match part {
@@ -41,16 +41,16 @@ pub(crate) fn write_tag(part: &Part, key: &mut KeyBytes) {
             key.extend_from_slice(name.as_bytes());
             key.push(b':');
         }
-        Part::Header(name) => named(key, b"header:", name.as_str()),
+        Part::Header(name) => named(key, b"header:", name),
         Part::Query(name) => named(key, b"query:", name),
         Part::Cookie(name) => named(key, b"cookie:", name),
         Part::Json(pointer) => named(key, b"json:", pointer),
+        Part::Entry(name) => named(key, b"entry:", name),
         // A number is written under the name of what it is read from.
         Part::Number(part) => write_tag(part, key),
-        // Writing to a key does not fail.
-        Part::Path(_) | Part::Secret(_) => drop(write!(key, "{part}=")),
-        // It is all tag.
-        Part::Constant(_) => drop(write!(key, "{part}")),
+        Part::Path(_) | Part::Secret(_) => write_text(key, format_args!("{part}=")),
+        // It has a tag only.
+        Part::Constant(_) => write_text(key, part),
     }
 }
 
@@ -60,20 +60,19 @@ fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
     key.push(b'=');
 }
 
-/// Writes the value of a part that somebody says: a user, a client's word, a function.
-#[inline]
-pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut KeyBytes) -> Found {
+/// Writes a value that comes from a user, a client or a function.
+pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut KeyBytes) -> Fact<()> {
     if value.is_empty() {
-        return Found::Missing;
+        return Fact::Missing;
     }
     if value.len() > VALUE_MAX {
-        return Found::Unclear;
+        return Fact::Ambiguous;
     }
     let is_secret = part.is_secret();
     let is_digested = is_secret && secrets == Secrets::Digested;
     if let Part::Number(_) = part {
-        // What is no number for us may be one for the handler.
-        let Some((sign, digits)) = shortest_number(value) else { return Found::Unclear };
+        // A text that is no number here may be one for the handler.
+        let Some((sign, digits)) = shortest_number(value) else { return Fact::Ambiguous };
         if is_digested {
             secret::write(key, &[sign, digits]);
         } else {
@@ -83,40 +82,70 @@ pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut
     } else if is_digested || (is_secret && value.len() > WHOLE_MAX) {
         secret::write(key, &[value]);
     } else if is_secret && value[0] == secret::MARK {
-        // It could otherwise be taken for the digest of another value.
+        // It could otherwise be confused with the digest of another value.
         key.extend_from_slice(ESCAPED_MARK);
         escaped(key, &value[1..]);
     } else {
         plain(key, value);
     }
-    Found::Whole
+    Fact::Found(())
 }
 
 /// Writes the method and the pattern of a route.
-pub(crate) fn write_route(key: &mut KeyBytes, method: &Method, pattern: &str) {
-    key.extend_from_slice(route_method(method));
+pub(crate) fn write_route(key: &mut KeyBytes, method: &str, pattern: &str) {
+    key.extend_from_slice(route_method(method).as_bytes());
     key.push(b' ');
     plain(key, pattern.as_bytes());
 }
 
-/// As routers have it, HEAD is a GET: the two are no two allowances.
-pub(crate) fn route_method(own: &Method) -> &[u8] {
-    if *own == Method::HEAD { Method::GET.as_str().as_bytes() } else { method(own) }
+/// `HEAD` is `GET`, as in routers: they share an allowance.
+pub(crate) fn route_method(own: &str) -> &str {
+    if own == "HEAD" { "GET" } else { method(own) }
 }
 
-/// Methods that anybody could make up would each have an allowance of their own.
-pub(crate) fn method(method: &Method) -> &[u8] {
-    match *method {
-        Method::GET
-        | Method::HEAD
-        | Method::POST
-        | Method::PUT
-        | Method::PATCH
-        | Method::DELETE
-        | Method::OPTIONS
-        | Method::CONNECT
-        | Method::TRACE => method.as_str().as_bytes(),
-        _ => b"OTHER",
+/// Other methods are `OTHER`: a client could otherwise invent methods, and have an allowance for
+/// each.
+pub(crate) fn method(own: &str) -> &str {
+    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
+    if KNOWN.contains(&own) { own } else { "OTHER" }
+}
+
+/// Writes a client as it displays itself. IPv4 addresses are most keys, and formatting one takes
+/// longer than deciding about it.
+pub(crate) fn write_client(key: &mut KeyBytes, client: Client) {
+    match client.network() {
+        (IpAddr::V4(address), 32) => {
+            for (at, octet) in address.octets().into_iter().enumerate() {
+                if at > 0 {
+                    key.push(b'.');
+                }
+                push_number(key, octet.into());
+            }
+        }
+        _ => write_text(key, client),
+    }
+}
+
+/// Writes a text as it is.
+pub(crate) fn write_text(key: &mut KeyBytes, text: impl Display) {
+    struct Writer<'a>(&'a mut KeyBytes);
+    impl Write for Writer<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+    }
+    // Writing to a key does not fail. If a `Display` fails, the key is what it has written.
+    let _ = write!(Writer(key), "{text}");
+}
+
+/// Makes a value of what was written from `start` on, as [`plain`] writes it.
+#[inline]
+pub(crate) fn escape_from(key: &mut KeyBytes, start: usize) {
+    if key.len() - start > WHOLE_MAX || key[start..].iter().any(|byte| matches!(byte, b'+' | b'%')) {
+        let value = KeyBytes::from_slice(&key[start..]);
+        key.truncate(start);
+        plain(key, &value);
     }
 }
 
@@ -127,7 +156,7 @@ fn plain(key: &mut KeyBytes, value: &[u8]) {
         return escaped(key, value);
     }
     escaped(key, &value[..SHOWN]);
-    // No escape looks like this, so no short value does.
+    // This is no escape, so no short value contains it.
     key.extend_from_slice(LONG_MARK);
     key.extend_from_slice(&secret::digest(&[value])[..LONG_DIGITS]);
 }
@@ -147,15 +176,15 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
     }
 }
 
-/// What stands before a part's value, as text.
+/// The tag of a part, as text.
 pub(crate) fn tag(part: &Part) -> String {
     let mut tag = KeyBytes::new();
     write_tag(part, &mut tag);
     String::from_utf8_lossy(&tag).into_owned()
 }
 
-/// True if a list may have a value of this part like this: as it is written, or, of a secret, whole
-/// or by its digest.
+/// True if a list may have this value of a part: as it is written, or, of a secret, whole or by its
+/// digest.
 pub(crate) fn is_value(part: &Part, text: &[u8]) -> bool {
     let is_number = matches!(part, Part::Number(_));
     if part.is_secret() && is_digest(text) {
@@ -166,7 +195,7 @@ pub(crate) fn is_value(part: &Part, text: &[u8]) -> bool {
     }
     let value = decoded(text, PartText::Path);
     let mut written = KeyBytes::new();
-    if write_value(part, &value, Secrets::Whole, &mut written) != Found::Whole {
+    if write_value(part, &value, Secrets::Whole, &mut written) != Fact::Found(()) {
         return false;
     }
     if !part.is_secret() || is_number {
@@ -176,14 +205,14 @@ pub(crate) fn is_value(part: &Part, text: &[u8]) -> bool {
     is_escaped(&text)
 }
 
-/// True if a plain value is written like this.
+/// True if a plain value is written in this form.
 pub(crate) fn is_plain_of(value: &str, text: &[u8]) -> bool {
     let mut written = KeyBytes::new();
     plain(&mut written, value.as_bytes());
     *written == *text
 }
 
-/// True if a list may have this as the pattern of a route that only the router knows.
+/// True if a list may have this pattern, of a route that only the router knows.
 pub(crate) fn is_pattern(text: &[u8]) -> bool {
     let is_whole = || is_escaped(text) && decoded(text, PartText::Path).len() <= WHOLE_MAX;
     text.starts_with(b"/") && (is_long(text) || is_whole())

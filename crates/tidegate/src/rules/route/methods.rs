@@ -1,13 +1,10 @@
-//! Methods that a rule can name, and what to write instead of one that nobody sends.
+//! Methods that a rule can name, and what to write instead of one that no request has.
 //!
-//! A method is any token, so a typo (`PSOT`) is a method too, only one that no request has. A
-//! rule may therefore name those that are registered; others are said on purpose
-//! (`extension:FETCH`).
-
-use http::Method;
+//! A method is any token, so a typo (`PSOT`) is a method too, but no request has it. So a rule can
+//! name the methods that are registered; others need a prefix (`extension:FETCH`).
 
 /// IANA's registry of HTTP methods, most common first, and `PURGE`, which caches understand.
-/// Without `PRI`, which begins a connection and is no request.
+/// Without `PRI`, which begins a connection and is not a request.
 const KNOWN: [&str; 40] = [
     "GET",
     "POST",
@@ -51,26 +48,28 @@ const KNOWN: [&str; 40] = [
     "VERSION-CONTROL",
 ];
 
-/// How many of them are in RFC 9110, or PATCH.
+/// How many of them are in RFC 9110 or are PATCH.
 const COMMON: usize = 9;
 
-/// What stands before a method that is not registered.
+/// The prefix of a method that is not registered.
 const EXTENSION: &str = "extension:";
 
-/// Letters that a typo may have wrong.
+/// How many letters a typo may have wrong.
 const TYPO_MAX: usize = 2;
 
 /// Reads `POST` or `extension:FETCH`.
 ///
 /// # Errors
 /// If no request has this method, with what to write.
-pub(crate) fn parse(text: &str) -> Result<Method, String> {
+pub(crate) fn parse(text: &str) -> Result<Box<str>, String> {
     if let Some(name) = text.strip_prefix(EXTENSION) {
-        return Method::from_bytes(name.as_bytes())
-            .map_err(|_| format!("`{name}` is not a method: write letters, as in `{EXTENSION}FETCH`"));
+        return match is_token(name) {
+            true => Ok(name.into()),
+            false => Err(format!("`{name}` is not a method: write letters, as in `{EXTENSION}FETCH`")),
+        };
     }
     if KNOWN.contains(&text) {
-        return Method::from_bytes(text.as_bytes()).map_err(|_| format!("`{text}` is not a method"));
+        return Ok(text.into());
     }
     let capitals = text.to_ascii_uppercase();
     if matches!(&*capitals, "*" | "ANY" | "ALL") {
@@ -80,20 +79,26 @@ pub(crate) fn parse(text: &str) -> Result<Method, String> {
         return Err(format!("methods are written in capitals: write `{capitals}`"));
     }
     if text.contains([',', '|']) {
-        return Err(format!("`{text}` is not a method: say `on` once for each method"));
+        return Err(format!("`{text}` is not a method: call `on` once for each method"));
     }
-    let own = match Method::from_bytes(text.as_bytes()) {
-        Ok(_) => format!("; for a method of your own write `{EXTENSION}{text}`"),
-        Err(_) => String::new(),
+    let own = match is_token(text) {
+        true => format!("; for a method of your own write `{EXTENSION}{text}`"),
+        false => String::new(),
     };
     let instead = nearest(&capitals).map_or(String::new(), |near| format!(": write `{near}`"));
     Err(format!("`{text}` is not a registered method{instead}{own}"))
 }
 
-/// True if a text without a path is meant as a method, however it is written.
+/// True for what a method can be (RFC 9110, 5.6.2).
+pub(crate) fn is_token(text: &str) -> bool {
+    let is_part = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    !text.is_empty() && text.bytes().all(is_part)
+}
+
+/// True if a text without a path is meant as a method, also in lower case.
 pub(crate) fn is_meant(text: &str) -> bool {
     let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
-    // Others are words of paths as well: `search`, `update`.
+    // The other methods are words in paths as well: `search`, `update`.
     is_word || text.starts_with(EXTENSION) || KNOWN[..COMMON].contains(&&*text.to_ascii_uppercase())
 }
 
@@ -106,7 +111,7 @@ fn nearest(text: &str) -> Option<&'static str> {
 }
 
 /// Letters to insert, leave out, replace, or swap with the next one.
-fn distance(one: &[u8], other: &[u8]) -> usize {
+pub(crate) fn distance(one: &[u8], other: &[u8]) -> usize {
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
     for i in 1..=one.len() {
         let mut row = vec![i];
@@ -130,10 +135,10 @@ mod tests {
     #[test]
     fn every_known_method_is_one() {
         for known in KNOWN {
-            assert_eq!(parse(known).unwrap().as_str(), known);
+            assert_eq!(&*parse(known).unwrap(), known);
         }
-        assert_eq!(parse("extension:FETCH").unwrap().as_str(), "FETCH");
-        assert_eq!(parse("extension:fetch").unwrap().as_str(), "fetch");
+        assert_eq!(&*parse("extension:FETCH").unwrap(), "FETCH");
+        assert_eq!(&*parse("extension:fetch").unwrap(), "fetch");
     }
 
     #[test]

@@ -1,30 +1,29 @@
-//! Which requests a rule is about: a method, a pattern of the path, or both.
+//! Which requests a rule applies to: a method, a pattern of the path, or both.
 //!
 //! The pattern is axum's (`/goods/{id}/order`, `/files/{*rest}`). It is compared with every
-//! reading of the path ([`Paths`]), literal segments after percent-decoding, and a slash at
-//! the end does not count: a rule that is evaded is worse than one that is asked once more.
+//! reading of the path ([`RequestPath`]), literal segments after percent-decoding, and a trailing
+//! slash does not count: a rule that is evaded is worse than one that applies once too often.
 //!
-//! How a pattern is read, and what is told of one that could never fit, is in
-//! [`route_text`](crate::rules::route::text).
+//! How a pattern is parsed, and which error it is if it could never match, is in
+//! [`text`](crate::rules::route::text).
 
 pub(crate) mod methods;
 pub(crate) mod path;
 pub(crate) mod text;
 
-use crate::http::text::{PartText, decoded};
-use http::Method;
+use crate::rules::text::{PartText, decoded};
 use std::fmt;
 
 /// A method, or any, and a pattern of the path, or any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
-    pub(crate) method: Option<Method>,
+    pub(crate) method: Option<Box<str>>,
     pub(crate) pattern: Option<Pattern>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
-    /// As it was written: what the key part `route` says.
+    /// As it was written: the value of the key part `route`.
     pub(crate) text: Box<str>,
     pub(crate) segments: Vec<Segment>,
 }
@@ -35,18 +34,18 @@ pub(crate) enum Segment {
     Literal(Box<[u8]>),
     /// `{id}`: one segment that is not empty.
     One,
-    /// `{*rest}`: everything that is left, at least one byte.
+    /// `{*rest}`: the rest of the path, at least one byte.
     Rest,
 }
 
-/// What a route says of a segment of the path.
+/// What a route determines about a segment of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentAt<'a> {
-    /// It is not the same in all requests.
+    /// It differs between requests.
     Varies,
-    /// It is always this one.
+    /// It is always this text.
     Always(&'a [u8]),
-    /// There is none.
+    /// The path has no such segment.
     Beyond,
 }
 
@@ -56,7 +55,7 @@ impl Route {
         self.pattern.as_ref().map(|pattern| &*pattern.text)
     }
 
-    /// What its requests have as this segment, counted from 1.
+    /// What is known about this segment of its requests, counted from 1.
     pub(crate) fn segment(&self, number: usize) -> SegmentAt<'_> {
         let Some(pattern) = &self.pattern else { return SegmentAt::Varies };
         match pattern.segments.get(number - 1) {
@@ -68,10 +67,12 @@ impl Route {
         }
     }
 
-    #[inline]
-    pub(crate) fn is_for(&self, method: &Method, path: &str) -> bool {
-        self.method.as_ref().is_none_or(|own| own == method || is_head_of(own, method))
-            && self.pattern.as_ref().is_none_or(|pattern| pattern.fits(path))
+    pub(crate) fn is_for_method(&self, method: Option<&str>) -> bool {
+        self.method.as_deref().is_none_or(|own| method == Some(own) || is_head_of(own, method))
+    }
+
+    pub(crate) fn is_for_path(&self, path: &str) -> bool {
+        self.pattern.as_ref().is_none_or(|pattern| pattern.fits(path))
     }
 }
 
@@ -102,12 +103,11 @@ impl Pattern {
     }
 }
 
-/// Routers call what is there for GET, when HEAD is asked: it costs them the same.
-fn is_head_of(own: &Method, method: &Method) -> bool {
-    *own == Method::GET && *method == Method::HEAD
+/// Routers send `HEAD` to the handler of `GET`: it costs them the same.
+fn is_head_of(own: &str, method: Option<&str>) -> bool {
+    own == "GET" && method == Some("HEAD")
 }
 
-#[inline]
 fn is_literal(literal: &[u8], own: &[u8]) -> bool {
     literal == own || (own.contains(&b'%') && *decoded(own, PartText::Path) == *literal)
 }
@@ -116,7 +116,7 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.method, self.pattern()) {
             (Some(method), Some(pattern)) => write!(f, "{method} {pattern}"),
-            (Some(method), None) => method.fmt(f),
+            (Some(method), None) => f.write_str(method),
             (None, pattern) => f.write_str(pattern.unwrap_or_default()),
         }
     }
@@ -125,12 +125,12 @@ impl fmt::Display for Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::route::path::Paths;
+    use crate::rules::route::path::RequestPath;
 
     fn fits(route: &str, method: &str, path: &str) -> bool {
-        let method = Method::from_bytes(method.as_bytes()).unwrap();
         let route = Route::parse(route).unwrap();
-        Paths::new(path).readings().any(|path| route.is_for(&method, path))
+        route.is_for_method(Some(method))
+            && RequestPath::new(path).readings().any(|path| route.is_for_path(path))
     }
 
     #[test]

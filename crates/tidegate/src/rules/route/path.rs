@@ -1,18 +1,19 @@
-//! A path as the programs behind a guard may read it.
+//! A path as the programs behind a front end may read it.
 //!
 //! `//goods/7`, `/goods/./7`, `/x/../goods/7` and `/goods/%37` are `/goods/7` for many routers
-//! and proxies, and another path for others. A rule that knew one of these readings only could
-//! be evaded by the others, so patterns are compared with the path as it came and with the
+//! and proxies, and another path for others. A rule that knew only one of these readings could be
+//! evaded by the others, so patterns are compared with the path as received and with the
 //! normalised one: RFC 3986 §6.2.2 (percent-encoded unreserved characters decoded, dot
 //! segments removed), and doubled slashes as one.
 //!
-//! Not made uniform: case, `%2F` (which is no slash), and `;parameters`.
+//! It does not normalise case, `%2F` (which is no slash), and `;parameters`.
 
 use std::cell::OnceCell;
 
-/// A path as it came, and its other readings, which are found when somebody asks.
+/// The path of a request as received, and its other readings, which are computed when they are
+/// needed.
 #[derive(Debug)]
-pub(crate) struct Paths<'a> {
+pub struct RequestPath<'a> {
     raw: &'a str,
     /// None if there is no other reading, as of nearly every path.
     others: OnceCell<Option<Box<Others>>>,
@@ -23,8 +24,8 @@ pub(crate) struct Paths<'a> {
 struct Others {
     /// Doubled slashes merged, then dot segments removed.
     normal: String,
-    /// The same in the other order, where that makes a difference: of `/a//../b` one program
-    /// makes `/b`, another `/a/b`.
+    /// The same in the other order, where that makes a difference: `/a//../b` is `/b` for one
+    /// program, and `/a/b` for another.
     swapped: Option<String>,
 }
 
@@ -34,32 +35,36 @@ impl Others {
     }
 }
 
-impl<'a> Paths<'a> {
-    #[inline]
-    pub(crate) fn new(raw: &'a str) -> Self {
+impl<'a> RequestPath<'a> {
+    /// A path as received.
+    pub fn new(raw: &'a str) -> Self {
         Self { raw, others: OnceCell::new() }
     }
 
-    /// The normalised path; where that is ambiguous, doubled slashes are merged first.
-    #[inline]
-    pub(crate) fn normal(&self) -> &str {
+    /// The path as received. A path can be written in many ways; [`normalized`](Self::normalized) is
+    /// the same for all of them.
+    pub fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// The path normalised as in RFC 3986 §6.2.2 (percent-encoded letters, digits and `-._~`
+    /// decoded, dot segments removed), with doubled slashes as one: `/goods/7` for
+    /// `//goods/x/../%37`. Where the order of both makes a difference, slashes are merged first.
+    pub fn normalized(&self) -> &str {
         self.others().map_or(self.raw, |others| &others.normal)
     }
 
-    /// True if there is one reading only.
-    #[inline]
+    /// True if there is only one reading.
     pub(crate) fn is_normal(&self) -> bool {
         self.others().is_none()
     }
 
-    /// All readings, as it came first: most routers take that one.
-    #[inline]
+    /// All readings, the path as received first, which most routers use.
     pub(crate) fn readings(&self) -> impl Iterator<Item = &str> {
         let others = || self.others().into_iter().flat_map(Others::readings);
         std::iter::once(self.raw).chain(std::iter::once_with(others).flatten())
     }
 
-    #[inline]
     fn others(&self) -> Option<&Others> {
         self.others
             .get_or_init(|| if is_normal(self.raw.as_bytes()) { None } else { others(self.raw) })
@@ -67,7 +72,6 @@ impl<'a> Paths<'a> {
     }
 }
 
-#[inline]
 fn is_normal(path: &[u8]) -> bool {
     path.iter().enumerate().all(|(at, byte)| match byte {
         b'/' => !matches!(
@@ -106,7 +110,7 @@ fn without_escapes(path: &str) -> String {
     while let Some(at) = rest.find('%') {
         let (before, after) = rest.split_at(at);
         out.push_str(before);
-        // All three are ASCII, or there is no character.
+        // Percent sign and digits are ASCII, so the slice is on character boundaries.
         let length = match unreserved(after.as_bytes()) {
             Some(character) => {
                 out.push(character);
@@ -176,9 +180,9 @@ mod tests {
             "*",
             "",
         ] {
-            let paths = Paths::new(path);
+            let paths = RequestPath::new(path);
             assert!(is_normal(path.as_bytes()), "{path}");
-            assert!(paths.is_normal() && paths.normal() == path, "{path}");
+            assert!(paths.is_normal() && paths.normalized() == path, "{path}");
         }
     }
 
@@ -197,7 +201,7 @@ mod tests {
             "/%67oods/%37/%6frde%72",
             "/x/..//goods/7/order",
         ] {
-            let paths = Paths::new(path);
+            let paths = RequestPath::new(path);
             assert_eq!(paths.readings().collect::<Vec<_>>(), [path, "/goods/7/order"], "{path}");
         }
         for (path, normal) in [
@@ -211,13 +215,13 @@ mod tests {
             ("/a%2Fb/%7E", "/a%2Fb/~"),
             ("/caf%C3%A9//x", "/caf%C3%A9/x"),
         ] {
-            assert_eq!(Paths::new(path).normal(), normal, "{path}");
+            assert_eq!(RequestPath::new(path).normalized(), normal, "{path}");
         }
     }
 
     #[test]
     fn where_programs_differ_both_readings_are_known() {
-        let paths = Paths::new("/a//../b");
+        let paths = RequestPath::new("/a//../b");
         assert_eq!(paths.readings().collect::<Vec<_>>(), ["/a//../b", "/b", "/a/b"]);
         let mut seen = Vec::new();
         let all = std::cell::RefCell::new(&mut seen);
@@ -231,6 +235,6 @@ mod tests {
     #[test]
     fn a_long_path_is_walked_a_few_times_only() {
         let path = format!("{}/goods", "/a/..//./%2e".repeat(20_000));
-        assert_eq!(Paths::new(&path).normal(), "/goods");
+        assert_eq!(RequestPath::new(&path).normalized(), "/goods");
     }
 }

@@ -1,12 +1,12 @@
-//! How a route is written, and what is told of one that no request could meet.
+//! Parses a route, with an error for one that could match no request.
 //!
-//! A pattern in another router's grammar is a path like any other (`/goods/:id` is a segment
-//! of three letters and a colon), only one that nobody asks for. The rule would build, and let
-//! everything through. So whatever cannot have been meant is an error that says what to write.
+//! A pattern in another router's grammar is a valid path (`/goods/:id` has a segment of two letters
+//! and a colon), but no request has it. The rule would build, and let every request through. So a
+//! pattern that cannot be meant is an error, which states what to write.
 
-use crate::http::text::{PartText, decoded};
 use crate::rules::route::methods;
 use crate::rules::route::{Pattern, Route, Segment};
+use crate::rules::text::{PartText, decoded};
 
 /// The longest pattern.
 const PATTERN_MAX: usize = 1024;
@@ -23,7 +23,8 @@ impl Route {
         match (method, pattern) {
             (None, Some("*")) | (Some("ANY" | "ALL"), None) => {
                 return Err(
-                    "it would mean every request: leave `.on` out, as a rule without it is for all".into()
+                    "it would mean every request: leave `.on` out, as a rule without it applies to all"
+                        .into(),
                 );
             }
             (Some(method), Some("*")) => {
@@ -53,11 +54,11 @@ impl Pattern {
         if pattern.contains("//") {
             let whole: Vec<&str> = path.split('/').filter(|text| !text.is_empty()).collect();
             return Err(format!(
-                "the path `{pattern}` has an empty segment: write `/{}`, which paths with doubled slashes meet too",
+                "the path `{pattern}` has an empty segment: write `/{}`, which also matches paths with doubled slashes",
                 whole.join("/")
             ));
         }
-        // A slash at the end does not count.
+        // A trailing slash does not count.
         let path = path.strip_suffix('/').unwrap_or(path);
         let texts: Vec<&str> = path.split('/').collect();
         let last = texts.len() - 1;
@@ -135,7 +136,7 @@ fn foreign(text: &str) -> Option<String> {
     let end = named[start..].find(|c| !is_letter(c)).map_or(named.len(), |length| start + length);
     let (name, star) = (&named[start..end], if is_rest { "*" } else { "" });
     Some(format!(
-        "`{text}` would only fit the same letters: write `{{{star}{name}}}` for any (a literal one begins with `{encoded}`)"
+        "`{text}` would match only these letters: write `{{{star}{name}}}` for any (a literal one begins with `{encoded}`)"
     ))
 }
 

@@ -1,8 +1,7 @@
 //! What a permit holds of limits in memory.
 
-use super::HashedCheck;
-use super::gate::MemoryGate;
-use super::transaction::{Told, Write, with_state};
+use super::transaction::{CheckResult, HashedCheck, Write, with_state};
+use crate::Limit;
 use crate::algorithm::{Grant, Plan, State, Step};
 use crate::gate::Gate;
 use crate::store::{Correction, Shares, StoreCharge};
@@ -17,6 +16,8 @@ pub(crate) struct MemoryCharge {
 struct KeyCharge {
     gate: Gate,
     hash: u64,
+    /// The check's own limit.
+    limit: Option<Box<Limit>>,
     /// The version of the limit that granted it: another one counts other units.
     version: u16,
     /// What is still charged: shrinks as units come back.
@@ -25,22 +26,23 @@ struct KeyCharge {
 }
 
 impl MemoryCharge {
-    pub(super) fn new(checks: &[HashedCheck<'_>], tolds: &[Told]) -> Self {
+    pub(super) fn new(checks: &[(&Gate, HashedCheck<'_>)], results: &[CheckResult]) -> Self {
         let mut keys: SmallVec<[KeyCharge; 1]> = SmallVec::new();
-        for (number, (check, told)) in checks.iter().zip(tolds).enumerate() {
-            let is_same = |key: &&mut KeyCharge| key.hash == told.hash && key.gate.is_same(check.gate);
+        for (number, ((gate, check), result)) in checks.iter().zip(results).enumerate() {
+            let is_same = |key: &&mut KeyCharge| key.hash == result.hash && key.gate.is_same(gate);
             if let Some(key) = keys.iter_mut().find(is_same) {
                 key.grant.cost = key.grant.cost.saturating_add(check.cost);
                 key.shares.add(number, check.cost);
                 continue;
             }
             // On the clock of its own store.
-            let start_us = told.now.as_micros().saturating_add(told.decision.wait_us());
+            let start_us = result.now.as_micros().saturating_add(result.decision.wait_us());
             keys.push(KeyCharge {
-                gate: check.gate.clone(),
-                hash: told.hash,
-                version: told.version,
-                grant: Grant { cost: check.cost, start_us, mark: told.mark },
+                gate: (*gate).clone(),
+                hash: result.hash,
+                limit: check.limit.cloned().map(Box::new),
+                version: result.version,
+                grant: Grant { cost: check.cost, start_us, mark: result.step },
                 shares: Shares::new(number, check.cost),
             });
         }
@@ -55,7 +57,7 @@ impl MemoryCharge {
             shares.add(number, *cost);
         }
         let grant = Grant { cost: units, start_us: 0, mark: Step::Hold { units } };
-        Self { keys: smallvec![KeyCharge { gate, hash, version: 0, grant, shares }] }
+        Self { keys: smallvec![KeyCharge { gate, hash, limit: None, version: 0, grant, shares }] }
     }
 }
 
@@ -77,33 +79,44 @@ impl KeyCharge {
         matches!(self.grant.mark, Step::Hold { .. })
     }
 
+    /// A check of the key by the limit that granted it.
+    fn check(&self) -> Option<HashedCheck<'_>> {
+        let gate = self.gate.backend().memory()?;
+        Some(HashedCheck { limit: self.limit.as_deref(), ..HashedCheck::new(gate, self.hash, 1) })
+    }
+
     fn refund(&mut self, charged: u64, units: u64) {
-        let Some(gate) = self.gate.backend().memory() else { return };
         if self.is_slots() {
-            return release(gate, self.hash, units);
+            return self.release(units);
         }
-        let hash = self.hash;
+        let Some(check) = self.check() else { return };
+        let (gate, hash) = (check.gate, self.hash);
         let mut grant = Grant { cost: charged, ..self.grant };
-        with_state(gate, hash, |version, now_us, state| {
-            if version.number != self.version {
+        with_state(check, |key| {
+            let (version, now_us) = (key.version, key.now_us);
+            if version.number != self.version || key.is_taken_over {
                 return ((), Write::Nothing);
             }
             let remember = |grant: Grant, state: &State| {
                 let until_us = version.plan.idle_at(now_us, state);
-                gate.cancelled.remember(hash, (version.number, grant), now_us, until_us);
+                let cancelled = (version.number, version.plan, grant);
+                gate.cancelled.remember(hash, cancelled, now_us, until_us);
             };
-            if !version.plan.refund(now_us, state, &mut grant, units) {
+            if !version.plan.refund(now_us, key.state, &mut grant, units) {
                 if units >= charged {
-                    remember(grant, state);
+                    remember(grant, key.state);
                 }
                 return ((), Write::Nothing);
             }
             // Those who were cancelled while this one was in their way.
-            let earlier = gate.cancelled.take_highest(hash, usize::MAX, |(_, grant)| grant.end());
-            for (_, mut grant) in earlier.into_iter().filter(|(of, _)| *of == version.number) {
+            let earlier = gate.cancelled.take_highest(hash, usize::MAX, |(_, _, grant)| grant.end());
+            let is_same = |(number, plan, _): &(u16, Plan, Grant)| {
+                *number == version.number && plan.counts_alike(&version.plan)
+            };
+            for (_, _, mut grant) in earlier.into_iter().filter(is_same) {
                 let units = grant.cost;
-                if !version.plan.refund(now_us, state, &mut grant, units) {
-                    remember(grant, state);
+                if !version.plan.refund(now_us, key.state, &mut grant, units) {
+                    remember(grant, key.state);
                 }
             }
             ((), Write::Charged(0))
@@ -112,27 +125,30 @@ impl KeyCharge {
     }
 
     fn charge_debt(&self, units: u64) {
-        if let Some(gate) = self.gate.backend().memory().filter(|_| !self.is_slots()) {
-            with_state(gate, self.hash, |version, now_us, state| {
-                version.plan.charge_debt(now_us, state, units);
+        if let Some(check) = self.check().filter(|_| !self.is_slots()) {
+            with_state(check, |key| {
+                key.version.plan.charge_debt(key.now_us, key.state, units);
                 ((), Write::Charged(units))
             });
         }
+    }
+
+    fn release(&self, units: u64) {
+        // By the gate's limit: what its waiters may hold is not this check's to say.
+        let Some(gate) = self.gate.backend().memory() else { return };
+        let wakers =
+            with_state(HashedCheck::new(gate, self.hash, 1), |key| match (&key.version.plan, key.state) {
+                (Plan::Slots(slots), State::Slots(state)) => (slots.release(state, units), Write::Charged(0)),
+                _ => (Vec::new(), Write::Nothing),
+            });
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Drop for KeyCharge {
     fn drop(&mut self) {
-        if let Some(gate) = self.gate.backend().memory().filter(|_| self.is_slots()) {
-            release(gate, self.hash, self.grant.cost);
+        if self.is_slots() {
+            self.release(self.grant.cost);
         }
     }
-}
-
-fn release(gate: &MemoryGate, hash: u64, units: u64) {
-    let wakers = with_state(gate, hash, |version, _, state| match (&version.plan, state) {
-        (Plan::Slots(slots), State::Slots(state)) => (slots.release(state, units), Write::Charged(0)),
-        _ => (Vec::new(), Write::Nothing),
-    });
-    wakers.into_iter().for_each(Waker::wake);
 }

@@ -2,13 +2,13 @@
 //!
 //! The real gate on tables as small as they can be, one group, so that every key
 //! meets every other. What is checked is what a user is promised: no unit is granted
-//! twice, no key has two places, no write lands on a stranger's state, nothing torn is
+//! twice, no key has two entries, no write lands on another key's state, nothing torn is
 //! ever acted on.
 
-use super::flat::{Fingerprint, SLOTS};
+use super::flat::{ENTRIES, Fingerprint};
 use super::gate::MemoryGate;
 use super::limit_words::{FastPlan, LimitWords};
-use super::{Ask, Pages, Tables, decide_all};
+use super::{HashedCheck, Pages, Tables, decide_all};
 use crate::algorithm::{Mode, Plan, word_at};
 use crate::clock::{ManualClock, StoreClock, Timestamp};
 use crate::decision::Outcome;
@@ -32,18 +32,18 @@ fn check_apart(gate: &Arc<MemoryGate>, hash: u64) -> JoinHandle<bool> {
     thread::spawn(move || gate.check(hash, 1).is_allowed())
 }
 
-/// Fills every slot but the first with keys that stay.
+/// Fills every entry but the first with keys that stay.
 fn crowd(gate: &MemoryGate, first: u64, word: u64) {
     let group = gate.tables.flat.group(0).lock();
-    for slot in 0..SLOTS {
-        let (hash, word) = if slot == 0 { (first, word) } else { (100 + slot as u64, u64::MAX >> 1) };
-        group.claim(slot, Fingerprint::new(hash, 1), word);
+    for entry in 0..ENTRIES {
+        let (hash, word) = if entry == 0 { (first, word) } else { (100 + entry as u64, u64::MAX >> 1) };
+        group.claim(entry, Fingerprint::new(hash, 1), word);
     }
 }
 
-/// How many places a key has, in the table and beside it.
-fn places(gate: &MemoryGate, hash: u64) -> usize {
-    let slots = gate
+/// How many entries a key has, in the table and in the shards.
+fn entries(gate: &MemoryGate, hash: u64) -> usize {
+    let in_group = gate
         .tables
         .flat
         .group(0)
@@ -52,7 +52,7 @@ fn places(gate: &MemoryGate, hash: u64) -> usize {
         .filter(|fingerprint| fingerprint.is_key_of(hash))
         .count();
     let spilled = gate.tables.shards.lock(gate.tables.shards.index(hash)).get(0, hash).is_some();
-    slots + usize::from(spilled)
+    in_group + usize::from(spilled)
 }
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -77,7 +77,7 @@ fn two_checks_of_a_new_key_grant_its_unit_once() {
         let other = check_apart(&gate, 7);
         let mine = gate.check(7, 1).is_allowed();
         assert!(mine ^ other.join().expect("no panic"));
-        assert_eq!(places(&gate, 7), 1);
+        assert_eq!(entries(&gate, 7), 1);
     });
 }
 
@@ -94,17 +94,17 @@ fn a_known_key_is_charged_for_every_grant() {
 }
 
 #[test]
-fn a_late_check_never_charges_the_slot_of_a_stranger() {
+fn a_late_check_never_charges_the_entry_of_another_key() {
     model(|| {
-        // Key 7 is idle and its slot the only one that can be taken over. It comes back
-        // while a stranger takes it: one of them has to find another place.
+        // Key 7 is idle and its entry the only one that can be taken over. It comes back
+        // while another key takes it: one of them has to find another entry.
         let gate = gate("1000/s burst 1");
         crowd(&gate, 7, word_at(5));
-        let stranger = check_apart(&gate, 8);
+        let other = check_apart(&gate, 8);
         assert!(gate.check(7, 1).is_allowed());
-        assert!(stranger.join().expect("no panic"));
+        assert!(other.join().expect("no panic"));
         for hash in [7, 8] {
-            assert_eq!(places(&gate, hash), 1, "key {hash}");
+            assert_eq!(entries(&gate, hash), 1, "key {hash}");
             assert!(!gate.check(hash, 1).is_allowed(), "key {hash} was charged");
         }
     });
@@ -115,9 +115,9 @@ fn several_limits_are_charged_all_or_none() {
     model(|| {
         let (narrow, wide) = (gate("1/s"), gate("1/s burst 2"));
         let both = |narrow: &MemoryGate, wide: &MemoryGate| {
-            let ask = |gate| Ask { gate, hash: 7, cost: 1 };
-            let (tolds, _) = decide_all(&[ask(narrow), ask(wide)], Mode::Check);
-            tolds.iter().all(|told| told.decision.is_allowed())
+            let check = |gate| HashedCheck::new(gate, 7, 1);
+            let results = decide_all(&[check(narrow), check(wide)], Mode::Check);
+            results.iter().all(|result| result.decision.is_allowed())
         };
         let other = {
             let (narrow, wide) = (narrow.clone(), wide.clone());

@@ -1,9 +1,10 @@
-//! The memory of this process.
+//! The memory store: the state is in this process.
 //!
-//! A state of one word lives in the [`flat`] table, any other in the [`shards`]; both
-//! together are [`Tables`]. A [`MemoryGate`] is one gate in them: the words of its limit, its
-//! secret for hashing, and the fast path (one word, key known). Every other check takes the
-//! locked path in [`transaction`].
+//! A check goes from [`gate`] (the fast path: one word, and the key has an entry) to
+//! [`transaction`] (the locked path: everything else), which finds and keeps the [`state`] of each
+//! key. States of one word are in the [`flat`] table, others in the [`shards`]; both together are
+//! [`Tables`]. [`version`] has the limits by which states were written, [`limit_words`] the one in
+//! force for readers without a lock. [`charge`] gives back, [`queue`] waits for slots.
 
 mod charge;
 mod flat;
@@ -14,13 +15,17 @@ mod loom_tests;
 mod pages;
 mod queue;
 mod shards;
+mod state;
 mod transaction;
+mod version;
 
 pub(crate) use charge::MemoryCharge;
 pub(crate) use gate::{MemoryGate, Spot};
 pub(crate) use pages::Pages;
 pub(crate) use queue::queue;
-pub(crate) use transaction::{Ask, decide_all, tracked_hash};
+#[cfg(feature = "tower")]
+pub(crate) use transaction::decide_all;
+pub(crate) use transaction::{HashedCheck, tracked_hash};
 #[cfg(feature = "redis")]
 pub(crate) use transaction::{Write, with_state};
 
@@ -31,6 +36,8 @@ use crate::store::Mode;
 use flat::Flat;
 use shards::Shards;
 use smallvec::SmallVec;
+#[cfg(not(feature = "tower"))]
+use transaction::decide_all;
 
 /// The most keys that tables are made for: more would be address space that nobody touches.
 #[cfg(target_pointer_width = "64")]
@@ -62,13 +69,6 @@ impl Tables {
     }
 }
 
-/// A check of a gate in memory, by the hash of its key.
-pub(crate) struct HashedCheck<'a> {
-    pub(crate) gate: &'a Gate,
-    pub(crate) hash: u64,
-    pub(crate) cost: u64,
-}
-
 /// What memory decided.
 pub(crate) struct MemoryDecided {
     pub(crate) decisions: SmallVec<[Decision; 2]>,
@@ -78,15 +78,14 @@ pub(crate) struct MemoryDecided {
     pub(crate) now: Timestamp,
 }
 
-/// Decides checks of gates in memory at one instant, and charges all or none.
-pub(crate) fn decide(checks: &[HashedCheck<'_>], mode: Mode) -> MemoryDecided {
-    let mut asks: SmallVec<[Ask<'_>; 2]> = SmallVec::new();
-    for HashedCheck { gate, hash, cost } in checks {
-        let Some(gate) = gate.backend().memory() else { unreachable!("checks in memory were chosen") };
-        asks.push(Ask { gate, hash: *hash, cost: *cost });
+/// Decides checks at one instant, each beside its gate, and charges all or none.
+pub(crate) fn decide(checks: &[(&Gate, HashedCheck<'_>)], mode: Mode) -> MemoryDecided {
+    let hashed: SmallVec<[HashedCheck<'_>; 2]> = checks.iter().map(|(_, check)| *check).collect();
+    let results = decide_all(&hashed, mode);
+    let is_allowed = results.iter().all(|result| result.decision.is_allowed());
+    MemoryDecided {
+        charge: is_allowed.then(|| MemoryCharge::new(checks, &results)),
+        now: results.first().map_or(Timestamp::default(), |result| result.now),
+        decisions: results.iter().map(|result| result.decision).collect(),
     }
-    let (tolds, now) = decide_all(&asks, mode);
-    let is_allowed = tolds.iter().all(|told| told.decision.is_allowed());
-    let charge = is_allowed.then(|| MemoryCharge::new(checks, &tolds));
-    MemoryDecided { decisions: tolds.iter().map(|told| told.decision).collect(), charge, now }
 }

@@ -1,13 +1,13 @@
 //! The memory of a table: zeroed words that the system backs as they are touched.
 //!
-//! An allocator promises that only for memory that it never gave out before: a block that
-//! somebody has freed it fills with zeros, and the whole table is resident before it holds a
-//! key. So a large table is mapped, and unmapped when it goes.
+//! An allocator promises that only for memory that it never gave out before: a block that was
+//! freed it fills with zeros, and the whole table is resident before it holds a key. So a large
+//! table is mapped, and unmapped when it is dropped.
 //!
-//! Pages of four kilobytes cost a look-up of their own on nearly every decision over
-//! millions of keys; huge ones spare it. They come whole, so a table asks for them only
-//! if somebody has said how many keys it is for, and otherwise asks for none, because some
-//! systems give them to everybody.
+//! Pages of four kilobytes cost a look-up of their own on nearly every decision over millions of
+//! keys; huge ones spare it. They are resident as a whole, so a table advises for them only if
+//! its number of keys was configured, and otherwise against them, because some systems use them
+//! by default.
 //!
 //! Small tables, systems without `mmap`, loom and miri use the allocator.
 #![expect(unsafe_code, reason = "the standard library neither maps memory nor advises on it")]

@@ -1,7 +1,7 @@
 //! Queueing for slots of a concurrency limit.
 
 use super::charge::MemoryCharge;
-use super::transaction::{Write, with_state};
+use super::transaction::{HashedCheck, Write, with_state};
 use crate::algorithm::{Plan, State, Waiter};
 use crate::clock::Timestamp;
 use crate::gate::Gate;
@@ -11,14 +11,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-/// Queues until the slots are held, the queue is full (none), or the limit's wait is over
-/// (none). Dropped before, it leaves the queue.
-pub(crate) async fn queue(gate: Gate, hash: u64, costs: &[u64]) -> Option<MemoryCharge> {
+/// Queues for slots until they are held, the queue is full (none), or the limit's wait is over
+/// (none). Each cost is a check of its own in the charge. Dropped before, it leaves the queue.
+pub(crate) async fn queue(gate: &Gate, hash: u64, costs: &[u64]) -> Option<MemoryCharge> {
     let units = costs.iter().fold(0u64, |sum, cost| sum.saturating_add(*cost));
-    let (mut place, until) = Queued::enter(&gate, hash, units)?;
+    let (mut queued, until) = Queued::enter(gate, hash, units)?;
     let mut sleep = Sleep::until(gate.clock().clone(), until);
     let is_granted = poll_fn(|context| {
-        if place.waiter.is_granted(context.waker()) {
+        if queued.waiter.is_granted(context.waker()) {
             return Poll::Ready(true);
         }
         Pin::new(&mut sleep).poll(context).map(|()| false)
@@ -26,9 +26,8 @@ pub(crate) async fn queue(gate: Gate, hash: u64, costs: &[u64]) -> Option<Memory
     if !is_granted.await {
         return None;
     }
-    place.is_over = true;
-    drop(place);
-    Some(MemoryCharge::of_slots(gate, hash, costs))
+    queued.is_over = true;
+    Some(MemoryCharge::of_slots(gate.clone(), hash, costs))
 }
 
 /// One who waits in a queue. Dropped, it leaves.
@@ -43,11 +42,12 @@ struct Queued {
 impl Queued {
     /// None if the queue is full. Also until when to wait.
     fn enter(gate: &Gate, hash: u64, units: u64) -> Option<(Self, Timestamp)> {
-        let waiter = Waiter::new(units, Waker::noop().clone());
         let memory = gate.backend().memory()?;
-        let entered = with_state(memory, hash, |version, now_us, state| match (&version.plan, state) {
+        let waiter = Waiter::new(units, Waker::noop().clone());
+        let check = HashedCheck::new(memory, hash, units);
+        let entered = with_state(check, |key| match (&key.version.plan, key.state) {
             (Plan::Slots(slots), State::Slots(state)) => {
-                let until = Timestamp::from_micros(now_us) + version.limit.wait();
+                let until = Timestamp::from_micros(key.now_us) + key.version.limit.wait();
                 // A slot may have come back between the check and the queue.
                 let entered = slots.enqueue(state, &waiter).then(|| (until, slots.grant_waiters(state)));
                 (entered, Write::Charged(0))
@@ -65,12 +65,13 @@ impl Drop for Queued {
         let Some(memory) = self.gate.backend().memory().filter(|_| !self.is_over) else { return };
         // Its waker may own anything, and must not be dropped under the key's lock.
         self.waiter.wake_nobody();
-        let wakers = with_state(memory, self.hash, |version, _, state| match (&version.plan, state) {
-            (Plan::Slots(slots), State::Slots(state)) => {
-                (slots.leave(state, &self.waiter), Write::Charged(0))
-            }
-            _ => (Vec::new(), Write::Nothing),
-        });
+        let wakers =
+            with_state(HashedCheck::new(memory, self.hash, 1), |key| match (&key.version.plan, key.state) {
+                (Plan::Slots(slots), State::Slots(state)) => {
+                    (slots.leave(state, &self.waiter), Write::Charged(0))
+                }
+                _ => (Vec::new(), Write::Nothing),
+            });
         wakers.into_iter().for_each(Waker::wake);
     }
 }

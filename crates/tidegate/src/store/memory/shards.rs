@@ -9,6 +9,7 @@
 //! shards, at several times the memory of the table, and leave no room for other states.
 
 use super::flat::TAKEN_OVER_AFTER_US;
+use super::version::WrittenBy;
 use crate::algorithm::{OtherCounts, State};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
@@ -25,19 +26,19 @@ const SPILLED_PART: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// A state that only the shards can hold.
-    Own,
+    Long,
     /// A new key of one word whose group was full.
     Spilled,
 }
 
 pub(crate) struct Shards {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<MapShard>]>,
     max_entries: usize,
 }
 
 #[derive(Default)]
-pub(crate) struct Shard {
-    entries: HashTable<Entry>,
+pub(crate) struct MapShard {
+    entries: HashTable<ShardEntry>,
     /// Hashes of all entries, in the order in which they are looked at.
     order: VecDeque<u64>,
     max_entries: usize,
@@ -46,10 +47,11 @@ pub(crate) struct Shard {
     max_spilled: usize,
 }
 
-pub(crate) struct Entry {
+pub(crate) struct ShardEntry {
     hash: u64,
     pub(crate) gate: u32,
-    pub(crate) version: u16,
+    pub(super) writer: WrittenBy,
+    pub(super) written_us: u64,
     made_for: Use,
     pub(crate) idle_at_us: u64,
     pub(crate) state: State,
@@ -66,7 +68,7 @@ impl Shards {
         let max_entries = above(mean);
         // A handful at least: in a table of few groups one in fifty says little.
         let max_spilled = above(mean / SPILLED_PART).max(8).min(max_entries);
-        let shard = || Mutex::new(Shard { max_entries, max_spilled, ..Shard::default() });
+        let shard = || Mutex::new(MapShard { max_entries, max_spilled, ..MapShard::default() });
         Self { shards: (0..shards).map(|_| shard()).collect(), max_entries }
     }
 
@@ -75,7 +77,7 @@ impl Shards {
         (hash >> 40) as usize & (self.shards.len() - 1)
     }
 
-    pub(crate) fn lock(&self, index: usize) -> MutexGuard<'_, Shard> {
+    pub(crate) fn lock(&self, index: usize) -> MutexGuard<'_, MapShard> {
         // States are changed by assignments that do not panic: whole even if poisoned.
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,12 +95,12 @@ impl Shards {
     }
 }
 
-impl Shard {
-    pub(crate) fn get(&mut self, gate: u32, hash: u64) -> Option<&mut Entry> {
+impl MapShard {
+    pub(crate) fn get(&mut self, gate: u32, hash: u64) -> Option<&mut ShardEntry> {
         self.entries.find_mut(hash, |entry| entry.hash == hash && entry.gate == gate)
     }
 
-    pub(crate) fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(crate) fn entries(&mut self) -> impl Iterator<Item = &mut ShardEntry> {
         self.entries.iter_mut()
     }
 
@@ -115,22 +117,33 @@ impl Shard {
         is_spilled_full || self.entries.len() >= self.max_entries
     }
 
-    /// Adds an entry, beyond the cap too: the caller has asked for room, or may not
-    /// be refused.
-    pub(crate) fn insert(
+    /// The entry of a key. A new one is added beyond the cap, too: the caller has asked for room,
+    /// or may not be refused.
+    pub(super) fn get_or_insert(
         &mut self,
         now_us: u64,
         gate: u32,
         hash: u64,
-        version: u16,
         made_for: Use,
-        state: State,
-    ) -> &mut Entry {
-        self.reclaim(now_us, STEPS);
-        self.order.push_back(hash);
-        self.spilled += usize::from(made_for == Use::Spilled);
-        let entry = Entry { hash, gate, version, made_for, idle_at_us: now_us, state, others: None };
-        self.entries.insert_unique(hash, entry, |entry| entry.hash).into_mut()
+    ) -> &mut ShardEntry {
+        if self.get(gate, hash).is_none() {
+            self.reclaim(now_us, STEPS);
+            self.order.push_back(hash);
+            self.spilled += usize::from(made_for == Use::Spilled);
+        }
+        let is_same = |entry: &ShardEntry| entry.hash == hash && entry.gate == gate;
+        let entry = self.entries.entry(hash, is_same, |entry| entry.hash);
+        let new = || ShardEntry {
+            hash,
+            gate,
+            writer: WrittenBy::Check,
+            written_us: now_us,
+            made_for,
+            idle_at_us: now_us,
+            state: State::Word(0),
+            others: None,
+        };
+        entry.or_insert_with(new).into_mut()
     }
 
     fn reclaim(&mut self, now_us: u64, steps: usize) {

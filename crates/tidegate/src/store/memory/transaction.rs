@@ -1,50 +1,73 @@
-//! The long way of a decision: any state, several limits, all or none.
+//! The locked path of a decision: any state, several checks, all or none.
 //!
-//! Everything a request touches is locked first, groups before shards and each in
-//! ascending order, so that no two requests can wait for each other; then everything
-//! is decided, and written only if every limit agrees. A single check that the short
-//! way cannot answer is a request of one.
+//! Everything that the checks touch is locked first, groups before shards and each in ascending
+//! order, so that no two transactions can wait for each other. Then everything is decided, and
+//! written only if every check is allowed. A single check that the fast path does not decide is a
+//! transaction of one.
+//!
+//! How one key's state is found and kept under its locks is in [`state`](super::state).
 
 use super::Tables;
-use super::flat::{Fingerprint, LockedGroup};
-use super::gate::{MemoryGate, Version};
-use super::shards::{Shard, Use};
-use crate::algorithm::{Answer, Count, Gauge, Mode, OTHERS_MAX, OtherCounts, Plan, State, Step, word_at};
+use super::flat::LockedGroup;
+use super::gate::MemoryGate;
+use super::shards::MapShard;
+use super::state::Loaded;
+use super::version::LimitVersion;
+use crate::Limit;
+use crate::algorithm::{Answer, Gauge, Mode, State, Step};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Refused};
 use crate::sync::Backoff;
 use smallvec::SmallVec;
 use std::sync::{Arc, MutexGuard};
 
-/// One question.
+/// A check of a gate in memory, by the hash of its key.
 #[derive(Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct HashedCheck<'a> {
     pub(crate) gate: &'a MemoryGate,
     pub(crate) hash: u64,
     pub(crate) cost: u64,
+    /// Its own limit. Default: the gate's.
+    pub(crate) limit: Option<&'a Limit>,
 }
 
-/// The answer to it, and what a permit must remember to give it back.
+impl<'a> HashedCheck<'a> {
+    /// By the gate's limit.
+    pub(crate) fn new(gate: &'a MemoryGate, hash: u64, cost: u64) -> Self {
+        Self { gate, hash, cost, limit: None }
+    }
+
+    fn is_same_key(&self, other: &Self) -> bool {
+        std::ptr::eq(self.gate, other.gate) && self.hash == other.hash
+    }
+
+    /// The check of the overflow bucket, which is by the gate's limit.
+    fn untracked(self) -> Self {
+        Self { hash: self.gate.overflow_hash, limit: None, ..self }
+    }
+}
+
+/// What was decided about a check, and what a permit must remember to give it back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct CheckResult {
     pub(crate) decision: Decision,
-    pub(crate) mark: Step,
+    pub(crate) step: Step,
     pub(crate) version: u16,
     /// When it was decided, on the clock of its own store.
     pub(crate) now: Timestamp,
-    /// The hash that was charged: the overflow_hash' one if there was no room.
+    /// The hash that was charged: the overflow bucket's if there was no room.
     pub(crate) hash: u64,
 }
 
-pub(crate) type Tolds = SmallVec<[Told; 2]>;
+pub(crate) type CheckResults = SmallVec<[CheckResult; 2]>;
 
-/// Decides several questions at the same instant and charges all or none.
-pub(crate) fn decide_all(asks: &[Ask<'_>], mode: Mode) -> (Tolds, Timestamp) {
-    let mut asks: SmallVec<[Ask<'_>; 2]> = SmallVec::from_slice(asks);
+/// Decides checks at the same instant and charges all or none. Those of one key must have the
+/// same limit.
+pub(crate) fn decide_all(checks: &[HashedCheck<'_>], mode: Mode) -> CheckResults {
+    let mut checks: SmallVec<[HashedCheck<'_>; 2]> = SmallVec::from_slice(checks);
     loop {
-        let merged = merge(&asks);
+        let merged = merge(&checks);
         let mut locked = Locked::new(&merged);
-        let now = locked.places.first().map_or(Timestamp::default(), |place| place.now);
         let answers = match locked.untracked() {
             None => locked.decide(mode),
             // Under these locks: whoever looked again could find room, and say that a request
@@ -52,45 +75,41 @@ pub(crate) fn decide_all(asks: &[Ask<'_>], mode: Mode) -> (Tolds, Timestamp) {
             Some(untracked) if untracked.gate.refuses_untracked => locked.refuse(mode),
             Some(untracked) => {
                 drop(locked);
-                for other in asks.iter_mut().filter(|other| is_same(other, &untracked)) {
-                    other.hash = untracked.gate.overflow_hash;
+                for check in checks.iter_mut().filter(|check| check.is_same_key(&untracked)) {
+                    *check = check.untracked();
                 }
                 continue;
             }
         };
-        let told = |ask: &Ask<'_>| {
-            let index = merged.iter().position(|m| is_same(m, ask)).unwrap_or(0);
-            let (Place { version, now, .. }, answer) = (&locked.places[index], &answers[index]);
+        let result = |check: &HashedCheck<'_>| {
+            let index = merged.iter().position(|merged| merged.is_same_key(check)).unwrap_or(0);
+            let (LockedKey { version, now, .. }, answer) = (&locked.keys[index], &answers[index]);
             let decision = answer.decision(version.limit.capacity());
-            Told { decision, mark: answer.step, version: version.number, now: *now, hash: ask.hash }
+            CheckResult { decision, step: answer.step, version: version.number, now: *now, hash: check.hash }
         };
-        return (asks.iter().map(told).collect(), now);
+        return checks.iter().map(result).collect();
     }
 }
 
-fn is_same(a: &Ask<'_>, b: &Ask<'_>) -> bool {
-    std::ptr::eq(a.gate, b.gate) && a.hash == b.hash
-}
-
-/// One question for each key: a key asked about twice pays the sum.
-fn merge<'a>(asks: &[Ask<'a>]) -> SmallVec<[Ask<'a>; 2]> {
-    let mut merged: SmallVec<[Ask<'a>; 2]> = SmallVec::new();
-    for ask in asks {
-        match merged.iter_mut().find(|m| is_same(m, ask)) {
-            Some(same) => same.cost = same.cost.saturating_add(ask.cost),
-            None => merged.push(*ask),
+/// One check for each key: a key that comes twice pays the sum.
+fn merge<'a>(checks: &[HashedCheck<'a>]) -> SmallVec<[HashedCheck<'a>; 2]> {
+    let mut merged: SmallVec<[HashedCheck<'a>; 2]> = SmallVec::new();
+    for check in checks {
+        match merged.iter_mut().find(|other| other.is_same_key(check)) {
+            Some(same) => same.cost = same.cost.saturating_add(check.cost),
+            None => merged.push(*check),
         }
     }
     merged
 }
 
-/// The hash that a call of this cost is counted under now: its key's own, the overflow_hash' one
-/// if the key is new and there is no room, or none if overflow_hash are refused.
-pub(crate) fn tracked_hash(gate: &MemoryGate, hash: u64, cost: u64) -> Option<u64> {
-    match Locked::new(&[Ask { gate, hash, cost }]).untracked() {
-        None => Some(hash),
-        Some(_) if gate.refuses_untracked => None,
-        Some(_) => Some(gate.overflow_hash),
+/// The hash that a check is counted under now: its key's own, the overflow bucket's if the key
+/// is new and there is no room, or none if untracked keys are refused.
+pub(crate) fn tracked_hash(check: HashedCheck<'_>) -> Option<u64> {
+    match Locked::new(&[check]).untracked() {
+        None => Some(check.hash),
+        Some(_) if check.gate.refuses_untracked => None,
+        Some(_) => Some(check.gate.overflow_hash),
     }
 }
 
@@ -104,16 +123,23 @@ pub(crate) enum Write {
     Alone,
 }
 
-/// Looks at or changes one key's state under its lock.
-pub(crate) fn with_state<T>(
-    gate: &MemoryGate,
-    hash: u64,
-    f: impl FnOnce(&Version, u64, &mut State) -> (T, Write),
-) -> T {
-    let mut locked = Locked::new(&[Ask { gate, hash, cost: 1 }]);
+/// One key under its lock.
+pub(crate) struct KeyState<'a> {
+    pub(crate) version: &'a LimitVersion,
+    pub(crate) now_us: u64,
+    pub(crate) state: &'a mut State,
+    /// True if another limit wrote the key last.
+    pub(crate) is_taken_over: bool,
+}
+
+/// Looks at or changes the state of a check's key under its lock.
+pub(crate) fn with_state<T>(check: HashedCheck<'_>, f: impl FnOnce(KeyState<'_>) -> (T, Write)) -> T {
+    let mut locked = Locked::new(&[check]);
     let mut loaded = locked.load(0);
-    let place = &locked.places[0];
-    let (out, write) = f(&place.version, place.now.as_micros(), &mut loaded.state);
+    let LockedKey { version, now, .. } = &locked.keys[0];
+    let is_taken_over = loaded.past.is_some();
+    let state = &mut loaded.state;
+    let (out, write) = f(KeyState { version, now_us: now.as_micros(), state, is_taken_over });
     match write {
         Write::Nothing => locked.put_back(0, loaded),
         Write::Charged(units) => locked.write(0, loaded, units),
@@ -125,102 +151,71 @@ pub(crate) fn with_state<T>(
     out
 }
 
-/// Where a key's state was found.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Slot(usize),
-    Entry,
-    Nowhere,
-}
-
-/// A key's state as its current limit counts it, taken out of its place.
-struct Loaded {
-    state: State,
-    found: Found,
-    others: Option<Box<OtherCounts>>,
-    /// Set if another limit wrote it last.
-    past: Option<WrittenBefore>,
-}
-
-/// The state of a key that another limit wrote last.
-struct WrittenBefore {
-    /// None if the version is forgotten.
-    plan: Option<Plan>,
-    state: State,
-    /// Counts of limits that were in force in between.
-    between: SmallVec<[Count; OTHERS_MAX]>,
-}
-
-/// What an entry is for: a new key is in the shards only because its group was full, one
-/// that comes out of the table needs room for more than a word.
-fn use_of(plan: &Plan, found: Found) -> Use {
-    if found == Found::Nowhere && plan.is_one_word() { Use::Spilled } else { Use::Own }
-}
-
-struct Place<'a> {
-    ask: Ask<'a>,
-    version: Arc<Version>,
-    now: Timestamp,
+/// The key of a check, and the locks that guard it.
+pub(super) struct LockedKey<'a> {
+    pub(super) check: HashedCheck<'a>,
+    pub(super) version: Arc<LimitVersion>,
+    pub(super) now: Timestamp,
     /// Indexes into the locks.
-    group: Option<usize>,
-    shard: Option<usize>,
+    pub(super) group: Option<usize>,
+    pub(super) shard: Option<usize>,
 }
 
-/// Everything that a request touches, locked.
-struct Locked<'a> {
-    places: SmallVec<[Place<'a>; 2]>,
+/// Everything that a transaction touches, locked.
+pub(super) struct Locked<'a> {
+    pub(super) keys: SmallVec<[LockedKey<'a>; 2]>,
     // Dropped in this order: whoever has the group next must not find its shard taken.
-    shards: SmallVec<[MutexGuard<'a, Shard>; 2]>,
-    groups: SmallVec<[LockedGroup<'a>; 2]>,
+    pub(super) shards: SmallVec<[MutexGuard<'a, MapShard>; 2]>,
+    pub(super) groups: SmallVec<[LockedGroup<'a>; 2]>,
 }
 
-/// A lock by its tables's address and its number there.
-type Name<'a> = (usize, usize, &'a Tables);
-
-fn name(tables: &Tables, number: usize) -> Name<'_> {
-    (std::ptr::from_ref(tables).addr(), number, tables)
-}
-
-fn is_same_lock(a: &Name<'_>, b: &Name<'_>) -> bool {
-    (a.0, a.1) == (b.0, b.1)
-}
-
-/// Each lock once, in the order in which everybody takes them.
-fn in_order<'a>(wanted: impl Iterator<Item = Name<'a>>) -> SmallVec<[Name<'a>; 2]> {
-    let mut names: SmallVec<[Name<'a>; 2]> = wanted.collect();
+/// Takes each lock that the keys want once, in the order in which everybody takes them; also the
+/// index of each key's lock, if it is among them.
+fn lock_each<'a, L>(
+    keys: &[LockedKey<'a>],
+    wants: impl Fn(&LockedKey<'a>) -> bool,
+    number: impl Fn(&Tables, u64) -> usize,
+    lock: impl Fn(&'a Tables, usize) -> L,
+) -> (SmallVec<[L; 2]>, SmallVec<[Option<usize>; 2]>) {
+    let name = |key: &LockedKey<'a>| {
+        let tables: &'a Tables = &key.check.gate.tables;
+        (std::ptr::from_ref(tables), number(tables, key.check.hash), tables)
+    };
+    let mut names: SmallVec<[_; 2]> = keys.iter().filter(|key| wants(key)).map(name).collect();
     names.sort_unstable_by_key(|(tables, number, _)| (*tables, *number));
-    names.dedup_by(|a, b| is_same_lock(a, b));
-    names
+    names.dedup_by_key(|(tables, number, _)| (*tables, *number));
+    let index_of = |key| {
+        let (tables, number, _) = name(key);
+        names.iter().position(|other| (other.0, other.1) == (tables, number))
+    };
+    let indexes = keys.iter().map(index_of).collect();
+    (names.iter().map(|(_, number, tables)| lock(tables, *number)).collect(), indexes)
 }
 
-impl<'a> Place<'a> {
-    fn group_name(&self) -> Name<'a> {
-        let tables: &'a Tables = &self.ask.gate.tables;
-        name(tables, tables.flat.index(self.ask.hash))
-    }
-
-    fn shard_name(&self) -> Name<'a> {
-        let tables: &'a Tables = &self.ask.gate.tables;
-        name(tables, tables.shards.index(self.ask.hash))
+impl LockedKey<'_> {
+    /// True if the group may hold a state of the key.
+    fn wants_group(&self) -> bool {
+        let is_moving = || self.check.gate.is_moving(self.now.as_micros());
+        self.version.plan.is_one_word() || self.version.is_of_check() || is_moving()
     }
 }
 
 impl<'a> Locked<'a> {
-    fn new(asks: &[Ask<'a>]) -> Self {
+    fn new(checks: &[HashedCheck<'a>]) -> Self {
         let mut backoff = Backoff::new();
         loop {
-            let place = |ask: &Ask<'a>| {
-                let (version, now) = (ask.gate.version(), ask.gate.tables.clock.now());
-                Place { ask: *ask, version, now, group: None, shard: None }
+            let key = |check: &HashedCheck<'a>| {
+                let (version, now) = (check.gate.version_for(check), check.gate.tables.clock.now());
+                LockedKey { check: *check, version, now, group: None, shard: None }
             };
             let mut locked = Self {
-                places: asks.iter().map(place).collect(),
+                keys: checks.iter().map(key).collect(),
                 groups: SmallVec::new(),
                 shards: SmallVec::new(),
             };
             locked.lock_groups();
             locked.lock_shards();
-            if locked.places.iter().all(|p| p.ask.gate.is_newest(&p.version)) {
+            if locked.keys.iter().all(|key| key.check.gate.is_newest(&key.version)) {
                 locked.read_clocks();
                 return locked;
             }
@@ -232,69 +227,68 @@ impl<'a> Locked<'a> {
     /// The time is read under the locks: whoever holds them sees it go on. Those on one
     /// clock are decided at one instant.
     fn read_clocks(&mut self) {
-        for index in 0..self.places.len() {
-            let clock = &self.places[index].ask.gate.tables.clock;
-            let read = self.places[..index].iter().find(|p| p.ask.gate.tables.clock.is_same(clock));
-            let now = read.map_or_else(|| clock.now_ordered(), |p| p.now);
-            // A slot that was free when the locks were chosen must still be.
-            self.places[index].now = now.max(self.places[index].now);
+        for index in 0..self.keys.len() {
+            let clock = &self.keys[index].check.gate.tables.clock;
+            let read = self.keys[..index].iter().find(|key| key.check.gate.tables.clock.is_same(clock));
+            let now = read.map_or_else(|| clock.now_ordered(), |key| key.now);
+            // An entry that was free when the locks were chosen must still be.
+            self.keys[index].now = now.max(self.keys[index].now);
         }
     }
 
     fn lock_groups(&mut self) {
-        let wants = |p: &&Place<'_>| p.version.plan.is_one_word() || p.ask.gate.is_moving(p.now.as_micros());
-        let names = in_order(self.places.iter().filter(wants).map(Place::group_name));
-        self.groups.extend(names.iter().map(|(_, number, tables)| tables.flat.group(*number).lock()));
-        for place in &mut self.places {
-            let wanted = place.group_name();
-            place.group = names.iter().position(|name| is_same_lock(name, &wanted));
-        }
+        let number = |tables: &Tables, hash| tables.flat.index(hash);
+        let lock = |tables: &'a Tables, number| tables.flat.group(number).lock();
+        let (groups, indexes) = lock_each(&self.keys, LockedKey::wants_group, number, lock);
+        self.groups = groups;
+        self.keys.iter_mut().zip(indexes).for_each(|(key, index)| key.group = index);
     }
 
     fn lock_shards(&mut self) {
-        let names = in_order(self.places.iter().filter(|p| self.wants_shard(p)).map(Place::shard_name));
-        self.shards.extend(names.iter().map(|(_, number, tables)| tables.shards.lock(*number)));
-        for place in &mut self.places {
-            let wanted = place.shard_name();
-            place.shard = names.iter().position(|name| is_same_lock(name, &wanted));
-        }
+        let number = |tables: &Tables, hash| tables.shards.index(hash);
+        let lock = |tables: &'a Tables, number| tables.shards.lock(number);
+        let (shards, indexes) = lock_each(&self.keys, |key| self.wants_shard(key), number, lock);
+        self.shards = shards;
+        self.keys.iter_mut().zip(indexes).for_each(|(key, index)| key.shard = index);
     }
 
-    /// A word that has its slot, or can have one, needs no shard; among several it is
+    /// A word that has its entry, or can have one, needs no shard; among several it is
     /// locked all the same, as the order forbids to come back.
-    fn wants_shard(&self, place: &Place<'_>) -> bool {
-        let is_alone = self.places.len() == 1;
-        let Some(group) = place.group.filter(|_| is_alone && place.version.plan.is_one_word()) else {
+    fn wants_shard(&self, key: &LockedKey<'_>) -> bool {
+        let is_word = key.version.plan.is_one_word() && !key.version.is_of_check();
+        let Some(group) = key.group.filter(|_| self.keys.len() == 1 && is_word) else {
             return true;
         };
-        let (group, now_us) = (&self.groups[group], place.now.as_micros());
-        match group.find(place.ask.hash) {
-            Some((_, fingerprint)) => fingerprint.version() != place.version.number,
+        let (group, now_us) = (&self.groups[group], key.now.as_micros());
+        match group.find(key.check.hash) {
+            Some((_, fingerprint)) => fingerprint.version() != key.version.number,
             None => {
-                let spills = group.is_spilled(now_us) || place.ask.gate.is_moving(now_us);
-                spills || group.free_slot(now_us).is_none()
+                let spills = group.is_spilled(now_us) || key.check.gate.is_moving(now_us);
+                spills || group.free_entry(now_us).is_none()
             }
         }
     }
 
-    /// Decides every place, and takes what was asked if all agree.
+    /// Decides every check, and charges them if all are allowed.
     fn decide(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
         let mut answers: SmallVec<[Answer; 2]> = SmallVec::new();
         let mut states: SmallVec<[Loaded; 1]> = SmallVec::new();
-        for index in 0..self.places.len() {
+        for index in 0..self.keys.len() {
             let mut loaded = self.load(index);
-            let Place { ask, version, now, .. } = &self.places[index];
+            let LockedKey { check, version, now, .. } = &self.keys[index];
             let limit = version.limit.capacity();
-            answers.push(version.plan.decide(now.as_micros(), &mut loaded.state, ask.cost, mode, limit));
+            answers.push(version.plan.decide(now.as_micros(), &mut loaded.state, check.cost, mode, limit));
             states.push(loaded);
         }
         let is_granted = answers.iter().all(Answer::is_allowed);
         for (index, mut loaded) in states.into_iter().enumerate() {
-            let Place { ask, version, .. } = &self.places[index];
-            let units = ask.cost;
+            let LockedKey { check, version, .. } = &self.keys[index];
+            let units = check.cost;
             if is_granted && units > 0 {
                 version.plan.apply(&mut loaded.state, answers[index].step);
                 self.write(index, loaded, units);
+            } else if units > 0 && loaded.past.as_ref().is_some_and(|past| past.begins_now) {
+                self.write(index, loaded, 0);
             } else {
                 self.put_back(index, loaded);
             }
@@ -302,223 +296,33 @@ impl<'a> Locked<'a> {
         answers
     }
 
-    /// What to tell if nothing may be charged, because one of the keys has no room: that
-    /// one is [`Refused::Full`], and the others hear how they stand.
+    /// The answers if nothing may be charged, because one of the keys has no room: that one is
+    /// [`Refused::Full`], and the others are looked at.
     fn refuse(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
-        let mut answers = SmallVec::new();
-        for index in 0..self.places.len() {
+        let keys = self.keys.len();
+        let answer = |index| {
             if !self.has_room(index) {
-                let nothing = Gauge::Plain { remaining: 0, reset_us: 0 };
-                answers.push(Answer::denied(Refused::Full, nothing));
-                continue;
+                return Answer::denied(Refused::Full, Gauge::Plain { remaining: 0, reset_us: 0 });
             }
             let mut loaded = self.load(index);
-            let Place { ask, version, now, .. } = &self.places[index];
-            let (limit, now_us) = (version.limit.capacity(), now.as_micros());
-            let asked = version.plan.decide(now_us, &mut loaded.state, ask.cost, mode, limit);
-            let as_is = version.plan.decide(now_us, &mut loaded.state, 0, mode, limit);
+            let LockedKey { check, version, now, .. } = &self.keys[index];
+            let answer = look(version, now.as_micros(), &mut loaded.state, check.cost, mode);
             self.put_back(index, loaded);
-            answers.push(Answer { gauge: as_is.gauge, step: Step::Keep, ..asked });
-        }
-        answers
+            answer
+        };
+        (0..keys).map(answer).collect()
     }
 
     /// A new key for which there is no room.
-    fn untracked(&mut self) -> Option<Ask<'a>> {
-        (0..self.places.len()).find(|index| !self.has_room(*index)).map(|index| self.places[index].ask)
+    fn untracked(&mut self) -> Option<HashedCheck<'a>> {
+        (0..self.keys.len()).find(|index| !self.has_room(*index)).map(|index| self.keys[index].check)
     }
+}
 
-    /// The state of a key as its current limit counts it. An entry's state is taken
-    /// out, and must be put back or written.
-    fn load(&mut self, index: usize) -> Loaded {
-        let place = &self.places[index];
-        let now_us = place.now.as_micros();
-        let (gate, hash, version) = (place.ask.gate, place.ask.hash, &place.version);
-        let slot = place.group.and_then(|at| self.groups[at].find(hash));
-        let entry = place.shard.and_then(|at| self.shards[at].get(gate.id, hash));
-        // After several changes both can be there: the later one counts.
-        let age = |number: u16| version.age(number);
-        let slot = slot.filter(|(_, fingerprint)| {
-            entry.as_ref().is_none_or(|e| age(fingerprint.version()) <= age(e.version))
-        });
-        let (state, found, number, idle_at_us, others) = match (slot, place.group, entry) {
-            (Some((slot, fingerprint)), Some(group), _) => {
-                let word = self.groups[group].word(slot);
-                (State::Word(word), Found::Slot(slot), fingerprint.version(), None, None)
-            }
-            (_, _, Some(entry)) => {
-                let state = std::mem::replace(&mut entry.state, State::Word(0));
-                (state, Found::Entry, entry.version, Some(entry.idle_at_us), entry.others.take())
-            }
-            _ => (version.plan.unused(), Found::Nowhere, version.number, None, None),
-        };
-        if matches!(state, State::Slots(_)) || number == version.number && others.is_none() {
-            return Loaded { state, found, others, past: None };
-        }
-        let plan = others.as_ref().map(|others| others.written_by).or_else(|| gate.past_plan(number));
-        let is_idle = match (idle_at_us, plan, &state) {
-            (Some(idle_at_us), _, _) => idle_at_us <= now_us,
-            (None, Some(plan), _) => plan.idle_at(now_us, &state) <= now_us,
-            (None, None, State::Word(word)) => *word <= word_at(now_us),
-            (None, None, _) => false,
-        };
-        if is_idle {
-            // Nothing of it counts any more, whatever the limit.
-            return Loaded { state: version.plan.unused(), found, others: None, past: None };
-        }
-        if number == version.number {
-            return Loaded { state, found, others, past: None };
-        }
-        let Some(plan) = plan else {
-            // The version is forgotten: assume that the key was fully used.
-            let full = version.plan.used_up(version.in_force().since_us.min(now_us));
-            let past = WrittenBefore { plan: None, state, between: SmallVec::new() };
-            return Loaded { state: full, found, others, past: Some(past) };
-        };
-        let (between, current) = (version.between(number), version.in_force());
-        if between.is_empty() && plan.counts_alike(&version.plan) {
-            let past = WrittenBefore { plan: Some(plan), state: state.clone(), between: SmallVec::new() };
-            return Loaded { state, found, others, past: Some(past) };
-        }
-        let last = Count { plan, state };
-        let start = match &others {
-            Some(others) => others.start(now_us, &last, &between, &current),
-            None => OtherCounts::none(plan).start(now_us, &last, &between, &current),
-        };
-        let past = WrittenBefore { plan: Some(plan), state: last.state, between: start.between };
-        Loaded { state: start.state, found, others, past: Some(past) }
-    }
-
-    /// Nothing was granted: the state is what it was. What was forgotten or repaired of the
-    /// current limit's own is kept.
-    fn put_back(&mut self, index: usize, mut loaded: Loaded) {
-        let place = &self.places[index];
-        if loaded.past.is_some() && place.version.in_force().since_us > place.now.as_micros() {
-            // The clock ran back behind the change: from now on the new limit drains.
-            return self.write(index, loaded, 0);
-        }
-        let Some(past) = loaded.past.take() else { return self.save(index, loaded) };
-        let place = &self.places[index];
-        let entry = place.shard.and_then(|at| self.shards[at].get(place.ask.gate.id, place.ask.hash));
-        if let (Found::Entry, Some(entry)) = (loaded.found, entry) {
-            entry.state = past.state;
-            entry.others = loaded.others;
-        }
-    }
-
-    /// Writes a state that has changed; the counts by other limits are charged `units`, too.
-    fn write(&mut self, index: usize, mut loaded: Loaded, units: u64) {
-        let place = &self.places[index];
-        let (now_us, plan) = (place.now.as_micros(), &place.version.plan);
-        match loaded.past.take() {
-            Some(WrittenBefore { plan: last, state, between, .. }) => {
-                let last = last.map(|plan| Count { plan, state });
-                let mut others = loaded.others.take().unwrap_or_else(|| Box::new(OtherCounts::none(*plan)));
-                others.take_over(now_us, units, last.into_iter().chain(between), plan);
-                loaded.others = Some(others);
-            }
-            None => {
-                if let Some(others) = &mut loaded.others {
-                    others.charge(now_us, units);
-                }
-            }
-        }
-        loaded.others = loaded.others.filter(|others| !others.is_empty());
-        self.save(index, loaded);
-    }
-
-    fn save(&mut self, index: usize, loaded: Loaded) {
-        let Loaded { state, found, others, .. } = loaded;
-        let place = &self.places[index];
-        let now_us = place.now.as_micros();
-        let (gate, hash, version) = (place.ask.gate, place.ask.hash, &place.version);
-        let others_idle_at_us = others.as_ref().map_or(0, |others| others.idle_at_us(now_us));
-        let idle_at_us = version.plan.idle_at(now_us, &state).max(others_idle_at_us);
-        let group = place.group.map(|at| &self.groups[at]);
-        if let (Some(group), State::Word(word)) = (group, &state) {
-            let fingerprint = Fingerprint::new(hash, version.number);
-            match found {
-                Found::Nowhere if idle_at_us <= now_us => return,
-                // A word alone has its slot; beside others it goes into the shards.
-                _ if others.is_some() => group.set_spilled(idle_at_us),
-                Found::Slot(slot) => return group.write(slot, fingerprint, *word),
-                Found::Nowhere | Found::Entry => {
-                    // A slot that an older version left behind is taken first: one key,
-                    // one place.
-                    if let Some((slot, _)) = group.find(hash) {
-                        group.write(slot, fingerprint, *word);
-                        return self.forget_entry(index);
-                    }
-                    if let Some(slot) = group.free_slot(now_us) {
-                        group.claim(slot, fingerprint, *word);
-                        return self.forget_entry(index);
-                    }
-                    group.set_spilled(idle_at_us);
-                }
-            }
-        }
-        if let (Some(group), Found::Slot(slot)) = (group, found) {
-            // The state is more than a word now: the slot is given up.
-            group.clear(slot);
-        }
-        let Some(shard) = place.shard.map(|at| &mut self.shards[at]) else { return };
-        let entry = match found {
-            Found::Nowhere if idle_at_us <= now_us => return,
-            // There can be one already, of a version before the slot's.
-            _ if shard.get(gate.id, hash).is_some() => shard.get(gate.id, hash),
-            _ => {
-                let made_for = use_of(&version.plan, found);
-                Some(shard.insert(now_us, gate.id, hash, version.number, made_for, State::Word(0)))
-            }
-        };
-        if let Some(entry) = entry {
-            entry.version = version.number;
-            entry.idle_at_us = idle_at_us;
-            entry.state = state;
-            entry.others = others;
-        }
-    }
-
-    /// The key has a slot now: its entry, if it has one, is idle and goes in time.
-    fn forget_entry(&mut self, index: usize) {
-        let Place { ask, version, shard, .. } = &self.places[index];
-        if let Some(entry) = shard.and_then(|at| self.shards[at].get(ask.gate.id, ask.hash)) {
-            entry.version = version.number;
-            entry.idle_at_us = 0;
-            entry.state = State::Word(0);
-            entry.others = None;
-        }
-    }
-
-    /// True unless the key is new and there is no place for it. Strangers' keys have one,
-    /// and a call that costs nothing needs none.
-    fn has_room(&mut self, index: usize) -> bool {
-        let place = &self.places[index];
-        let (gate, hash, now_us) = (place.ask.gate, place.ask.hash, place.now.as_micros());
-        let group = place.group.map(|at| &self.groups[at]);
-        let needs_none = place.ask.cost == 0 || hash == gate.overflow_hash;
-        // A slot of another version may have to move into the shards, unless it is written anew
-        // where it is.
-        let version = &place.version;
-        let in_slot = group.and_then(|group| group.find(hash));
-        let stays = |(slot, fingerprint): (usize, Fingerprint)| {
-            let number = fingerprint.version();
-            let is_idle = || group.is_some_and(|group| group.word(slot) <= word_at(now_us));
-            let past = || gate.past_plan(number).filter(|_| version.between(number).is_empty());
-            let counts_alike = || past().is_some_and(|plan| plan.counts_alike(&version.plan));
-            number == version.number || version.plan.is_one_word() && (is_idle() || counts_alike())
-        };
-        let is_known = needs_none || in_slot.is_some_and(stays);
-        let in_group = in_slot.is_none()
-            && place.version.plan.is_one_word()
-            && group.is_some_and(|group| group.free_slot(now_us).is_some());
-        is_known
-            || in_group
-            || place.shard.is_some_and(|at| {
-                let shard = &mut self.shards[at];
-                let found = in_slot.map_or(Found::Nowhere, |(slot, _)| Found::Slot(slot));
-                let made_for = use_of(&place.version.plan, found);
-                shard.get(gate.id, hash).is_some() || shard.has_room(now_us, made_for)
-            })
-    }
+/// What a check would be answered, with how full the key is without it.
+pub(super) fn look(version: &LimitVersion, now_us: u64, state: &mut State, cost: u64, mode: Mode) -> Answer {
+    let limit = version.limit.capacity();
+    let answer = version.plan.decide(now_us, state, cost, mode, limit);
+    let gauge = version.plan.decide(now_us, state, 0, mode, limit).gauge;
+    Answer { gauge, step: Step::Keep, ..answer }
 }

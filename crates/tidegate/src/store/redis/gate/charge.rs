@@ -68,7 +68,7 @@ impl GateCharge {
             _ if units == 0 => {}
             Some(holder) => holder.release(units),
             // A limit that was changed since gives nothing back: its units are others.
-            None if self.key.gate.version().number != self.key.version.number => {}
+            None if !self.key.gate.decides(&self.key.version) => {}
             None => {
                 let (start_us, mark) = (self.start_us, self.mark.clone());
                 self.key.refund(Some(RefundedCharge { cost: charged, start_us, mark, units }));

@@ -39,21 +39,31 @@ struct NodeShare {
 pub(crate) struct NodeShareKey {
     gate: Gate,
     hash: u64,
+    /// The share of a check's own limit.
+    limit: Option<Box<Limit>>,
 }
 
 impl NodeShareKey {
-    pub(crate) fn check(&self, cost: u64) -> HashedCheck<'_> {
-        HashedCheck { gate: &self.gate, hash: self.hash, cost }
+    pub(crate) fn check(&self, cost: u64) -> (&Gate, HashedCheck<'_>) {
+        let check = HashedCheck::new(in_memory(&self.gate), self.hash, cost);
+        (&self.gate, HashedCheck { limit: self.limit.as_deref(), ..check })
     }
 
     /// What a check would decide, with nothing taken.
     pub(crate) fn look(&self, cost: u64, mode: Mode) -> Decision {
-        in_memory(&self.gate).look(self.hash, cost, mode)
+        in_memory(&self.gate).look(self.check(cost).1, mode)
     }
 }
 
 fn in_memory(share: &Gate) -> &MemoryGate {
     share.backend().memory().unwrap_or_else(|| unreachable!("a share is counted in memory"))
+}
+
+/// The limit that decides a check: the one in force at the gate, or the check's own.
+#[derive(Clone, Copy)]
+pub(crate) struct DecidingLimit<'a> {
+    pub(crate) in_force: &'a Limit,
+    pub(crate) limit: &'a Limit,
 }
 
 /// How a check is decided without Redis.
@@ -70,7 +80,7 @@ impl GateFallback {
     /// How a check is decided, where Redis answered `since` last.
     pub(crate) fn check(
         &self,
-        limit: &Limit,
+        DecidingLimit { in_force, limit }: DecidingLimit<'_>,
         nodes: Option<u32>,
         since: Timestamp,
         key: &[u8],
@@ -78,21 +88,24 @@ impl GateFallback {
         retry_us: u64,
     ) -> FallbackCheck {
         let denied = || FallbackCheck::Denied(unavailable(limit, retry_us));
-        let (share, key, is_share) = match &self.fallback {
-            Fallback::Deny => return denied(),
-            Fallback::Allow { cap } => (Some(cap.clone()), &b""[..], false),
-            Fallback::Local => (nodes.and_then(|nodes| per_node_share(limit, nodes)), key, true),
+        let share_of = |limit: &Limit| match &self.fallback {
+            Fallback::Deny => None,
+            Fallback::Allow { cap } => Some(cap.clone()),
+            Fallback::Local => nodes.and_then(|nodes| per_node_share(limit, nodes)),
         };
-        let Some(share) = share else { return denied() };
-        let gate = self.gate(limit, &share, nodes.unwrap_or(1));
-        let memory = in_memory(&gate);
+        let is_share = matches!(self.fallback, Fallback::Local);
+        let key = if is_share { key } else { b"" };
+        let (Some(share), Some(own)) = (share_of(in_force), share_of(limit)) else { return denied() };
+        let gate = self.gate(in_force, &share, nodes.unwrap_or(1));
+        let limit = (own != share).then(|| Box::new(own));
+        let hash = in_memory(&gate).hash(key);
+        let mut key = NodeShareKey { gate, hash, limit };
         // Looked for before anything is written: what starts nearly used up takes room, too.
-        let hash = memory.hash(key);
-        let hash = tracked_hash(memory, hash, cost).unwrap_or(hash);
+        key.hash = tracked_hash(key.check(cost).1).unwrap_or(hash);
         if is_share && cost > 0 {
-            leave_one_request(memory, hash, since, cost);
+            leave_one_request(key.check(cost).1, since);
         }
-        FallbackCheck::InMemory(NodeShareKey { gate, hash })
+        FallbackCheck::InMemory(key)
     }
 
     fn gate(&self, of: &Limit, share: &Limit, nodes: u32) -> Gate {
@@ -139,14 +152,15 @@ impl GateFallback {
 /// Whatever the others have let start, this node starts no burst of its own: when Redis
 /// answered last, a key had what this one request takes, and nothing else. Without that, a
 /// new key would be refused until its share has flowed in, which can take hours.
-fn leave_one_request(gate: &MemoryGate, hash: u64, since: Timestamp, cost: u64) {
-    with_state(gate, hash, |version, now_us, state| {
-        let used = version.limit.capacity().saturating_sub(cost);
-        let start = version.plan.convert(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
-        if version.plan.used(now_us, &start) <= version.plan.used(now_us, state) {
+fn leave_one_request(check: HashedCheck<'_>, since: Timestamp) {
+    with_state(check, |key| {
+        let (now_us, plan) = (key.now_us, &key.version.plan);
+        let used = key.version.limit.capacity().saturating_sub(check.cost);
+        let start = plan.convert(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
+        if plan.used(now_us, &start) <= plan.used(now_us, key.state) {
             return ((), Write::Nothing);
         }
-        *state = start;
+        *key.state = start;
         ((), Write::Charged(0))
     });
 }
@@ -172,6 +186,10 @@ mod tests {
 
     const SINCE: Timestamp = Timestamp::from_micros(1_000_000);
 
+    fn by(limit: &Limit) -> DecidingLimit<'_> {
+        DecidingLimit { in_force: limit, limit }
+    }
+
     /// A gate on one of three nodes, which Redis answered a moment ago.
     struct Node {
         clock: ManualClock,
@@ -190,7 +208,7 @@ mod tests {
         /// How many of ten requests are let through.
         fn starts(&self, key: &str, cost: u64) -> usize {
             let is_allowed =
-                || match self.fallback.check(&self.limit, Some(3), SINCE, key.as_bytes(), cost, 0) {
+                || match self.fallback.check(by(&self.limit), Some(3), SINCE, key.as_bytes(), cost, 0) {
                     FallbackCheck::InMemory(share) => {
                         decide(&[share.check(cost)], Mode::Check).decisions[0].is_allowed()
                     }
@@ -243,7 +261,7 @@ mod tests {
     fn fewer_slots_than_nodes_are_nobodys() {
         let decide = |limit: &str| {
             let node = Node::new(limit);
-            node.fallback.check(&node.limit, Some(3), SINCE, b"a", 1, 7)
+            node.fallback.check(by(&node.limit), Some(3), SINCE, b"a", 1, 7)
         };
         assert!(matches!(decide("3 concurrent"), FallbackCheck::InMemory(_)));
         let FallbackCheck::Denied(decision) = decide("2 concurrent") else {
@@ -260,7 +278,7 @@ mod tests {
         let mut gate = None;
         for key in 0u32..400_000 {
             let since = Timestamp::from_micros(999_000);
-            match fallback.check(&limit, Some(1), since, &key.to_le_bytes(), 1, 0) {
+            match fallback.check(by(&limit), Some(1), since, &key.to_le_bytes(), 1, 0) {
                 FallbackCheck::InMemory(share) => gate = Some(share.gate),
                 FallbackCheck::Denied(decision) => panic!("{decision:?}"),
             }

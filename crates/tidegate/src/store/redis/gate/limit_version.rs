@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// How long a waiter in a queue counts as alive without a sign.
 const WAITER_ALIVE_US: u64 = 2_000_000;
+/// In the number of a version: it is the own limit of a check, and no change replaces it.
+const OF_CHECK: u64 = 1 << 63;
 
 pub(crate) struct LimitVersion {
     pub(crate) number: u64,
@@ -62,6 +64,16 @@ impl LimitVersion {
         let encoded = Arc::new(EncodedLimit::new(&limit, &numbers, slot_lease, since));
         let entries = entries(&limit);
         Self { number, limit, numbers, encoded, before: SmallVec::new(), entries }
+    }
+
+    /// The `number`th own limit of checks. It has always been in force, as at a node that has had it
+    /// since it began.
+    pub(crate) fn of_check(number: u64, limit: Limit, slot_lease: Duration, unix_us_at_zero: u64) -> Self {
+        Self::new(number | OF_CHECK, limit, slot_lease, Timestamp::default(), unix_us_at_zero)
+    }
+
+    pub(crate) fn is_of_check(&self) -> bool {
+        self.number & OF_CHECK != 0
     }
 
     /// The version that comes after this one.

@@ -6,6 +6,7 @@ pub(crate) mod denial_cache;
 pub(crate) mod fallback;
 pub(crate) mod lease;
 pub(crate) mod limit_version;
+mod own_limits;
 mod per_node_share;
 mod slot_queue;
 mod transaction;
@@ -20,6 +21,7 @@ use super::stats::count;
 use super::store::{RedisClient, RedisStore};
 use crate::Limit;
 use crate::algorithm::Mode;
+use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
 use crate::key::KeyHasher;
@@ -27,9 +29,10 @@ use crate::pending::Pending;
 use crate::store::cancelled::Cancelled;
 use crate::store::memory;
 use denial_cache::{DENIAL_TTL, DenialCache};
-use fallback::{FallbackCheck, GateFallback};
+use fallback::{DecidingLimit, FallbackCheck, GateFallback};
 use lease::Leases;
 use limit_version::LimitVersion;
+use own_limits::OwnLimits;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -49,6 +52,7 @@ pub(crate) struct RedisGate {
     hasher: KeyHasher,
     version: RwLock<Arc<LimitVersion>>,
     changing: Mutex<()>,
+    own_limits: OwnLimits,
     denial_cache: Option<DenialCache>,
     denial_ttl: Duration,
     /// Requests about the same key share a call.
@@ -81,6 +85,7 @@ impl RedisGate {
             hasher: KeyHasher::random(),
             version: RwLock::new(Arc::new(version)),
             changing: Mutex::default(),
+            own_limits: OwnLimits::default(),
             denial_cache: options.caches_denials.then(DenialCache::default),
             denial_ttl: if options.has_refunds { DENIAL_TTL } else { Duration::from_secs(3_600) },
             coalesces: options.coalesces,
@@ -101,6 +106,22 @@ impl RedisGate {
         self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The limit that decides a check.
+    fn version_for(&self, check: &OwnedCheck) -> Arc<LimitVersion> {
+        let version = self.version();
+        match check.limit() {
+            Some(limit) if *limit != version.limit => {
+                self.own_limits.version(limit, self.slot_lease, self.client().unix_us_at_zero())
+            }
+            _ => version,
+        }
+    }
+
+    /// True if a limit still decides: the gate's in force does, and the own limit of a check.
+    pub(crate) fn decides(&self, version: &LimitVersion) -> bool {
+        version.is_of_check() || self.version().number == version.number
+    }
+
     fn put_in_force(&self, limit: Limit) {
         let changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.version();
@@ -118,6 +139,12 @@ impl RedisGate {
 
     pub(crate) fn key(self: &Arc<Self>, bytes: &[u8], hash: u64) -> GateKey {
         GateKey { gate: self.clone(), version: self.version(), bytes: bytes.into(), hash }
+    }
+
+    /// The key of a check, under the limit that decides it.
+    fn key_of(self: &Arc<Self>, check: &OwnedCheck) -> GateKey {
+        let (version, bytes) = (self.version_for(check), check.key());
+        GateKey { gate: self.clone(), version, bytes: bytes.into(), hash: self.hash(bytes) }
     }
 
     /// The denial that Redis would give, if it is cached.
@@ -140,7 +167,7 @@ impl RedisGate {
         let mut unused = FoundState::unused(&version.numbers)?;
         let outcome = unused.decide(0, cost, mode, version.limit.capacity()).outcome;
         if let Outcome::Deny(Refused::Never | Refused::NeedsPermit) = outcome {
-            return Some(Decision { outcome, ..Decision::not_asked(&version.limit) });
+            return Some(Decision { outcome, ..Decision::not_checked(&version.limit) });
         }
         self.denial_cache.as_ref()?.look(self.client().clock.now(), hash, version, cost, mode)
     }
@@ -266,7 +293,11 @@ impl RedisGate {
         let server = client.server_of(|| key_name::hash_slot(key));
         let since = self.unanswered_since(server.as_deref());
         let (nodes, retry_us) = (client.nodes(), unanswered.retry_us);
-        let check = self.fallback.check(&version.limit, nodes, since, key, cost, retry_us);
+        let in_force = self.version();
+        let limit = &version.limit;
+        let limit =
+            DecidingLimit { in_force: if version.is_of_check() { &in_force.limit } else { limit }, limit };
+        let check = self.fallback.check(limit, nodes, since, key, cost, retry_us);
         if let FallbackCheck::Denied(_) = check {
             count(&client.counters.degraded_denied, 1);
         }

@@ -8,7 +8,7 @@ use super::slot_queue::queue;
 use super::{NewRequest, RedisGate};
 use crate::Limit;
 use crate::decision::Decision;
-use crate::gate::GateError;
+use crate::gate::{Gate, GateError};
 use crate::pending::Pending;
 use crate::store::memory::{self, HashedCheck};
 use crate::store::redis::request::{Answered, GateKey, RequestMode, ScriptAnswer, Unanswered, UpdateKind};
@@ -102,12 +102,13 @@ impl StoreGate for RedisGate {
         })
     }
 
-    fn known_denial(&self, key: &[u8], cost: u64, mode: Mode) -> Option<Decision> {
-        self.cached_denial(self.hash(key), &self.version(), cost, mode)
+    fn known_denial(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Option<Decision> {
+        self.cached_denial(self.hash(check.key()), &self.version_for(check), cost, mode)
     }
 
-    fn look(self: Arc<Self>, key: &[u8], cost: u64, mode: Mode) -> Pending<Option<Decision>> {
-        let (version, hash) = (self.version(), self.hash(key));
+    fn look(self: Arc<Self>, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {
+        let (version, key) = (self.version_for(check), check.key());
+        let hash = self.hash(key);
         if let Some(decision) = self.cached_look(hash, &version, cost, mode) {
             return Pending::ready(Some(decision));
         }
@@ -184,7 +185,7 @@ impl MergedChecks {
                 *key.bytes == *check.key() && key.gate.shares_keys(&*gate) != KeySharing::Apart
             };
             let at = merged.keys.iter().position(is_same).unwrap_or_else(|| {
-                merged.keys.push(gate.key(check.key(), gate.hash(check.key())));
+                merged.keys.push(gate.key_of(check));
                 merged.costs.push(0);
                 merged.keys.len() - 1
             });
@@ -239,7 +240,7 @@ impl MergedChecks {
             };
             return Decided { decisions: fallbacks.iter().enumerate().map(decide).collect(), charge: None };
         }
-        let checks: SmallVec<[HashedCheck<'_>; 2]> =
+        let checks: SmallVec<[(&Gate, HashedCheck<'_>); 2]> =
             shares.iter().copied().zip(&self.checks).map(|(share, (_, cost))| share.check(*cost)).collect();
         let decided = memory::decide(&checks, mode);
         let decisions = decided.decisions.into_iter().enumerate();

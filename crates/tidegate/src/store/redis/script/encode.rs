@@ -189,7 +189,8 @@ impl Encoder<'_> {
             // in force now.
             let is_by_current =
                 key.version.has_slots() || matches!(update.kind, UpdateKind::ChargeDebt { .. });
-            let version = if is_by_current { key.gate.version() } else { key.version.clone() };
+            let is_changed = is_by_current && !key.gate.decides(&key.version);
+            let version = if is_changed { key.gate.version() } else { key.version.clone() };
             let limit = self.limit(&version);
             self.operations.number(limit);
         }

@@ -58,7 +58,7 @@ pub(crate) type News = watch::Receiver<Vec<SentinelView>>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SentinelView {
-    Unasked,
+    Unchecked,
     Failed(String),
     Named { epoch: u64, host: String, port: u16 },
 }
@@ -83,7 +83,7 @@ enum NotMaster {
 impl Sentinels {
     pub(crate) fn new(count: usize) -> Self {
         Self {
-            views: watch::Sender::new(vec![SentinelView::Unasked; count]),
+            views: watch::Sender::new(vec![SentinelView::Unchecked; count]),
             requests: watch::Sender::new(()),
             accepted: AtomicU64::new(0),
         }
@@ -144,7 +144,7 @@ impl Sentinels {
     /// and a little for the others.
     async fn named(&self) -> Result<(Vec<Candidate>, usize), String> {
         let mut views = self.views.subscribe();
-        let is_known = |views: &Vec<SentinelView>| views.iter().all(|view| *view != SentinelView::Unasked);
+        let is_known = |views: &Vec<SentinelView>| views.iter().all(|view| *view != SentinelView::Unchecked);
         let _ = timeout(GRACE, views.wait_for(is_known)).await;
         let has_name = |views: &Vec<SentinelView>| !candidates(views).is_empty() || is_known(views);
         let Ok(views) = views.wait_for(has_name).await else { return Err("it is no longer needed".into()) };
@@ -322,10 +322,10 @@ mod tests {
 
     #[test]
     fn the_highest_epoch_goes_first_and_among_equals_the_most_votes() {
-        assert!(candidates(&[SentinelView::Unasked, SentinelView::Failed("down".into())]).is_empty());
+        assert!(candidates(&[SentinelView::Unchecked, SentinelView::Failed("down".into())]).is_empty());
         assert_eq!(ports(&[named(1, 1), named(1, 1), named(2, 2)]), [2, 1]);
         assert_eq!(ports(&[named(0, 1), named(0, 2), named(0, 2)]), [2, 1]);
         assert_eq!(ports(&[named(0, 1), named(0, 2)]), [1, 2]);
-        assert_eq!(ports(&[named(0, 1), SentinelView::Unasked, named(3, 2), named(4, 1)]), [1, 2]);
+        assert_eq!(ports(&[named(0, 1), SentinelView::Unchecked, named(3, 2), named(4, 1)]), [1, 2]);
     }
 }

@@ -1,0 +1,68 @@
+//! Expressions as somebody wrote them: what stands inside of the brackets, and the text.
+
+use quote::ToTokens;
+use syn::{Expr, ExprLit, Ident, Lit, LitInt, LitStr};
+
+/// An expression as somebody would write it.
+pub(crate) fn source(expression: &Expr) -> String {
+    let text = expression.to_token_stream().to_string();
+    if let Expr::Lit(_) = expression {
+        return text;
+    }
+    [
+        (" . ", "."),
+        (" :: ", "::"),
+        (" (", "("),
+        ("( ", "("),
+        (" )", ")"),
+        (" [", "["),
+        (" !", "!"),
+        (" ,", ","),
+    ]
+    .iter()
+    .fold(text, |text, (from, to)| text.replace(from, to))
+}
+
+/// What `$x:expr` of a `macro_rules!` stands for: it comes in a group that nobody wrote.
+pub(crate) fn ungrouped(expression: Expr) -> Expr {
+    match expression {
+        Expr::Group(group) => ungrouped(*group.expr),
+        other => other,
+    }
+}
+
+/// What stands inside of `&x`, `-x`, `(x)` and `x as u64`.
+pub(crate) fn inner(expression: &Expr) -> Option<&Expr> {
+    match expression {
+        Expr::Reference(inner) => Some(&inner.expr),
+        Expr::Unary(inner) => Some(&inner.expr),
+        Expr::Paren(inner) => Some(&inner.expr),
+        Expr::Group(inner) => Some(&inner.expr),
+        Expr::Cast(inner) => Some(&inner.expr),
+        _ => None,
+    }
+}
+
+/// The text, if it is a literal one.
+pub(crate) fn as_text(expression: &Expr) -> Option<&LitStr> {
+    match expression {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
+        _ => None,
+    }
+}
+
+/// The whole number, if it is a literal one.
+pub(crate) fn as_number(expression: &Expr) -> Option<&LitInt> {
+    match expression {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => Some(number),
+        _ => None,
+    }
+}
+
+/// The word, if it is nothing else.
+pub(crate) fn as_word(expression: &Expr) -> Option<&Ident> {
+    match expression {
+        Expr::Path(path) => path.path.get_ident(),
+        _ => None,
+    }
+}

@@ -1,0 +1,216 @@
+//! Which rules apply to a request, under which keys, and what is settled without their limits:
+//! lists, missing facts, bodies that do not come. Limits are decided in
+//! [`decide`](crate::rules::decide).
+
+use crate::clock::Timestamp;
+use crate::rules::engine::Rules;
+use crate::rules::facts::{Fact, Facts};
+use crate::rules::index::Candidates;
+use crate::rules::key::KeyBytes;
+use crate::rules::list::List;
+use crate::rules::record::Outcome;
+use crate::rules::route::path::RequestPath;
+use crate::rules::rule::Missing;
+use crate::rules::rule_set::{CompiledRule, RuleSet};
+use crate::rules::ruling::{AppliedRule, AppliedRules, RuleResult, Ruling};
+use smallvec::SmallVec;
+
+/// The rules that apply to a request, by their index, each with the pattern that matches.
+pub(crate) type Matches<'a> = SmallVec<[(usize, Option<&'a str>); 4]>;
+
+impl Rules {
+    /// The rules that apply to a request.
+    pub(crate) fn matches<'s>(&self, set: &'s RuleSet, facts: &dyn Facts) -> Matches<'s> {
+        let mut candidates = Candidates::new();
+        let readings = facts.path().into_iter().flat_map(RequestPath::readings);
+        set.index.candidates(facts.method().unwrap_or_default(), readings, &mut candidates);
+        set.entry_index.candidates(&|name| facts.entry(name).found(), &mut candidates);
+        let mut matches = Matches::new();
+        for place in candidates {
+            let (place, rule) = (place as usize, &set.rules[place as usize]);
+            if let Some(route) = rule.applies(facts)
+                && self.choice.has(&rule.name)
+            {
+                matches.push((place, route));
+            }
+        }
+        matches
+    }
+
+    /// Settles all rules that apply without their limits.
+    pub(crate) fn settle_all(
+        &self,
+        set: &RuleSet,
+        facts: &dyn Facts,
+        outcome: Outcome,
+        applied: &mut AppliedRules,
+    ) {
+        let settle = |(place, _)| AppliedRule::settled(Some(place), KeyBytes::new(), outcome);
+        applied.extend(self.matches(set, facts).into_iter().map(settle));
+    }
+
+    /// Finds the keys and costs of the rules that apply, and settles those that lists or missing
+    /// facts settle.
+    ///
+    /// # Errors
+    /// If a list or a missing fact refuses the request. Nothing is left to decide then.
+    pub(crate) fn apply(
+        &self,
+        set: &RuleSet,
+        facts: &dyn Facts,
+        matches: &Matches<'_>,
+        applied: &mut AppliedRules,
+    ) -> Result<(), RefusedByRule> {
+        let engine = &*self.engine;
+        // Networks need no key, so they come first: the body of a denied client is never read.
+        match self.network_denier(set, facts, matches) {
+            None => {}
+            Some(NetworkDenier::AllRules) => {
+                let key = facts.client().map(|client| format!("ip:{client}")).unwrap_or_default();
+                return refuse(applied, None, KeyBytes::from_slice(key.as_bytes()), Outcome::Listed);
+            }
+            Some(NetworkDenier::Rule(place, route)) => {
+                let (rule, mut key) = (&set.rules[place], KeyBytes::new());
+                let reads_body = rule.pointers().next().is_some();
+                if reads_body || rule.write_key(facts, route, &mut key) != Fact::Found(()) {
+                    key.clear();
+                }
+                return refuse(applied, Some(place), key, Outcome::Listed);
+            }
+        }
+        let is_exempt = engine.allow.exempts_client_of(facts);
+        for (place, route) in matches {
+            let rule = &set.rules[*place];
+            let mut key = KeyBytes::new();
+            let found = rule.write_key(facts, *route, &mut key);
+            let is_found = found == Fact::Found(());
+            let is_key_on = |own: &List, all: &List| {
+                let has_keys = is_found && (own.has_keys() || all.has_keys());
+                let has = |key: &[u8]| own.has_key(key) || all.has_key(key);
+                has_keys && has(&rule.listed_key(&key))
+            };
+            let outcome = if rule.deny.has_client_of(facts) || is_key_on(&rule.deny, &engine.deny) {
+                Some(Outcome::Listed)
+            } else if found == Fact::Ambiguous && (rule.deny.has_keys() || engine.deny.has_keys()) {
+                // The key may be one of those.
+                Some(Outcome::Ambiguous)
+            } else if is_exempt
+                || rule.allow.exempts_client_of(facts)
+                || (is_key_on(&rule.allow, &engine.allow) && !facts.is_client_forged())
+            {
+                Some(Outcome::Exempt)
+            } else {
+                without_key(found, rule.missing)
+            };
+            match outcome {
+                None => {
+                    if !is_found {
+                        key = KeyBytes::from_slice(&rule.shared_key);
+                    }
+                    let (rule, cost) = (Some(*place), rule.cost(facts));
+                    applied.push(AppliedRule { rule, key, cost, result: RuleResult::Undecided });
+                }
+                Some(outcome) => {
+                    if !is_found {
+                        key.clear();
+                    }
+                    if outcome.is_refusal() && !rule.is_shadow {
+                        return refuse(applied, Some(*place), key, outcome);
+                    }
+                    applied.push(AppliedRule::settled(Some(*place), key, outcome));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The deny list that refuses the client by its network, if there is one.
+    pub(crate) fn network_denier<'s>(
+        &self,
+        set: &RuleSet,
+        facts: &dyn Facts,
+        matches: &Matches<'s>,
+    ) -> Option<NetworkDenier<'s>> {
+        if self.engine.deny.has_client_of(facts) {
+            return Some(NetworkDenier::AllRules);
+        }
+        let denies = |rule: &CompiledRule| !rule.is_shadow && rule.deny.has_client_of(facts);
+        let rule = matches.iter().find(|(place, _)| denies(&set.rules[*place]));
+        rule.map(|(place, route)| NetworkDenier::Rule(*place, *route))
+    }
+
+    /// The fields of a JSON body that the rules which apply to a request need, by their pointers:
+    /// none if the client's network is on a deny list, so that the body of such a client is not read.
+    pub fn json_pointers(&self, facts: &dyn Facts) -> Vec<Box<str>> {
+        let set = self.engine.set.load();
+        let mut pointers: Vec<Box<str>> = Vec::new();
+        if !set.reads_json || !self.is_on() {
+            return pointers;
+        }
+        let matches = self.matches(&set, facts);
+        for pointer in matches.iter().flat_map(|(place, _)| set.rules[*place].pointers()) {
+            if !pointers.iter().any(|known| **known == *pointer) {
+                pointers.push(pointer.into());
+            }
+        }
+        if !pointers.is_empty() && self.network_denier(&set, facts, &matches).is_some() {
+            pointers.clear();
+        }
+        pointers
+    }
+
+    /// The refusal of a request whose body did not come in time, by the first rule that needs it.
+    /// None if no rule in force needs it: then the request goes on, and the fields of the body are
+    /// ambiguous. `started` is when waiting for the body began.
+    pub fn refuse_slow_body(&self, facts: &dyn Facts, started: Timestamp) -> Option<Ruling> {
+        let (engine, set) = (&*self.engine, self.engine.set.load_full());
+        if !self.is_on() || engine.allow.exempts_client_of(facts) {
+            return None;
+        }
+        let insists = |rule: &CompiledRule| {
+            rule.pointers().next().is_some() && !rule.is_shadow && !rule.allow.exempts_client_of(facts)
+        };
+        let applies = self.matches(&set, facts).into_iter().map(|(place, _)| place);
+        let place = applies.into_iter().find(|place| insists(&set.rules[*place]))?;
+        let slow = AppliedRule::settled(Some(place), KeyBytes::new(), Outcome::SlowBody);
+        let started = engine.started().map(|_| started);
+        let mut ruling = Ruling::new(set, AppliedRules::from_buf([slow]), false, started);
+        engine.record(&mut ruling);
+        Some(ruling)
+    }
+}
+
+/// The deny list that has the network of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NetworkDenier<'a> {
+    AllRules,
+    /// By its index, with the pattern that matches.
+    Rule(usize, Option<&'a str>),
+}
+
+/// A list or a missing fact refuses the request.
+pub(crate) struct RefusedByRule;
+
+fn refuse(
+    applied: &mut AppliedRules,
+    rule: Option<usize>,
+    key: KeyBytes,
+    outcome: Outcome,
+) -> Result<(), RefusedByRule> {
+    applied.retain(|applied| !matches!(applied.result, RuleResult::Undecided));
+    applied.push(AppliedRule::settled(rule, key, outcome));
+    Err(RefusedByRule)
+}
+
+/// The outcome by the key alone; none if the limits decide, under the request's own key or the one
+/// that is shared.
+pub(crate) fn without_key(found: Fact<()>, missing: Missing) -> Option<Outcome> {
+    match (found, missing) {
+        (Fact::Found(()), _) | (Fact::Missing, Missing::Share) => None,
+        (Fact::Missing, Missing::Skip) => Some(Outcome::Skipped),
+        (Fact::Missing, Missing::Refuse) => Some(Outcome::Incomplete),
+        // Not skipped: a client could otherwise evade the rule by sending a value twice.
+        (Fact::Ambiguous, Missing::Share | Missing::Skip) => None,
+        (Fact::Ambiguous, Missing::Refuse) => Some(Outcome::Ambiguous),
+    }
+}
