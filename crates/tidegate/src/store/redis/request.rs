@@ -7,7 +7,7 @@
 
 use super::gate::RedisGate;
 use super::gate::charge::{GateCharge, SlotHolder, member};
-use super::gate::limit_version::LimitVersion;
+use super::gate::gate_limit::GateLimit;
 use super::script::key_name;
 use super::script::replay::ChargeMark;
 use super::server::request_queue::queue_of;
@@ -22,13 +22,13 @@ use tokio::sync::oneshot;
 #[derive(Clone)]
 pub(crate) struct GateKey {
     pub(crate) gate: Arc<RedisGate>,
-    pub(crate) version: Arc<LimitVersion>,
+    pub(crate) version: Arc<GateLimit>,
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) hash: u64,
 }
 
 impl GateKey {
-    pub(crate) fn is(&self, gate: &Arc<RedisGate>, version: &Arc<LimitVersion>, bytes: &[u8]) -> bool {
+    pub(crate) fn is(&self, gate: &Arc<RedisGate>, version: &Arc<GateLimit>, bytes: &[u8]) -> bool {
         Arc::ptr_eq(&self.version, version) && Arc::ptr_eq(&self.gate, gate) && *self.bytes == *bytes
     }
 }
@@ -47,7 +47,7 @@ impl RequestMode {
     }
 
     /// The mode in which a limit decides.
-    pub(crate) fn decides_as(self, version: &LimitVersion) -> Mode {
+    pub(crate) fn decides_as(self, version: &GateLimit) -> Mode {
         match self {
             Self::Take(mode) | Self::Look(mode) => mode,
             // Whether a slot is free.

@@ -5,7 +5,7 @@
 //! never lets anyone through; whom it does not deny, Redis decides on. What others refund meanwhile
 //! it cannot know, so an entry counts for 50 ms only, unless the gate says that nothing comes back.
 
-use super::limit_version::LimitVersion;
+use super::gate_limit::GateLimit;
 use crate::algorithm::Mode;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome, Refused};
@@ -57,7 +57,7 @@ impl DenialCache {
         &self,
         now: Timestamp,
         hash: u64,
-        version: &LimitVersion,
+        version: &GateLimit,
         cost: u64,
         mode: Mode,
     ) -> Option<Decision> {
@@ -73,7 +73,7 @@ impl DenialCache {
         &self,
         now: Timestamp,
         hash: u64,
-        version: &LimitVersion,
+        version: &GateLimit,
         cost: u64,
         mode: Mode,
     ) -> Option<Decision> {
@@ -87,7 +87,7 @@ impl DenialCache {
     pub(crate) fn insert(
         &self,
         hash: u64,
-        version: &LimitVersion,
+        version: &GateLimit,
         found: FoundState,
         sent: Timestamp,
         until: Timestamp,
@@ -126,7 +126,7 @@ impl DenialCache {
         &self,
         now: Timestamp,
         hash: u64,
-        version: &LimitVersion,
+        version: &GateLimit,
         cost: u64,
     ) -> Option<(FoundState, u64, Timestamp)> {
         let part = self.part(hash).read().unwrap_or_else(PoisonError::into_inner);

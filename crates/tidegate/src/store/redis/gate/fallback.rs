@@ -1,6 +1,6 @@
 //! What a gate does while Redis does not answer.
 
-use super::limit_version::LimitVersion;
+use super::gate_limit::GateLimit;
 use super::per_node_share::per_node_share;
 use crate::Limit;
 use crate::algorithm::{Gauge, MILLIONTHS, Mode};
@@ -130,7 +130,7 @@ impl GateFallback {
     pub(crate) fn decision(
         &self,
         decision: Decision,
-        version: &LimitVersion,
+        version: &GateLimit,
         cost: u64,
         mode: Mode,
         retry_us: u64,

@@ -6,7 +6,7 @@
 
 use super::RedisGate;
 use super::charge::GateCharge;
-use super::limit_version::LimitVersion;
+use super::gate_limit::GateLimit;
 use crate::algorithm::{Gauge, LimitNumbers, Mode};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Outcome};
@@ -70,7 +70,7 @@ impl Leases {
     pub(crate) fn spend(
         &self,
         gate: &Arc<RedisGate>,
-        version: &Arc<LimitVersion>,
+        version: &Arc<GateLimit>,
         key: &[u8],
         hash: u64,
         cost: u64,
@@ -148,7 +148,7 @@ impl Leases {
 }
 
 /// Takes a lease, lets it be spent, and gives back what is left of it.
-async fn take_ahead(gate: Arc<RedisGate>, version: Arc<LimitVersion>, key: Vec<u8>, hash: u64, units: u64) {
+async fn take_ahead(gate: Arc<RedisGate>, version: Arc<GateLimit>, key: Vec<u8>, hash: u64, units: u64) {
     let Some(leases) = &gate.leases else { return };
     let client = gate.client().clone();
     let sent = client.clock.now();
@@ -173,7 +173,7 @@ async fn take_ahead(gate: Arc<RedisGate>, version: Arc<LimitVersion>, key: Vec<u
 }
 
 /// A window's lease dies with its window.
-fn life_of_window(version: &LimitVersion, now_us: u64) -> Duration {
+fn life_of_window(version: &GateLimit, now_us: u64) -> Duration {
     match (&version.numbers, version.limit.algorithm()) {
         (LimitNumbers::Stepped(bucket), Algorithm::FixedWindow) => {
             let scale = bucket.scale;

@@ -4,8 +4,8 @@ pub(crate) mod accept;
 pub(crate) mod charge;
 pub(crate) mod denial_cache;
 pub(crate) mod fallback;
+pub(crate) mod gate_limit;
 pub(crate) mod lease;
-pub(crate) mod limit_version;
 mod own_limits;
 mod per_node_share;
 mod slot_queue;
@@ -30,8 +30,8 @@ use crate::store::cancelled::Cancelled;
 use crate::store::memory;
 use denial_cache::{DENIAL_TTL, DenialCache};
 use fallback::{DecidingLimit, FallbackCheck, GateFallback};
+use gate_limit::GateLimit;
 use lease::Leases;
-use limit_version::LimitVersion;
 use own_limits::OwnLimits;
 use smallvec::{SmallVec, smallvec};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ pub(crate) struct RedisGate {
     /// Charges that were cancelled while others had reserved behind them, with their version.
     cancelled: Cancelled<(u64, RefundedCharge)>,
     hasher: KeyHasher,
-    version: RwLock<Arc<LimitVersion>>,
+    version: RwLock<Arc<GateLimit>>,
     changing: Mutex<()>,
     own_limits: OwnLimits,
     denial_cache: Option<DenialCache>,
@@ -74,7 +74,7 @@ impl RedisGate {
     ) -> Self {
         let client = &store.client;
         let zero = client.unix_us_at_zero();
-        let version = LimitVersion::new(1, limit, options.slot_lease, client.clock.now(), zero);
+        let version = GateLimit::new(1, limit, options.slot_lease, client.clock.now(), zero);
         Self {
             id,
             name: name.into(),
@@ -102,12 +102,12 @@ impl RedisGate {
         self.hasher.hash(key)
     }
 
-    pub(crate) fn version(&self) -> Arc<LimitVersion> {
+    pub(crate) fn version(&self) -> Arc<GateLimit> {
         self.version.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The limit that decides a check.
-    fn version_for(&self, check: &OwnedCheck) -> Arc<LimitVersion> {
+    fn version_for(&self, check: &OwnedCheck) -> Arc<GateLimit> {
         let version = self.version();
         match check.limit() {
             Some(limit) if *limit != version.limit => {
@@ -118,7 +118,7 @@ impl RedisGate {
     }
 
     /// True if a limit still decides: the gate's in force does, and the own limit of a check.
-    pub(crate) fn decides(&self, version: &LimitVersion) -> bool {
+    pub(crate) fn decides(&self, version: &GateLimit) -> bool {
         version.is_of_check() || self.version().number == version.number
     }
 
@@ -151,7 +151,7 @@ impl RedisGate {
     pub(crate) fn cached_denial(
         &self,
         hash: u64,
-        version: &LimitVersion,
+        version: &GateLimit,
         cost: u64,
         mode: Mode,
     ) -> Option<Decision> {
@@ -163,7 +163,7 @@ impl RedisGate {
 
     /// How a check would stand beside the denial of another one, as far as it is known here: that
     /// it can never fit, or how its key was found a moment ago.
-    fn cached_look(&self, hash: u64, version: &LimitVersion, cost: u64, mode: Mode) -> Option<Decision> {
+    fn cached_look(&self, hash: u64, version: &GateLimit, cost: u64, mode: Mode) -> Option<Decision> {
         let mut unused = FoundState::unused(&version.numbers)?;
         let outcome = unused.decide(0, cost, mode, version.limit.capacity()).outcome;
         if let Outcome::Deny(Refused::Never | Refused::NeedsPermit) = outcome {
@@ -209,7 +209,7 @@ impl RedisGate {
     /// Sends a request about one key.
     fn request(
         self: &Arc<Self>,
-        version: &Arc<LimitVersion>,
+        version: &Arc<GateLimit>,
         bytes: &[u8],
         hash: u64,
         cost: u64,
@@ -261,7 +261,7 @@ impl RedisGate {
     /// Decides one check without Redis.
     fn fall_back(
         &self,
-        version: &LimitVersion,
+        version: &GateLimit,
         key: &[u8],
         cost: u64,
         mode: RequestMode,
@@ -283,7 +283,7 @@ impl RedisGate {
     /// How a check is decided without Redis.
     fn fallback_check(
         &self,
-        version: &LimitVersion,
+        version: &GateLimit,
         key: &[u8],
         cost: u64,
         unanswered: Unanswered,
@@ -308,7 +308,7 @@ impl RedisGate {
     fn fallback_decision(
         &self,
         decision: Decision,
-        version: &LimitVersion,
+        version: &GateLimit,
         cost: u64,
         mode: Mode,
         unanswered: Unanswered,

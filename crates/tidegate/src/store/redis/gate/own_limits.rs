@@ -1,6 +1,6 @@
 //! The limits that checks bring along, as versions.
 
-use super::limit_version::LimitVersion;
+use super::gate_limit::GateLimit;
 use crate::Limit;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub(super) struct OwnLimits {
 
 #[derive(Default)]
 struct VersionsByLimit {
-    versions: HashMap<Limit, Arc<LimitVersion>>,
+    versions: HashMap<Limit, Arc<GateLimit>>,
     made: u64,
 }
 
@@ -27,7 +27,7 @@ impl OwnLimits {
         limit: &Limit,
         slot_lease: Duration,
         unix_us_at_zero: u64,
-    ) -> Arc<LimitVersion> {
+    ) -> Arc<GateLimit> {
         let mut own = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(version) = own.versions.get(limit) {
             return version.clone();
@@ -36,7 +36,7 @@ impl OwnLimits {
             own.versions.clear();
         }
         own.made += 1;
-        let version = LimitVersion::of_check(own.made, limit.clone(), slot_lease, unix_us_at_zero);
+        let version = GateLimit::of_check(own.made, limit.clone(), slot_lease, unix_us_at_zero);
         own.versions.entry(limit.clone()).or_insert(Arc::new(version)).clone()
     }
 }

@@ -10,7 +10,7 @@ use super::numbers::{
 use super::replay::ChargeMark;
 use crate::algorithm::{Mode, OTHERS_MAX};
 use crate::store::redis::gate::charge::member;
-use crate::store::redis::gate::limit_version::{EncodedLimit, LimitVersion};
+use crate::store::redis::gate::gate_limit::{EncodedLimit, GateLimit};
 use crate::store::redis::request::{
     GateKey, KeyUpdate, Operation, Request, RequestGroup, RequestMode, UpdateKind,
 };
@@ -117,7 +117,7 @@ impl Encoder<'_> {
     }
 
     /// The position of a limit, with those that were in force before it.
-    fn limit(&mut self, version: &LimitVersion) -> u64 {
+    fn limit(&mut self, version: &GateLimit) -> u64 {
         let position = self.position(&version.encoded);
         let mut before = [0; OTHERS_MAX];
         for (of, encoded) in before.iter_mut().zip(&version.before) {

@@ -17,7 +17,7 @@ const WAITER_ALIVE_US: u64 = 2_000_000;
 /// In the number of a version: it is the own limit of a check, and no change replaces it.
 const OF_CHECK: u64 = 1 << 63;
 
-pub(crate) struct LimitVersion {
+pub(crate) struct GateLimit {
     pub(crate) number: u64,
     pub(crate) limit: Limit,
     pub(crate) numbers: LimitNumbers,
@@ -38,7 +38,7 @@ pub(crate) struct EncodedLimit {
     pub(crate) since: Timestamp,
 }
 
-impl LimitVersion {
+impl GateLimit {
     /// `slot_lease` is how long a slot is held without a sign of its holder. The clock that counts
     /// shows zero at `unix_us_at_zero`: the server's at 0.
     pub(crate) fn new(
