@@ -85,7 +85,7 @@ pub struct GateOptions {
     pub(crate) overflow: Overflow,
     pub(crate) max_keys: Option<usize>,
     #[cfg(feature = "redis")]
-    pub(crate) redis: redis::GateOptions,
+    pub(crate) redis: redis::RedisGateOptions,
 }
 
 /// What only a gate in Redis has.
@@ -100,14 +100,14 @@ impl GateOptions {
     /// Whether what Redis has denied is denied here, until it could be otherwise. It never lets
     /// anyone through. Default: true.
     pub fn remember_denials(mut self, remember: bool) -> Self {
-        self.redis.remembers = remember;
+        self.redis.caches_denials = remember;
         self
     }
 
     /// Promises that no call on this gate is ever refunded, settled, cancelled or reset, on any
     /// node. Then a denial is remembered for as long as it holds, instead of 50 ms at most.
     pub fn no_refunds(mut self) -> Self {
-        self.redis.comes_back = false;
+        self.redis.has_refunds = false;
         self
     }
 
@@ -130,7 +130,7 @@ impl GateOptions {
     /// sends one three times as often. A node that crashes keeps its slots for this long.
     /// Default: 10 s.
     pub fn hold_for(mut self, lease: Duration) -> Self {
-        self.redis.place_lease = lease.max(Duration::from_millis(500));
+        self.redis.slot_lease = lease.max(Duration::from_millis(500));
         self
     }
 }

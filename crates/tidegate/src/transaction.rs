@@ -174,9 +174,12 @@ fn groups(checks: &[OwnedCheck]) -> SmallVec<[CheckGroup; 2]> {
         let differs = |other: &usize| key_sharing(&checks[*other], check) == KeySharing::CountedDifferently;
         match groups.iter_mut().find(|group| group.id == id && !group.checks.iter().any(differs)) {
             Some(group) => group.checks.push(at),
-            // Memory is decided first: it costs no call.
-            None if id.is_none() => groups.insert(0, CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
-            None => groups.push(CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
+            None => {
+                // Memory is decided first: it costs no call. Otherwise in the order of the checks.
+                let is_later = |group: &CheckGroup| id.is_none() && group.id.is_some();
+                let index = groups.iter().position(is_later).unwrap_or(groups.len());
+                groups.insert(index, CheckGroup { checks: SmallVec::from_elem(at, 1), id });
+            }
         }
     }
     groups

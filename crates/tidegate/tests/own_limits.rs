@@ -223,6 +223,18 @@ fn two_limits_on_one_key_are_charged_both_or_none() {
 }
 
 #[test]
+fn two_limits_on_one_key_are_decided_in_the_order_of_the_checks() {
+    on_both_stores(|clocked| {
+        let gate = clocked.gate(&limit(GATE));
+        let tier = limit(TIERS[0]);
+        let both = [Check::new(&gate, "ann").cost(6), Check::new(&gate, "ann").cost(6).limit(&tier).unwrap()];
+        assert!(clocked.limiter.check(&both).is_allowed(), "by the gate's limit 6 of 10, then 12 of 20");
+        assert!(!clocked.limiter.check(&both).is_allowed());
+        assert_eq!(check_by(clocked, &gate, "ann", 0, TIERS[0]).decision().remaining(), 8);
+    });
+}
+
+#[test]
 fn a_change_of_the_gates_limit_takes_what_checks_have_used_along() {
     on_both_stores(|clocked| {
         let gate = clocked.gate(&limit(GATE));

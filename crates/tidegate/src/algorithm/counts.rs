@@ -6,7 +6,7 @@
 //! most that any other holds, in units, as of the moment that it came into force.
 //!
 //! Counts are kept for as long as they count, and a minute at least. Of a fourth and further
-//! ones only the most is kept, as one [`Merged`] record. Nothing here is written by a denial.
+//! ones only the most is kept, as one [`MergedCount`] record. Nothing here is written by a denial.
 
 use super::{Plan, State};
 use smallvec::SmallVec;
@@ -38,7 +38,7 @@ impl Count {
     /// Charges what another limit granted: in full, up to a full key.
     fn charge(&mut self, now_us: u64, units: u64) {
         if units > 0 {
-            self.plan.owe(now_us, &mut self.state, units);
+            self.plan.charge_debt(now_us, &mut self.state, units);
         } else {
             self.plan.repair(now_us, &mut self.state);
         }
@@ -55,11 +55,11 @@ impl Count {
 
 /// The counts of a key beside the one of the limit that wrote last.
 #[derive(Clone, Debug)]
-pub(crate) struct Others {
+pub(crate) struct OtherCounts {
     /// The limit that wrote last.
     pub(crate) written_by: Plan,
     kept: SmallVec<[Kept; 1]>,
-    merged: Option<Merged>,
+    merged: Option<MergedCount>,
 }
 
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ struct Kept {
 
 /// The most that counts for which there was no room had in use.
 #[derive(Clone, Copy, Debug)]
-struct Merged {
+struct MergedCount {
     millionths: u128,
     from_us: u64,
     until_us: u64,
@@ -78,7 +78,7 @@ struct Merged {
     in_steps: bool,
 }
 
-impl Merged {
+impl MergedCount {
     fn used(&self, at_us: u64) -> u128 {
         if at_us >= self.until_us {
             0
@@ -99,7 +99,7 @@ pub(crate) struct Start {
     pub(crate) between: SmallVec<[Count; OTHERS_MAX]>,
 }
 
-impl Others {
+impl OtherCounts {
     pub(crate) fn none(written_by: Plan) -> Self {
         Self { written_by, kept: SmallVec::new(), merged: None }
     }
@@ -111,14 +111,14 @@ impl Others {
         for InForce { plan, since_us } in between {
             if self.of(now_us, last, &made, plan).is_none() {
                 let since_us = *since_us.min(&now_us);
-                let state = plan.with_used(since_us, self.most_used(now_us, since_us, last, &made));
+                let state = plan.convert(since_us, self.most_used(now_us, since_us, last, &made));
                 made.push(Count { plan: *plan, state });
             }
         }
         let since_us = current.since_us.min(now_us);
         let most = self.most_used(now_us, since_us, last, &made);
         let own = self.of(now_us, last, &made, &current.plan).filter(|own| own.used(since_us) >= most);
-        let state = own.map_or_else(|| current.plan.with_used(since_us, most), |own| own.state.clone());
+        let state = own.map_or_else(|| current.plan.convert(since_us, most), |own| own.state.clone());
         Start { state, between: made }
     }
 
@@ -159,7 +159,7 @@ impl Others {
             if count.plan.counts_alike(current) {
                 continue;
             }
-            let idle_at_us = count.plan.idle_at_us(now_us, &count.state);
+            let idle_at_us = count.plan.idle_at(now_us, &count.state);
             let expires_us = idle_at_us.max(now_us.saturating_add(KEPT_AT_LEAST_US));
             count.charge(now_us, units);
             self.kept.push(Kept { count, expires_us });
@@ -183,7 +183,7 @@ impl Others {
     fn merge_first(&mut self, now_us: u64) {
         let first = (0..self.kept.len()).min_by_key(|at| self.kept[*at].expires_us);
         let Some(Kept { count, .. }) = first.map(|at| self.kept.remove(at)) else { return };
-        let before = self.merged.unwrap_or(Merged {
+        let before = self.merged.unwrap_or(MergedCount {
             millionths: 0,
             from_us: now_us,
             until_us: now_us,
@@ -193,10 +193,10 @@ impl Others {
         if millionths == 0 {
             return;
         }
-        self.merged = Some(Merged {
+        self.merged = Some(MergedCount {
             millionths: millionths.max(before.used(now_us)),
             from_us: now_us,
-            until_us: before.until_us.max(count.plan.idle_at_us(now_us, &count.state)),
+            until_us: before.until_us.max(count.plan.idle_at(now_us, &count.state)),
             in_steps: before.in_steps || count.plan.drains_in_steps(),
         });
     }
@@ -209,7 +209,7 @@ impl Others {
     pub(crate) fn idle_at_us(&self, now_us: u64) -> u64 {
         let merged = self.merged.map_or(now_us, |merged| merged.until_us);
         let idle_at_us = |kept: &Kept| {
-            let idle_at_us = kept.count.plan.idle_at_us(now_us, &kept.count.state);
+            let idle_at_us = kept.count.plan.idle_at(now_us, &kept.count.state);
             idle_at_us.min(kept.expires_us)
         };
         self.kept.iter().map(idle_at_us).fold(merged, u64::max)

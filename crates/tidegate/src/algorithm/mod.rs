@@ -1,9 +1,9 @@
-//! How each limit counts: pure functions of (plan, state, now, cost).
+//! How each limit counts: pure functions of (numbers, state, now, cost).
 //!
-//! A [`Plan`] is a limit's numbers made ready, a [`State`] is what one key has used,
-//! and deciding gives an [`Answer`] with the [`Step`] that would take the units. The
-//! step is applied apart, so that several limits are decided first and then written
-//! all or none. Nothing here reads a clock, takes a lock or knows a key.
+//! Each algorithm is a file that implements [`Counting`]; [`Plan`] is any of them with a limit's
+//! numbers, and dispatches. Deciding gives an [`Answer`] with the [`Step`] that would take the
+//! units. The step is applied apart, so that several limits are decided first and then written all
+//! or none. Nothing here reads a clock, takes a lock or knows a key.
 
 mod bucket;
 mod counts;
@@ -11,24 +11,25 @@ mod plan;
 mod scale;
 mod slices;
 mod slots;
+mod stepped;
 mod warmup;
+mod wide;
+mod word;
 
 pub(crate) use bucket::Bucket;
-pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Others, Start};
-pub(crate) use plan::{Plan, State};
-pub(crate) use scale::{Scale, Stepped, Word, word_at};
-pub(crate) use slots::Waiter;
+pub(crate) use counts::{Count, InForce, KEPT_AT_LEAST_US, OTHERS_MAX, OtherCounts, Start};
 #[cfg(feature = "redis")]
-pub(crate) use {
-    scale::{MILLIONTHS, Wide, phase_us},
-    slices::{SliceState, Slices},
-    slots::{SlotState, Slots},
-    warmup::{WarmState, WarmUp},
-};
+pub(crate) use plan::LimitNumbers;
+pub(crate) use plan::{Plan, State};
+pub(crate) use scale::{MILLIONTHS, Scale};
+pub(crate) use slices::{SliceState, Slices};
+pub(crate) use slots::{SlotState, Slots, Waiter};
+pub(crate) use stepped::{Stepped, phase_us};
+pub(crate) use warmup::{WarmState, WarmUp};
+pub(crate) use wide::Wide;
+pub(crate) use word::{Word, word_at};
 
 use crate::decision::{Decision, Outcome, Refused};
-#[cfg(not(feature = "redis"))]
-use warmup::WarmState;
 
 /// How checks are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,35 @@ pub enum Mode {
     Hold,
     /// Now or after a wait up to the limit's; slots are held.
     Reserve,
+}
+
+/// What every algorithm does. A state is one key's.
+pub(crate) trait Counting {
+    type State;
+
+    fn unused(&self) -> Self::State;
+    /// Decides, and may repair the state or forget what no longer counts. `capacity` is the units
+    /// that the limit holds.
+    fn decide(&self, now_us: u64, state: &mut Self::State, cost: u64, mode: Mode, capacity: u64) -> Answer;
+    /// After the clock has run back, the state is at most a full key's, so that it drains from now on.
+    fn repair(&self, _now_us: u64, _state: &mut Self::State) {}
+    /// Takes what an answer granted.
+    fn apply(&self, state: &mut Self::State, step: Step);
+    /// Gives `units` of a grant back; false if nothing can come back now, because others built on
+    /// it.
+    fn refund(&self, now_us: u64, state: &mut Self::State, grant: &mut Grant, units: u64) -> bool;
+    /// Charges units that were used beyond a grant: in full, up to a full key.
+    fn charge_debt(&self, now_us: u64, state: &mut Self::State, units: u64);
+    /// Millionths of a unit in use, rounded up.
+    fn used(&self, now_us: u64, state: &Self::State) -> u128;
+    /// The state of a key that has used so many millionths of a unit; at most a full one.
+    fn convert(&self, now_us: u64, millionths: u128) -> Self::State;
+    /// From when on the key is as good as unused.
+    fn idle_at(&self, now_us: u64, state: &Self::State) -> u64;
+    /// The longest time that a state can matter without being touched.
+    fn longest_us(&self) -> u64;
+    /// True if both count alike, so that one's state is the other's as it is.
+    fn counts_like(&self, other: &Self) -> bool;
 }
 
 /// What an answer would change, to be applied only if all limits agree.
@@ -53,7 +83,7 @@ pub(crate) enum Step {
     Warm { before: WarmState, after: WarmState },
     /// Units that start in this slice.
     Slice { slice: u64, units: u64 },
-    /// Places taken.
+    /// Slots taken.
     Hold { units: u64 },
 }
 
@@ -75,7 +105,7 @@ impl Answer {
     }
 
     /// The clock stands still at the end of its range: nothing flows back any more, so every
-    /// time that a caller could be told would be false.
+    /// time in an answer would be false.
     pub(crate) fn clock_ran_out() -> Self {
         let retry_us = 60_000_000;
         Self::denied(Refused::Unavailable { retry_us }, Gauge::Plain { remaining: 0, reset_us: retry_us })
@@ -126,7 +156,7 @@ pub(crate) enum Gauge {
         remaining: u64,
         reset_us: u64,
     },
-    /// Not asked, because the call was refused already.
+    /// Not checked, because another check of the request was denied already.
     Unchecked,
 }
 
@@ -142,7 +172,7 @@ impl Gauge {
             Self::Plain { remaining, .. } | Self::Degraded { remaining, .. } => *remaining,
             Self::Unchecked => 0,
             Self::Word { level, cell, drain } => {
-                limit.saturating_sub(scale::units_rounded_up(*level, *cell, *drain))
+                limit.saturating_sub(word::units_rounded_up(*level, *cell, *drain))
             }
         }
     }

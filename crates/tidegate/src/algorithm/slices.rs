@@ -5,7 +5,7 @@
 //! units in them are kept. A reservation is counted in the slice where it starts,
 //! which may lie ahead; starts never go back, so who came first starts first.
 
-use super::{Answer, Gauge, Grant, Mode, Step};
+use super::{Answer, Counting, Gauge, Grant, MILLIONTHS, Mode, Step};
 use crate::decision::{Outcome, Refused};
 use std::collections::VecDeque;
 
@@ -27,15 +27,26 @@ pub(crate) struct Slices {
 /// What one key has used: units by slice, oldest first, and their sum.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SliceState {
-    counted: VecDeque<Counted>,
+    counted: VecDeque<CountedSlice>,
     total: u64,
+}
+
+impl SliceState {
+    fn add(&mut self, slice: u64, units: u64) {
+        self.total += units;
+        match self.counted.back_mut() {
+            Some(last) if last.slice == slice => last.units += units,
+            _ => self.counted.push_back(CountedSlice { slice, units }),
+        }
+    }
 }
 
 #[cfg(feature = "redis")]
 impl SliceState {
     /// What another store holds for a key: slices and units, oldest first.
     pub(crate) fn of(entries: impl Iterator<Item = (u64, u64)>) -> Self {
-        let counted: VecDeque<Counted> = entries.map(|(slice, units)| Counted { slice, units }).collect();
+        let counted: VecDeque<CountedSlice> =
+            entries.map(|(slice, units)| CountedSlice { slice, units }).collect();
         let total = counted.iter().map(|entry| entry.units).sum();
         Self { counted, total }
     }
@@ -52,13 +63,19 @@ impl SliceState {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct CountedSlice {
     slice: u64,
     units: u64,
 }
 
-impl Slices {
-    pub(crate) fn answer(&self, now_us: u64, state: &mut SliceState, cost: u64, mode: Mode) -> Answer {
+impl Counting for Slices {
+    type State = SliceState;
+
+    fn unused(&self) -> SliceState {
+        SliceState::default()
+    }
+
+    fn decide(&self, now_us: u64, state: &mut SliceState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
         self.tidy(now_us, state);
         if cost == 0 {
             let outcome = Outcome::Allow { wait_us: 0 };
@@ -82,6 +99,66 @@ impl Slices {
         Answer { outcome: Outcome::Allow { wait_us }, gauge, step: Step::Slice { slice, units: cost } }
     }
 
+    fn apply(&self, state: &mut SliceState, step: Step) {
+        if let Step::Slice { slice, units } = step {
+            state.add(slice, units);
+        }
+    }
+
+    /// Whatever is still counted comes back: starts do not build on each other.
+    fn refund(&self, now_us: u64, state: &mut SliceState, grant: &mut Grant, units: u64) -> bool {
+        let Step::Slice { slice, .. } = grant.mark else { return true };
+        self.tidy(now_us, state);
+        let Ok(at) = state.counted.binary_search_by_key(&slice, |entry| entry.slice) else { return true };
+        let entry = &mut state.counted[at];
+        let back = units.min(grant.cost).min(entry.units);
+        entry.units -= back;
+        if entry.units == 0 {
+            state.counted.remove(at);
+        }
+        state.total -= back;
+        true
+    }
+
+    fn charge_debt(&self, now_us: u64, state: &mut SliceState, units: u64) {
+        self.tidy(now_us, state);
+        let owed = units.min(self.amount.saturating_sub(state.total));
+        if owed > 0 {
+            let now = self.slice(now_us);
+            state.add(state.counted.back().map_or(now, |last| last.slice.max(now)), owed);
+        }
+    }
+
+    fn used(&self, now_us: u64, state: &SliceState) -> u128 {
+        let now = self.slice(now_us);
+        let gone = state.counted.iter().take_while(|entry| entry.slice + self.span < now);
+        let used = state.total - gone.map(|entry| entry.units).sum::<u64>();
+        u128::from(used) * u128::from(MILLIONTHS)
+    }
+
+    fn convert(&self, now_us: u64, millionths: u128) -> SliceState {
+        let units = millionths.div_ceil(u128::from(MILLIONTHS)).min(u128::from(self.amount)) as u64;
+        let mut state = SliceState::default();
+        if units > 0 {
+            state.add(self.slice(now_us), units);
+        }
+        state
+    }
+
+    fn idle_at(&self, now_us: u64, state: &SliceState) -> u64 {
+        now_us.saturating_add(self.empty_us(now_us, state))
+    }
+
+    fn longest_us(&self) -> u64 {
+        self.wait_us + (self.span + 2) * self.slice_us
+    }
+
+    fn counts_like(&self, other: &Self) -> bool {
+        Self { amount: 0, ..*self } == Self { amount: 0, ..*other }
+    }
+}
+
+impl Slices {
     /// The first slice, not before the last one taken, in which `cost` fits.
     fn earliest(&self, now_us: u64, state: &SliceState, cost: u64) -> u64 {
         let mut earliest = self.slice(now_us);
@@ -100,14 +177,6 @@ impl Slices {
         earliest
     }
 
-    pub(crate) fn apply(state: &mut SliceState, slice: u64, units: u64) {
-        state.total += units;
-        match state.counted.back_mut() {
-            Some(last) if last.slice == slice => last.units += units,
-            _ => state.counted.push_back(Counted { slice, units }),
-        }
-    }
-
     /// Forgets what no longer counts, and brings back what a clock that has been
     /// ahead put further on than any wait could.
     fn tidy(&self, now_us: u64, state: &mut SliceState) {
@@ -120,52 +189,12 @@ impl Slices {
         }
         if ahead > 0 {
             state.total -= ahead;
-            Self::apply(state, furthest, ahead);
+            state.add(furthest, ahead);
         }
         while let Some(first) = state.counted.front().filter(|first| first.slice + self.span < now) {
             state.total -= first.units;
             state.counted.pop_front();
         }
-    }
-
-    pub(crate) fn give_back(&self, now_us: u64, state: &mut SliceState, grant: &mut Grant, units: u64) {
-        let Step::Slice { slice, .. } = grant.mark else { return };
-        self.tidy(now_us, state);
-        let Ok(at) = state.counted.binary_search_by_key(&slice, |entry| entry.slice) else { return };
-        let entry = &mut state.counted[at];
-        let back = units.min(grant.cost).min(entry.units);
-        entry.units -= back;
-        if entry.units == 0 {
-            state.counted.remove(at);
-        }
-        state.total -= back;
-    }
-
-    /// Charges what was used beyond the grant, up to a full window.
-    pub(crate) fn owe(&self, now_us: u64, state: &mut SliceState, units: u64) {
-        self.tidy(now_us, state);
-        let owed = units.min(self.amount.saturating_sub(state.total));
-        if owed > 0 {
-            let now = self.slice(now_us);
-            let slice = state.counted.back().map_or(now, |last| last.slice.max(now));
-            Self::apply(state, slice, owed);
-        }
-    }
-
-    /// Units in use.
-    pub(crate) fn used(&self, now_us: u64, state: &SliceState) -> u64 {
-        let now = self.slice(now_us);
-        let gone = state.counted.iter().take_while(|entry| entry.slice + self.span < now);
-        state.total - gone.map(|entry| entry.units).sum::<u64>()
-    }
-
-    pub(crate) fn with_used(&self, now_us: u64, units: u64) -> SliceState {
-        let mut state = SliceState::default();
-        let units = units.min(self.amount);
-        if units > 0 {
-            Self::apply(&mut state, self.slice(now_us), units);
-        }
-        state
     }
 
     /// The same count in at most about [`PIECES`] entries, for one that is kept beside another
@@ -178,12 +207,12 @@ impl Slices {
             let last = entry.slice / piece * piece + piece - 1;
             // What has started must not seem to start later: others would wait for it.
             let slice = if entry.slice <= now { last.min(now) } else { last };
-            Self::apply(&mut coarse, slice, entry.units);
+            coarse.add(slice, entry.units);
         }
         coarse
     }
 
-    pub(crate) fn empty_us(&self, now_us: u64, state: &SliceState) -> u64 {
+    fn empty_us(&self, now_us: u64, state: &SliceState) -> u64 {
         state.counted.back().map_or(0, |last| self.gone_us(last.slice, now_us))
     }
 

@@ -1,10 +1,10 @@
 //! Concurrency: units held at the same time, and a bounded queue for more.
 //!
-//! First in, first out: nobody overtakes who waits. A place that comes back is
-//! handed to the first waiters that fit before their tasks even run, so that it
-//! cannot be taken in between; a waiter that has gone away hands it on.
+//! First in, first out: nobody overtakes who waits. A slot that comes back is granted to
+//! the first waiters that fit before their tasks even run, so that nobody takes it in between; what
+//! was granted to a waiter that has gone away goes to the next.
 
-use super::{Answer, Gauge, Mode, Step};
+use super::{Answer, Counting, Gauge, Grant, Mode, Step};
 use crate::decision::{Outcome, Refused};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,15 +26,15 @@ pub(crate) struct SlotState {
     waiting: u64,
 }
 
-/// One who waits for a place.
+/// One who waits for slots.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     units: u64,
-    turn: Mutex<Turn>,
+    state: Mutex<WaiterState>,
 }
 
 #[derive(Debug)]
-enum Turn {
+enum WaiterState {
     Waiting(Waker),
     Granted,
     Gone,
@@ -42,19 +42,19 @@ enum Turn {
 
 impl Waiter {
     pub(crate) fn new(units: u64, waker: Waker) -> Arc<Self> {
-        Arc::new(Self { units, turn: Mutex::new(Turn::Waiting(waker)) })
+        Arc::new(Self { units, state: Mutex::new(WaiterState::Waiting(waker)) })
     }
 
-    /// True once the place is held; otherwise `waker` is woken when it is.
+    /// True once the slots are held; otherwise `waker` is woken when it is.
     pub(crate) fn is_granted(&self, waker: &Waker) -> bool {
         match &*self.lock() {
-            Turn::Granted => return true,
-            Turn::Waiting(held) if held.will_wake(waker) => return false,
-            Turn::Waiting(_) | Turn::Gone => {}
+            WaiterState::Granted => return true,
+            WaiterState::Waiting(held) if held.will_wake(waker) => return false,
+            WaiterState::Waiting(_) | WaiterState::Gone => {}
         }
         self.exchange(waker.clone());
         // It may have been granted between the two looks, with the waker from before.
-        matches!(*self.lock(), Turn::Granted)
+        matches!(*self.lock(), WaiterState::Granted)
     }
 
     /// Wakes nobody from now on, who is about to leave.
@@ -62,23 +62,29 @@ impl Waiter {
         self.exchange(Waker::noop().clone());
     }
 
-    /// Puts another waker in the place of the one that is held. That one is dropped without
-    /// a lock: it may own anything, even a place that others wait for.
+    /// Replaces the waker that is held. That one is dropped without
+    /// a lock: it may own anything, even slots that others wait for.
     fn exchange(&self, waker: Waker) {
         let replaced = match &mut *self.lock() {
-            Turn::Waiting(held) => std::mem::replace(held, waker),
-            Turn::Granted | Turn::Gone => waker,
+            WaiterState::Waiting(held) => std::mem::replace(held, waker),
+            WaiterState::Granted | WaiterState::Gone => waker,
         };
         drop(replaced);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Turn> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, WaiterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Slots {
-    pub(crate) fn answer(&self, state: &SlotState, cost: u64, mode: Mode) -> Answer {
+impl Counting for Slots {
+    type State = SlotState;
+
+    fn unused(&self) -> SlotState {
+        SlotState::default()
+    }
+
+    fn decide(&self, _now_us: u64, state: &mut SlotState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
         if cost > self.amount {
             return Answer::denied(Refused::Never, self.gauge(state, 0));
         }
@@ -93,10 +99,44 @@ impl Slots {
         Answer { outcome: Outcome::Allow { wait_us: 0 }, gauge: self.gauge(state, cost), step }
     }
 
-    pub(crate) fn apply(state: &mut SlotState, units: u64) {
-        state.held += units;
+    fn apply(&self, state: &mut SlotState, step: Step) {
+        if let Step::Hold { units } = step {
+            state.held += units;
+        }
     }
 
+    /// Slots are [released](Slots::release), and waiters woken.
+    fn refund(&self, _now_us: u64, _state: &mut SlotState, _grant: &mut Grant, _units: u64) -> bool {
+        true
+    }
+
+    /// More slots than were free cannot be held.
+    fn charge_debt(&self, _now_us: u64, _state: &mut SlotState, _units: u64) {}
+
+    /// Slots are held for a limit, and not carried over to another one.
+    fn used(&self, _now_us: u64, _state: &SlotState) -> u128 {
+        0
+    }
+
+    fn convert(&self, _now_us: u64, _millionths: u128) -> SlotState {
+        SlotState::default()
+    }
+
+    /// Never while somebody holds or waits.
+    fn idle_at(&self, now_us: u64, state: &SlotState) -> u64 {
+        if state.held == 0 && state.waiting == 0 { now_us } else { u64::MAX }
+    }
+
+    fn longest_us(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn counts_like(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Slots {
     /// Puts a waiter at the end of the queue; false if it is full.
     pub(crate) fn enqueue(&self, state: &mut SlotState, waiter: &Arc<Waiter>) -> bool {
         if state.waiting >= self.queue || waiter.units > self.amount {
@@ -107,53 +147,54 @@ impl Slots {
         true
     }
 
-    /// Takes `units` back and hands them on; the wakers are for after the lock.
+    /// Takes `units` back and grants them to waiters; the wakers are for after the lock.
     pub(crate) fn release(&self, state: &mut SlotState, units: u64) -> Vec<Waker> {
         state.held = state.held.saturating_sub(units);
-        self.hand_on(state)
+        self.grant_waiters(state)
     }
 
-    /// A waiter goes away. If it had been granted its place, the place goes on.
+    /// A waiter goes away. What it had been granted goes to the next.
     pub(crate) fn leave(&self, state: &mut SlotState, waiter: &Waiter) -> Vec<Waker> {
-        let turn = std::mem::replace(&mut *waiter.lock(), Turn::Gone);
-        match turn {
-            Turn::Granted => self.release(state, waiter.units),
-            Turn::Waiting(_) => {
+        let left = std::mem::replace(&mut *waiter.lock(), WaiterState::Gone);
+        match left {
+            WaiterState::Granted => self.release(state, waiter.units),
+            WaiterState::Waiting(_) => {
                 state.waiting = state.waiting.saturating_sub(1);
                 // Those who left are skipped when their turn comes; they must not
-                // pile up in front of one who never gets a place either.
+                // pile up in front of one who never gets a slot either.
                 if state.queue.len() as u64 > 2 * state.waiting + 16 {
-                    state.queue.retain(|w| matches!(*w.lock(), Turn::Waiting(_)));
+                    state.queue.retain(|w| matches!(*w.lock(), WaiterState::Waiting(_)));
                 }
-                self.hand_on(state)
+                self.grant_waiters(state)
             }
-            Turn::Gone => Vec::new(),
+            WaiterState::Gone => Vec::new(),
         }
     }
 
     /// Grants what is free to the first in the queue, as far as it fits.
-    pub(crate) fn hand_on(&self, state: &mut SlotState) -> Vec<Waker> {
+    pub(crate) fn grant_waiters(&self, state: &mut SlotState) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(first) = state.queue.front() {
-            let mut turn = first.lock();
-            match &*turn {
-                Turn::Waiting(_) if state.held + first.units <= self.amount => {
-                    if let Turn::Waiting(waker) = std::mem::replace(&mut *turn, Turn::Granted) {
+            let mut waiter = first.lock();
+            match &*waiter {
+                WaiterState::Waiting(_) if state.held + first.units <= self.amount => {
+                    if let WaiterState::Waiting(waker) = std::mem::replace(&mut *waiter, WaiterState::Granted)
+                    {
                         wakers.push(waker);
                     }
                     state.held += first.units;
                     state.waiting -= 1;
                 }
-                Turn::Waiting(_) => break,
-                Turn::Granted | Turn::Gone => {}
+                WaiterState::Waiting(_) => break,
+                WaiterState::Granted | WaiterState::Gone => {}
             }
-            drop(turn);
+            drop(waiter);
             state.queue.pop_front();
         }
         wakers
     }
 
-    /// What is left once `taken` more are held. Nobody overtakes who waits, so a place that
+    /// What is left once `taken` more are held. Nobody overtakes who waits, so a slot that
     /// is free for the first in the queue is free for nobody else.
     fn gauge(&self, state: &SlotState, taken: u64) -> Gauge {
         let free = self.amount.saturating_sub(state.held + taken);
@@ -161,15 +202,10 @@ impl Slots {
     }
 }
 
+#[cfg(feature = "redis")]
 impl SlotState {
     /// What another store holds for a key.
-    #[cfg(feature = "redis")]
     pub(crate) fn of(held: u64, waiting: u64) -> Self {
         Self { held, queue: VecDeque::new(), waiting }
-    }
-
-    /// True if nobody holds or waits: the key is as good as unused.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.held == 0 && self.waiting == 0
     }
 }

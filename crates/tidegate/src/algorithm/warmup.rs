@@ -6,8 +6,7 @@
 //! one price after the start before it. Time at rest pays that price first, and only
 //! what is left of it cools the key.
 
-use super::scale::MILLIONTHS;
-use super::{Answer, Gauge, Grant, Mode, Step};
+use super::{Answer, Counting, Gauge, Grant, MILLIONTHS, Mode, Step};
 use crate::decision::{Outcome, Refused};
 
 const ORIGIN_US: u64 = 1 << 50;
@@ -71,13 +70,17 @@ impl WarmUp {
     }
 }
 
-impl WarmUp {
-    /// An unused key: cold.
-    pub(crate) fn fresh(&self) -> WarmState {
+impl Counting for WarmUp {
+    type State = WarmState;
+
+    /// Cold.
+    fn unused(&self) -> WarmState {
         WarmState { base: 0, stored: self.cold(), used: false }
     }
 
-    pub(crate) fn answer(&self, now_us: u64, state: WarmState, cost: u64, mode: Mode) -> Answer {
+    fn decide(&self, now_us: u64, state: &mut WarmState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
+        self.repair(now_us, state);
+        let state = *state;
         if cost == 0 {
             let outcome = Outcome::Allow { wait_us: 0 };
             return Answer { outcome, gauge: self.gauge(now_us, state), step: Step::Keep };
@@ -119,6 +122,72 @@ impl WarmUp {
         }
     }
 
+    fn repair(&self, now_us: u64, state: &mut WarmState) {
+        *state = self.repaired(now_us, *state);
+    }
+
+    fn apply(&self, state: &mut WarmState, step: Step) {
+        if let Step::Warm { after, .. } = step {
+            *state = after;
+        }
+    }
+
+    /// Only the last start comes back, as later ones stand on it: then the state is as if only the
+    /// units that stay had been taken.
+    fn refund(&self, now_us: u64, state: &mut WarmState, grant: &mut Grant, units: u64) -> bool {
+        self.repair(now_us, state);
+        let Step::Warm { before, after } = grant.mark else { return false };
+        if !state.used || state.base != after.base {
+            return false;
+        }
+        let kept = u128::from(grant.cost.saturating_sub(units)) * u128::from(self.cell);
+        let base = before.base + self.price(before.stored, kept);
+        *state = WarmState { base, stored: before.stored.saturating_sub(kept), used: true };
+        grant.mark = Step::Warm { before, after: *state };
+        true
+    }
+
+    /// The next start moves on by it.
+    fn charge_debt(&self, now_us: u64, state: &mut WarmState, units: u64) {
+        self.repair(now_us, state);
+        let now = self.instant(now_us);
+        let stored = self.rest(now, *state).stored;
+        let base = if state.used { state.base.max(now) } else { now };
+        let owed = base + u128::from(units) * u128::from(self.cell);
+        *state = WarmState { base: owed.min(now + self.furthest()).max(state.base), stored, used: true };
+    }
+
+    /// The time until one unit could start.
+    fn used(&self, now_us: u64, state: &WarmState) -> u128 {
+        let now = self.instant(now_us);
+        let first = self.rest(now, self.repaired(now_us, *state)).first - now;
+        (first * u128::from(MILLIONTHS)).div_ceil(u128::from(self.cell))
+    }
+
+    fn convert(&self, now_us: u64, millionths: u128) -> WarmState {
+        if millionths == 0 {
+            return self.unused();
+        }
+        let more = millionths.saturating_sub(u128::from(MILLIONTHS));
+        let ticks = more.saturating_mul(u128::from(self.cell)).div_ceil(u128::from(MILLIONTHS));
+        let base = self.instant(now_us) + ticks.min(self.furthest());
+        WarmState { base, stored: self.cold(), used: true }
+    }
+
+    fn idle_at(&self, now_us: u64, state: &WarmState) -> u64 {
+        now_us.saturating_add(self.empty_us(now_us, *state))
+    }
+
+    fn longest_us(&self) -> u64 {
+        self.wait_us + 4 * self.warmup_us + 3 * self.cell.div_ceil(self.drain)
+    }
+
+    fn counts_like(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl WarmUp {
     fn rest(&self, now: u128, state: WarmState) -> Rested {
         let unit_price = self.price(state.stored, u128::from(self.cell));
         if !state.used {
@@ -143,52 +212,12 @@ impl WarmUp {
     }
 
     /// A clock that has been ahead and came back must not lock anyone out.
-    pub(crate) fn repaired(&self, now_us: u64, mut state: WarmState) -> WarmState {
+    fn repaired(&self, now_us: u64, mut state: WarmState) -> WarmState {
         state.base = state.base.min(self.instant(now_us) + self.furthest());
         state
     }
 
-    /// Only the last start can be taken back, as later ones stand on it: then the state is
-    /// as if no more than the rest had been asked for.
-    pub(crate) fn give_back(&self, state: WarmState, grant: &mut Grant, units: u64) -> Option<WarmState> {
-        let Step::Warm { before, after } = grant.mark else { return None };
-        if !state.used || state.base != after.base {
-            return None;
-        }
-        let kept = u128::from(grant.cost.saturating_sub(units)) * u128::from(self.cell);
-        let base = before.base + self.price(before.stored, kept);
-        let next = WarmState { base, stored: before.stored.saturating_sub(kept), used: true };
-        grant.mark = Step::Warm { before, after: next };
-        Some(next)
-    }
-
-    /// Charges what was used beyond the grant: the next start moves on by it.
-    pub(crate) fn owe(&self, now_us: u64, state: WarmState, units: u64) -> WarmState {
-        let now = self.instant(now_us);
-        let stored = self.rest(now, state).stored;
-        let base = if state.used { state.base.max(now) } else { now };
-        let owed = base + u128::from(units) * u128::from(self.cell);
-        WarmState { base: owed.min(now + self.furthest()).max(state.base), stored, used: true }
-    }
-
-    /// Millionths of a unit in use: the time until one unit could start.
-    pub(crate) fn used(&self, now_us: u64, state: WarmState) -> u128 {
-        let now = self.instant(now_us);
-        let first = self.rest(now, self.repaired(now_us, state)).first - now;
-        (first * u128::from(MILLIONTHS)).div_ceil(u128::from(self.cell))
-    }
-
-    pub(crate) fn with_used(&self, now_us: u64, millionths: u128) -> WarmState {
-        if millionths == 0 {
-            return self.fresh();
-        }
-        let more = millionths.saturating_sub(u128::from(MILLIONTHS));
-        let ticks = more.saturating_mul(u128::from(self.cell)).div_ceil(u128::from(MILLIONTHS));
-        let base = self.instant(now_us) + ticks.min(self.furthest());
-        WarmState { base, stored: self.cold(), used: true }
-    }
-
-    pub(crate) fn empty_us(&self, now_us: u64, state: WarmState) -> u64 {
+    fn empty_us(&self, now_us: u64, state: WarmState) -> u64 {
         if !state.used {
             return 0;
         }

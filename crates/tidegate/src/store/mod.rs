@@ -75,7 +75,7 @@ impl Backing {
     pub(crate) fn redis_stats(&self) -> Option<redis::RedisStats> {
         let Self::Remote(store) = self else { return None };
         let store: &dyn std::any::Any = &**store;
-        store.downcast_ref::<redis::RedisStore>().map(|store| store.core.stats())
+        store.downcast_ref::<redis::RedisStore>().map(redis::RedisStore::stats)
     }
 }
 

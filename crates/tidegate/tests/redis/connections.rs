@@ -17,7 +17,7 @@ async fn node(server: &RedisServer) -> Listener {
 }
 
 #[tokio::test]
-async fn a_place_that_one_node_holds_keeps_the_other_from_accepting() {
+async fn a_slot_that_one_node_holds_keeps_the_other_from_accepting() {
     let server = RedisServer::start();
     let (mut one, mut other) = (node(&server).await, node(&server).await);
     let _here = TcpStream::connect(one.local_addr().unwrap()).await.unwrap();

@@ -8,13 +8,13 @@ mod conformance;
 #[cfg(feature = "listen")]
 mod connections;
 mod faults;
-mod giving_back;
 mod layers;
 mod long_lists;
+mod looks;
 mod names;
 mod older_states;
 mod own_limits;
-mod places;
 mod processes;
+mod refunds;
+mod slots;
 mod time;
-mod unasked;

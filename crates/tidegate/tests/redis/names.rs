@@ -82,7 +82,7 @@ fn in_a_cluster_one_request_about_two_gates_of_one_name_is_charged_the_sum() {
 }
 
 #[test]
-fn places_of_two_gates_of_one_name_are_counted_together() {
+fn slots_of_two_gates_of_one_name_are_counted_together() {
     let server = RedisServer::start();
     let limiter = node(&server.url());
     for limits in [["3 concurrent", "3 concurrent"], ["3 concurrent", "4 concurrent"]] {

@@ -47,7 +47,7 @@ mod redis {
     use super::*;
     use crate::Fallback;
     use crate::rules::file::fields::{self, read_limit};
-    use crate::store::redis::GateOptions;
+    use crate::store::redis::RedisGateOptions;
     use std::time::Duration;
     use tidegate_limit::{parse_duration, show_duration};
 
@@ -89,7 +89,7 @@ mod redis {
                 rule.options = take(&mut rule.options).remember_denials(value.switch()?);
                 Ok(())
             },
-            write: |rule| Ok((!rule.options.redis.remembers).then_some(PlainValue::Switch(false))),
+            write: |rule| Ok((!rule.options.redis.caches_denials).then_some(PlainValue::Switch(false))),
         },
         FileField {
             name: "no_refunds",
@@ -99,7 +99,7 @@ mod redis {
                 }
                 Ok(())
             },
-            write: |rule| Ok((!rule.options.redis.comes_back).then_some(PlainValue::Switch(true))),
+            write: |rule| Ok((!rule.options.redis.has_refunds).then_some(PlainValue::Switch(true))),
         },
         FileField {
             name: "coalesce",
@@ -129,8 +129,8 @@ mod redis {
                 }
             },
             write: |rule| {
-                let time = rule.options.redis.place_lease;
-                let is_default = time == GateOptions::default().place_lease;
+                let time = rule.options.redis.slot_lease;
+                let is_default = time == RedisGateOptions::default().slot_lease;
                 if is_default { Ok(None) } else { write_duration(time).map(Some) }
             },
         },

@@ -98,11 +98,11 @@ impl KeyCharge {
                 return ((), Write::Nothing);
             }
             let remember = |grant: Grant, state: &State| {
-                let until_us = version.plan.idle_at_us(now_us, state);
+                let until_us = version.plan.idle_at(now_us, state);
                 let cancelled = (version.number, version.plan, grant);
                 gate.cancelled.remember(hash, cancelled, now_us, until_us);
             };
-            if !version.plan.give_back(now_us, key.state, &mut grant, units) {
+            if !version.plan.refund(now_us, key.state, &mut grant, units) {
                 if units >= charged {
                     remember(grant, key.state);
                 }
@@ -115,7 +115,7 @@ impl KeyCharge {
             };
             for (_, _, mut grant) in earlier.into_iter().filter(is_same) {
                 let units = grant.cost;
-                if !version.plan.give_back(now_us, key.state, &mut grant, units) {
+                if !version.plan.refund(now_us, key.state, &mut grant, units) {
                     remember(grant, key.state);
                 }
             }
@@ -127,7 +127,7 @@ impl KeyCharge {
     fn charge_debt(&self, units: u64) {
         if let Some(check) = self.check().filter(|_| !self.is_slots()) {
             with_state(check, |key| {
-                key.version.plan.owe(key.now_us, key.state, units);
+                key.version.plan.charge_debt(key.now_us, key.state, units);
                 ((), Write::Charged(units))
             });
         }

@@ -200,7 +200,7 @@ impl MemoryGate {
             if matches!(key.state, State::Slots(_)) {
                 return ((), Write::Nothing);
             }
-            *key.state = key.version.plan.fresh();
+            *key.state = key.version.plan.unused();
             ((), Write::Alone)
         });
     }

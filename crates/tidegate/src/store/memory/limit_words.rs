@@ -44,14 +44,14 @@ impl FastPlan {
         }
         match self {
             Self::Word(bucket) if !bucket.is_ahead(now_us, word) => {
-                Some(bucket.decide(now_us, word, cost, Mode::Check))
+                Some(bucket.decide_at(now_us, word, cost, Mode::Check))
             }
             Self::Stepped(bucket) => {
                 let tat = bucket.scale.tat(word);
                 if bucket.is_ahead(now_us, tat) {
                     return None;
                 }
-                let (outcome, next, level) = bucket.decide(now_us, tat, cost, Mode::Check);
+                let (outcome, next, level) = bucket.decide_at(now_us, tat, cost, Mode::Check);
                 Some((outcome, if next == tat { word } else { bucket.scale.word(next) }, level))
             }
             Self::Word(_) | Self::None => None,

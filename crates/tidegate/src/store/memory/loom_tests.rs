@@ -186,7 +186,7 @@ fn a_store_that_reads_and_writes_apart_is_caught() {
                 panic!("one word")
             };
             let seen = word.load(Ordering::SeqCst);
-            let (outcome, next, _) = bucket.decide(NOW_US, seen, 1, Mode::Check);
+            let (outcome, next, _) = bucket.decide_at(NOW_US, seen, 1, Mode::Check);
             word.store(next, Ordering::SeqCst);
             matches!(outcome, Outcome::Allow { .. })
         };

@@ -49,7 +49,7 @@ impl Queued {
             (Plan::Slots(slots), State::Slots(state)) => {
                 let until = Timestamp::from_micros(key.now_us) + key.version.limit.wait();
                 // A slot may have come back between the check and the queue.
-                let entered = slots.enqueue(state, &waiter).then(|| (until, slots.hand_on(state)));
+                let entered = slots.enqueue(state, &waiter).then(|| (until, slots.grant_waiters(state)));
                 (entered, Write::Charged(0))
             }
             _ => (None, Write::Nothing),

@@ -10,7 +10,7 @@
 
 use super::flat::TAKEN_OVER_AFTER_US;
 use super::version::WrittenBy;
-use crate::algorithm::{Others, State};
+use crate::algorithm::{OtherCounts, State};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -56,7 +56,7 @@ pub(crate) struct ShardEntry {
     pub(crate) idle_at_us: u64,
     pub(crate) state: State,
     /// The key's counts by other limits than the one that wrote the state.
-    pub(crate) others: Option<Box<Others>>,
+    pub(crate) others: Option<Box<OtherCounts>>,
 }
 
 impl Shards {

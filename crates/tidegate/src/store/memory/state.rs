@@ -8,7 +8,7 @@ use super::flat::Fingerprint;
 use super::shards::Use;
 use super::transaction::{Locked, LockedKey};
 use super::version::{LimitVersion, UNNUMBERED, WrittenBy};
-use crate::algorithm::{Count, InForce, OTHERS_MAX, Others, Plan, Start, State, word_at};
+use crate::algorithm::{Count, InForce, OTHERS_MAX, OtherCounts, Plan, Start, State, word_at};
 use smallvec::SmallVec;
 
 /// Where a key's state was found.
@@ -27,7 +27,7 @@ pub(super) struct Loaded {
     location: Location,
     /// When it was written last; now if that is not known.
     written_us: u64,
-    pub(super) others: Option<Box<Others>>,
+    pub(super) others: Option<Box<OtherCounts>>,
     /// Set if another limit wrote it last.
     pub(super) past: Option<WrittenBefore>,
 }
@@ -83,7 +83,7 @@ impl Locked<'_> {
                 written_us = found.written_us;
                 (state, Location::Shard, found.writer, Some(found.idle_at_us), found.others.take())
             }
-            _ => (version.plan.fresh(), Location::Nowhere, version.writer(), None, None),
+            _ => (version.plan.unused(), Location::Nowhere, version.writer(), None, None),
         };
         let is_own = writer == WrittenBy::Gate(version.number);
         let loaded = |state, others, past| Loaded { state, location, written_us, others, past };
@@ -96,13 +96,13 @@ impl Locked<'_> {
         });
         let is_idle = match (idle_at_us, plan, &state) {
             (Some(idle_at_us), _, _) => idle_at_us <= now_us,
-            (None, Some(plan), _) => plan.idle_at_us(now_us, &state) <= now_us,
+            (None, Some(plan), _) => plan.idle_at(now_us, &state) <= now_us,
             (None, None, State::Word(word)) => *word <= word_at(now_us),
             (None, None, _) => false,
         };
         if is_idle {
             // Nothing of it counts any more, whatever the limit.
-            return loaded(version.plan.fresh(), None, None);
+            return loaded(version.plan.unused(), None, None);
         }
         let is_own_check = || {
             writer == WrittenBy::Check
@@ -136,7 +136,7 @@ impl Locked<'_> {
         let start = match (own, &others) {
             (Some(own), _) => Start { state: own.clone(), between: SmallVec::new() },
             (None, Some(others)) => others.start(now_us, &last, &between, &current),
-            (None, None) => Others::none(plan).start(now_us, &last, &between, &current),
+            (None, None) => OtherCounts::none(plan).start(now_us, &last, &between, &current),
         };
         let begins_now = is_kept && own.is_none() && location != Location::Shard;
         let is_ahead = is_ahead(&plan, now_us, &last.state) || is_ahead(&version.plan, now_us, &start.state);
@@ -167,7 +167,7 @@ impl Locked<'_> {
         match loaded.past.take() {
             Some(WrittenBefore { plan: last, state, between, .. }) => {
                 let last = last.map(|plan| Count { plan, state });
-                let mut others = loaded.others.take().unwrap_or_else(|| Box::new(Others::none(*plan)));
+                let mut others = loaded.others.take().unwrap_or_else(|| Box::new(OtherCounts::none(*plan)));
                 others.take_over(now_us, units, last.into_iter().chain(between), plan);
                 loaded.others = Some(others);
             }
@@ -188,7 +188,7 @@ impl Locked<'_> {
         let now_us = key.now.as_micros();
         let (gate, hash, version) = (key.check.gate, key.check.hash, &key.version);
         let others_idle_at_us = others.as_ref().map_or(0, |others| others.idle_at_us(now_us));
-        let idle_at_us = version.plan.idle_at_us(now_us, &state).max(others_idle_at_us);
+        let idle_at_us = version.plan.idle_at(now_us, &state).max(others_idle_at_us);
         let is_left = match location {
             Location::Nowhere => true,
             Location::Group(_) => version.is_of_check(),
@@ -199,7 +199,7 @@ impl Locked<'_> {
         }
         if version.is_of_check() {
             // Its plan stands with the state.
-            let others = others.get_or_insert_with(|| Box::new(Others::none(version.plan)));
+            let others = others.get_or_insert_with(|| Box::new(OtherCounts::none(version.plan)));
             others.written_by = version.plan;
         }
         if let Some(group) = key.group.map(|at| &self.groups[at]) {
@@ -276,5 +276,5 @@ impl Locked<'_> {
 
 /// True if a state is further ahead than any grant can have put it.
 fn is_ahead(plan: &Plan, now_us: u64, state: &State) -> bool {
-    plan.idle_at_us(now_us, state) > now_us.saturating_add(plan.longest_us())
+    plan.idle_at(now_us, state) > now_us.saturating_add(plan.longest_us())
 }

@@ -277,7 +277,7 @@ impl<'a> Locked<'a> {
             let mut loaded = self.load(index);
             let LockedKey { check, version, now, .. } = &self.keys[index];
             let limit = version.limit.capacity();
-            answers.push(version.plan.answer(now.as_micros(), &mut loaded.state, check.cost, mode, limit));
+            answers.push(version.plan.decide(now.as_micros(), &mut loaded.state, check.cost, mode, limit));
             states.push(loaded);
         }
         let is_granted = answers.iter().all(Answer::is_allowed);
@@ -322,7 +322,7 @@ impl<'a> Locked<'a> {
 /// What a check would be answered, with how full the key is without it.
 pub(super) fn look(version: &LimitVersion, now_us: u64, state: &mut State, cost: u64, mode: Mode) -> Answer {
     let limit = version.limit.capacity();
-    let answer = version.plan.answer(now_us, state, cost, mode, limit);
-    let gauge = version.plan.answer(now_us, state, 0, mode, limit).gauge;
+    let answer = version.plan.decide(now_us, state, cost, mode, limit);
+    let gauge = version.plan.decide(now_us, state, 0, mode, limit).gauge;
     Answer { gauge, step: Step::Keep, ..answer }
 }

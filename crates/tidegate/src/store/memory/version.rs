@@ -225,7 +225,7 @@ impl MemoryGate {
             let mut wakers = Vec::new();
             for entry in self.tables.shards.lock(index).entries().filter(|entry| entry.gate == self.id) {
                 if let State::Slots(state) = &mut entry.state {
-                    wakers.extend(slots.hand_on(state));
+                    wakers.extend(slots.grant_waiters(state));
                 }
             }
             wakers.into_iter().for_each(std::task::Waker::wake);

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone)]
 pub struct Redis {
-    pub(crate) way: Way,
+    pub(crate) deployment: Deployment,
     pub(crate) prefix: String,
     pub(crate) deadline: Duration,
     pub(crate) nodes: Option<u32>,
@@ -31,34 +31,34 @@ pub struct Redis {
 }
 
 #[derive(Clone)]
-pub(crate) enum Way {
-    Alone(ConnectionInfo),
+pub(crate) enum Deployment {
+    Single(ConnectionInfo),
     Sentinel { sentinels: Vec<ConnectionInfo>, master: String, login: Box<ConnectionInfo> },
     Cluster(Vec<ConnectionInfo>),
 }
 
 /// What a gate has only in Redis.
 #[derive(Clone, Debug)]
-pub(crate) struct GateOptions {
+pub(crate) struct RedisGateOptions {
     pub(crate) fallback: Fallback,
-    /// What Redis has refused is refused here, until it could be otherwise.
-    pub(crate) remembers: bool,
-    /// Something may be given back, on some node.
-    pub(crate) comes_back: bool,
+    /// What Redis has denied is denied here, until it could be otherwise.
+    pub(crate) caches_denials: bool,
+    /// Something may be refunded, on some node.
+    pub(crate) has_refunds: bool,
     pub(crate) coalesces: bool,
     pub(crate) lease: Option<Duration>,
-    pub(crate) place_lease: Duration,
+    pub(crate) slot_lease: Duration,
 }
 
-impl Default for GateOptions {
+impl Default for RedisGateOptions {
     fn default() -> Self {
         Self {
             fallback: Fallback::Local,
-            remembers: true,
-            comes_back: true,
+            caches_denials: true,
+            has_refunds: true,
             coalesces: true,
             lease: None,
-            place_lease: Duration::from_secs(10),
+            slot_lease: Duration::from_secs(10),
         }
     }
 }
@@ -107,7 +107,7 @@ impl Fallback {
     }
 }
 
-/// Why Redis cannot be reached as it was said.
+/// Why an address or a prefix of Redis cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RedisError(String);
@@ -121,7 +121,7 @@ impl Redis {
     /// # Errors
     /// If the URL is not one.
     pub fn at(url: &str) -> Result<Self, RedisError> {
-        Ok(Self::new(Way::Alone(info(url)?)))
+        Ok(Self::new(Deployment::Single(info(url)?)))
     }
 
     /// A Cluster, of which these nodes are known. The others are found.
@@ -129,7 +129,7 @@ impl Redis {
     /// # Errors
     /// If there is none, or one is not a URL.
     pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Result<Self, RedisError> {
-        Ok(Self::new(Way::Cluster(infos(urls, "Redis::cluster")?)))
+        Ok(Self::new(Deployment::Cluster(infos(urls, "Redis::cluster")?)))
     }
 
     /// The master that these sentinels name. `login` is a URL with the scheme, the user,
@@ -147,14 +147,14 @@ impl Redis {
     ) -> Result<Self, RedisError> {
         let sentinels = infos(sentinels, "Redis::sentinel")?;
         let login = Box::new(info(login)?);
-        Ok(Self::new(Way::Sentinel { sentinels, master: master.into(), login }))
+        Ok(Self::new(Deployment::Sentinel { sentinels, master: master.into(), login }))
     }
 
-    fn new(way: Way) -> Self {
-        Self { way, prefix: "tg".into(), deadline: DEADLINE, nodes: None, tls: None }
+    fn new(deployment: Deployment) -> Self {
+        Self { deployment, prefix: "tg".into(), deadline: DEADLINE, nodes: None, tls: None }
     }
 
-    /// What the names of all keys start with; `tg` unless said. Limiters with different
+    /// What the names of all keys start with. Default: `tg`. Limiters with different
     /// prefixes share nothing.
     ///
     /// # Errors
@@ -171,8 +171,8 @@ impl Redis {
         Ok(self)
     }
 
-    /// How long a decision waits for Redis before the gate's [`Fallback`] decides; 20 ms
-    /// unless said.
+    /// How long a decision waits for Redis before the gate's [`Fallback`] decides.
+    /// Default: 20 ms.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline.clamp(Duration::from_millis(1), Duration::from_secs(60));
@@ -194,7 +194,7 @@ impl Redis {
         self
     }
 
-    /// Shows this certificate with its key (PEM) to a server that asks for one.
+    /// Presents this certificate with its key (PEM) to a server that asks for one.
     #[must_use]
     pub fn tls_client(mut self, certificate: &[u8], key: &[u8]) -> Self {
         let client_tls = ClientTlsConfig { client_cert: certificate.to_vec(), client_key: key.to_vec() };
@@ -210,9 +210,9 @@ impl Redis {
 /// Without the passwords.
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<String> = match &self.way {
-            Way::Alone(info) => vec![info.addr().to_string()],
-            Way::Sentinel { sentinels: infos, .. } | Way::Cluster(infos) => {
+        let addresses: Vec<String> = match &self.deployment {
+            Deployment::Single(info) => vec![info.addr().to_string()],
+            Deployment::Sentinel { sentinels: infos, .. } | Deployment::Cluster(infos) => {
                 infos.iter().map(|info| info.addr().to_string()).collect()
             }
         };

@@ -1,40 +1,24 @@
 //! The same limits across any number of processes: state and clock are Redis's.
 //!
-//! A question goes through the layers before the network ([`lease`], [`known`]), joins
-//! others about the same keys in a [`lane`] of a [`shard`], travels in a [`flight`] as
-//! part of one call of one constant script ([`write`], `decide.lua`), and is answered by
-//! replaying the script's steps on the state that it found ([`read`], [`plan`]). What is
-//! not answered in time is decided by [`local`].
+//! A check passes the layers of its [`gate`] that need no network (lease, denial cache), waits in
+//! a [request queue](server::request_queue) with others about the same keys, travels in a
+//! [batch](server::batch) over a [connection](server::connection), is decided by the one constant
+//! [`script`], and is answered by [replaying](script::replay) it on the state that the script
+//! found. What Redis does not answer in time is decided by the gate's [fallback](gate::fallback).
+//! Which server has which key is the [`topology`]'s.
 
-mod accept;
-mod charge;
 mod config;
-mod connection;
-mod core;
-mod flight;
 mod gate;
-mod job;
-mod known;
-mod lane;
-mod lead;
-mod lease;
-mod local;
-mod name;
-mod pack;
-mod plan;
-mod promise;
-mod queue;
-mod read;
-mod role;
-mod sentinel;
-mod serve;
-mod shard;
-mod share;
+mod heartbeat;
+mod held_slots;
+mod request;
+mod script;
+mod server;
 mod stats;
-mod transaction;
-mod write;
+mod store;
+mod topology;
 
-pub(crate) use config::GateOptions;
+pub(crate) use config::RedisGateOptions;
 pub use config::{Fallback, Redis, RedisError};
-pub(crate) use core::RedisStore;
 pub use stats::{LeaseStats, RedisStats, ShardStats};
+pub(crate) use store::RedisStore;

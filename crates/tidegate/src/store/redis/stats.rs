@@ -16,7 +16,7 @@ pub struct RedisStats {
     pub asked: u64,
     /// Of those, how many shared a call with another one about the same keys.
     pub coalesced: u64,
-    /// Denials answered from memory, without Redis.
+    /// Denials answered from the denial cache, without Redis.
     pub remembered: u64,
     /// Decisions answered from a lease, without Redis.
     pub leased: u64,
@@ -24,9 +24,9 @@ pub struct RedisStats {
     pub degraded: u64,
     /// Of those, how many were denials.
     pub degraded_denied: u64,
-    /// Of those answered by the fallback, how many Redis was asked about, but did not answer in time.
+    /// Of those answered by the fallback, how many were sent to Redis and not answered in time.
     pub timeouts: u64,
-    /// Times that a server had forgotten the script and was told it again.
+    /// Times that a server had forgotten the script and loaded it again.
     pub script_reloads: u64,
     /// Answers that were not the ones computed here: a defect, if it is not zero.
     pub disagreements: u64,
@@ -40,7 +40,7 @@ pub struct RedisStats {
     pub leases: LeaseStats,
     /// Each server, and how it is.
     pub shards: Vec<ShardStats>,
-    /// How many answers took up to 2^n microseconds, from asking to answering.
+    /// How many answers took up to 2^n microseconds, from the request to its answer.
     pub answer_times: [u64; 24],
 }
 
@@ -87,26 +87,52 @@ impl RedisStats {
     }
 }
 
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub(crate) calls: AtomicU64,
-    pub(crate) asked: AtomicU64,
-    pub(crate) coalesced: AtomicU64,
-    pub(crate) remembered: AtomicU64,
-    pub(crate) leased: AtomicU64,
-    pub(crate) degraded: AtomicU64,
-    pub(crate) degraded_denied: AtomicU64,
-    pub(crate) timeouts: AtomicU64,
-    pub(crate) script_reloads: AtomicU64,
-    pub(crate) disagreements: AtomicU64,
-    pub(crate) connects: AtomicU64,
-    pub(crate) switches: AtomicU64,
-    pub(crate) lease_granted: AtomicU64,
-    pub(crate) lease_spent: AtomicU64,
-    pub(crate) lease_returned: AtomicU64,
-    pub(crate) lease_expired: AtomicU64,
-    answer_times: [AtomicU64; 24],
+/// Declares counters under the names that they have in [`RedisStats`], which reads them in this order.
+macro_rules! counters {
+    ($($name:ident),*) => {
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+            pub(crate) lease_granted: AtomicU64,
+            pub(crate) lease_spent: AtomicU64,
+            pub(crate) lease_returned: AtomicU64,
+            pub(crate) lease_expired: AtomicU64,
+            answer_times: [AtomicU64; 24],
+        }
+
+        impl Counters {
+            pub(crate) fn read(&self) -> RedisStats {
+                let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+                let spent = read(&self.lease_spent);
+                let (returned, expired) = (read(&self.lease_returned), read(&self.lease_expired));
+                let granted = read(&self.lease_granted);
+                let outstanding = granted.saturating_sub(spent + returned + expired);
+                RedisStats {
+                    $($name: read(&self.$name),)*
+                    leases: LeaseStats { granted, spent, returned, expired, outstanding },
+                    answer_times: std::array::from_fn(|power| read(&self.answer_times[power])),
+                    ..RedisStats::default()
+                }
+            }
+        }
+    };
 }
+
+// `degraded_denied` before `degraded`, of which it is a part that is counted later.
+counters!(
+    calls,
+    asked,
+    coalesced,
+    remembered,
+    leased,
+    degraded_denied,
+    degraded,
+    timeouts,
+    script_reloads,
+    disagreements,
+    connects,
+    switches
+);
 
 pub(crate) fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Ordering::Relaxed);
@@ -116,31 +142,5 @@ impl Counters {
     pub(crate) fn answered(&self, took_us: u64) {
         let power = (u64::BITS - took_us.saturating_sub(1).leading_zeros()) as usize;
         count(&self.answer_times[power.min(self.answer_times.len() - 1)], 1);
-    }
-
-    pub(crate) fn read(&self) -> RedisStats {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (spent, returned, expired) =
-            (read(&self.lease_spent), read(&self.lease_returned), read(&self.lease_expired));
-        let granted = read(&self.lease_granted);
-        let outstanding = granted.saturating_sub(spent + returned + expired);
-        RedisStats {
-            calls: read(&self.calls),
-            asked: read(&self.asked),
-            coalesced: read(&self.coalesced),
-            remembered: read(&self.remembered),
-            leased: read(&self.leased),
-            // Read before those that it is a part of, which are counted first.
-            degraded_denied: read(&self.degraded_denied),
-            degraded: read(&self.degraded),
-            timeouts: read(&self.timeouts),
-            script_reloads: read(&self.script_reloads),
-            disagreements: read(&self.disagreements),
-            connects: read(&self.connects),
-            switches: read(&self.switches),
-            leases: LeaseStats { granted, spent, returned, expired, outstanding },
-            answer_times: std::array::from_fn(|power| read(&self.answer_times[power])),
-            ..RedisStats::default()
-        }
     }
 }

@@ -1,0 +1,231 @@
+//! The store of one limiter, and the client that its gates share: the servers, the thread that
+//! talks to them, the clock, the counters.
+
+use super::config::{Deployment, Redis};
+use super::gate::RedisGate;
+use super::gate::accept::accept;
+use super::heartbeat::{self, Nodes};
+use super::held_slots::{self, HeldSlots};
+use super::request::{GateKey, KeyUpdate, Operation, UpdateKind, UpdateSender};
+use super::server::request_queue::QueuedOperation;
+use super::server::{RedisServer, supervise};
+use super::stats::{Counters, RedisStats, ShardStats};
+use super::topology::cluster::{self, ServerMap};
+use super::topology::sentinel::{self, Sentinels};
+use crate::Limit;
+use crate::clock::{Clock, MonotonicClock, StoreClock, Timestamp};
+use crate::gate::GateError;
+use crate::limiter::GateOptions;
+use crate::sampler::Sampler;
+use crate::store::{Store, StoreGate};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Requests that are denied from the cache, and look at their other limits all the same.
+const LOOKS_EACH_SECOND: u32 = 1_000;
+
+/// Ends its thread when the last gate is gone.
+pub(crate) struct RedisStore {
+    pub(super) client: Arc<RedisClient>,
+}
+
+pub(crate) struct RedisClient {
+    pub(super) config: Redis,
+    /// Whose time callers see: the process's, or one that was set.
+    pub(super) clock: StoreClock,
+    /// True if that clock counts instead of the server's.
+    pub(super) sends_time: bool,
+    /// For deadlines, which are real.
+    real: MonotonicClock,
+    pub(super) counters: Counters,
+    pub(super) began: Timestamp,
+    /// The name of this node.
+    pub(super) node: String,
+    pub(super) handle: tokio::runtime::Handle,
+    pub(super) map: ServerMap,
+    /// What the sentinels say, where there are any.
+    pub(super) sentinels: Option<Sentinels>,
+    pub(super) nodes: Nodes,
+    pub(super) held_slots: HeldSlots,
+    close: Notify,
+    is_closed: AtomicBool,
+    warn_at_us: AtomicU64,
+    /// Looks at limits beside a denial.
+    looks: Sampler,
+    /// The process that has the thread which talks to Redis.
+    process: u32,
+    /// Gates ever opened.
+    gates: AtomicU32,
+}
+
+impl RedisStore {
+    pub(crate) fn new(config: Redis, clock: Option<StoreClock>) -> Self {
+        // Whoever has chosen a provider of cryptography keeps it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        #[expect(clippy::expect_used, reason = "without a poll descriptor nothing can be done")]
+        let runtime = runtime.expect("the system lets us watch sockets");
+        let (addresses, sentinels) = match &config.deployment {
+            Deployment::Single(info) => (vec![info.addr().to_string()], 0),
+            Deployment::Sentinel { master, sentinels, .. } => (vec![master.clone()], sentinels.len()),
+            Deployment::Cluster(seeds) => (seeds.iter().map(|seed| seed.addr().to_string()).collect(), 0),
+        };
+        let is_cluster = matches!(config.deployment, Deployment::Cluster(_));
+        let sends_time = clock.is_some();
+        let clock = clock.unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
+        let began = clock.now();
+        let client = Arc::new(RedisClient {
+            config,
+            clock,
+            sends_time,
+            real: MonotonicClock::new(),
+            counters: Counters::default(),
+            began,
+            node: format!("{:016x}", random_word()),
+            handle: runtime.handle().clone(),
+            map: ServerMap::new(addresses, is_cluster, began),
+            sentinels: (sentinels > 0).then(|| Sentinels::new(sentinels)),
+            nodes: Nodes::default(),
+            held_slots: HeldSlots::default(),
+            close: Notify::new(),
+            is_closed: AtomicBool::new(false),
+            warn_at_us: AtomicU64::new(0),
+            looks: Sampler::default(),
+            process: crate::process::id(),
+            gates: AtomicU32::new(0),
+        });
+        for nth in 0..sentinels {
+            client.handle.spawn(sentinel::follow(client.clone(), nth));
+        }
+        for server in client.map.servers() {
+            client.handle.spawn(supervise::run(client.clone(), server));
+        }
+        client.handle.spawn(heartbeat::run(client.clone()));
+        client.handle.spawn(held_slots::run(client.clone()));
+        if is_cluster {
+            client.handle.spawn(cluster::follow(client.clone()));
+        }
+        let for_thread = client.clone();
+        let thread = std::thread::Builder::new().name("tidegate-redis".into());
+        let started = thread.spawn(move || runtime.block_on(until_closed(&for_thread)));
+        #[expect(clippy::expect_used, reason = "without a thread nothing can be done")]
+        started.expect("the system gives us a thread");
+        Self { client }
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.client.is_closed.store(true, Ordering::Relaxed);
+        self.client.close.notify_one();
+    }
+}
+
+impl Store for RedisStore {
+    fn accepts(&self, name: &str, limit: &Limit, options: &GateOptions) -> Result<(), GateError> {
+        accept(name, limit, options.redis.lease.is_some())
+    }
+
+    fn open(self: Arc<Self>, name: &str, limit: Limit, options: &GateOptions) -> Arc<dyn StoreGate> {
+        let id = self.client.gates.fetch_add(1, Ordering::Relaxed);
+        Arc::new(RedisGate::new(id, name, limit, self, &options.redis))
+    }
+}
+
+impl RedisStore {
+    pub(crate) fn stats(&self) -> RedisStats {
+        let shard = |server: &Arc<RedisServer>| ShardStats {
+            address: server.address(),
+            is_up: server.breaker.is_closed(),
+        };
+        RedisStats {
+            nodes: self.client.nodes(),
+            shards: self.client.map.servers().iter().map(shard).collect(),
+            ..self.client.counters.read()
+        }
+    }
+}
+
+/// Runs the servers' tasks until the limiter is gone and its queues are empty.
+async fn until_closed(client: &RedisClient) {
+    client.close.notified().await;
+    for _ in 0..10 {
+        if client.map.servers().iter().all(|server| server.is_idle()) {
+            break;
+        }
+        tokio::time::sleep(client.config.deadline / 10).await;
+    }
+    // What was sent last may still be on its way.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+impl RedisClient {
+    /// The Unix time at which the clock that counts shows zero: the server's shows Unix time.
+    pub(crate) fn unix_us_at_zero(&self) -> u64 {
+        if self.sends_time { self.clock.unix_us_at_zero() } else { 0 }
+    }
+
+    /// The real time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.real.now()
+    }
+
+    /// True in a process that has it by `fork`: the thread that talks to Redis did not come
+    /// along, and whoever waited for it would wait for ever. To be checked before every wait.
+    pub(crate) fn is_inherited(&self) -> bool {
+        crate::process::id() != self.process
+    }
+
+    /// True a bounded number of times a second: what another limit would say beside a denial is
+    /// looked at, but a flood of denials stays cheap.
+    pub(crate) fn may_look(&self) -> bool {
+        self.looks.admit(self.now(), LOOKS_EACH_SECOND).is_some()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Something suggests that there is another master.
+    pub(crate) fn ask_sentinels(&self) {
+        if let Some(sentinels) = &self.sentinels {
+            sentinels.ask();
+        }
+    }
+
+    /// Sends an update of a key, or of this node if there is none. Whoever waits for its answer
+    /// hears if the server is not there.
+    pub(crate) fn send(&self, key: Option<GateKey>, kind: UpdateKind, answer: Option<UpdateSender>) {
+        let operation = Operation::Update(KeyUpdate { key, kind, since: self.now(), answer });
+        if !self.is_inherited()
+            && let Some(server) = self.server_of(|| operation.hash_slot())
+        {
+            server.push(QueuedOperation::new(operation, false));
+        }
+    }
+
+    /// The number of nodes that share the limits, if it is known.
+    pub(crate) fn nodes(&self) -> Option<u32> {
+        self.nodes.get().or(self.config.nodes)
+    }
+
+    /// True once a second: what goes wrong with every call is logged that often.
+    pub(crate) fn may_warn(&self) -> bool {
+        let (now_us, next_us) = (self.now().as_micros(), self.warn_at_us.load(Ordering::Relaxed));
+        let next = now_us + 1_000_000;
+        now_us >= next_us
+            && self.warn_at_us.compare_exchange(next_us, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// From zero to one.
+    pub(crate) fn random(&self) -> f64 {
+        random_word() as f64 / u64::MAX as f64
+    }
+}
+
+fn random_word() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
