@@ -61,8 +61,11 @@ fn a_limit_of_checks_is_charged_beside_the_gates_and_comes_back() {
     // One after the other: each counts what the other has let start.
     let both = [Check::new(&gate, "ben").cost(6), Check::new(&gate, "ben").cost(6).limit(&tier).unwrap()];
     assert!(clocked.limiter.check(&both).is_allowed());
+    // The gate's limit denies; the check's own would have let 6 more start beside the 12.
     let denied = clocked.limiter.check(&both);
-    assert_eq!(denied.decisions().iter().map(Decision::is_allowed).collect::<Vec<_>>(), [false, false]);
+    assert_eq!(denied.decisions().iter().map(Decision::is_allowed).collect::<Vec<_>>(), [false, true]);
+    let own = Check::new(&gate, "ben").cost(0).limit(&tier).unwrap();
+    assert_eq!(clocked.limiter.check(&[own]).decision().remaining(), 8, "a denied request charges nothing");
     let error = Check::new(&gate, "ann").limit(&"5 concurrent".parse().unwrap()).map(drop).unwrap_err();
     assert!(matches!(error, GateError::CheckLimit { .. }), "{error}");
 }

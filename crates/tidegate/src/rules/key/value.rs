@@ -140,6 +140,7 @@ pub(crate) fn write_text(key: &mut KeyBytes, text: impl Display) {
 }
 
 /// Makes a value of what was written from `start` on, as [`plain`] writes it.
+#[cfg(feature = "macros")]
 #[inline]
 pub(crate) fn escape_from(key: &mut KeyBytes, start: usize) {
     if key.len() - start > WHOLE_MAX || key[start..].iter().any(|byte| matches!(byte, b'+' | b'%')) {
