@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use tidegate::store::{Decided, GroupId, Mode, OwnedCheck, Store, StoreCharge, StoreGate};
+use tidegate::store::{GroupDecisions, GroupId, Mode, OwnedCheck, Store, StoreCharge, StoreGate};
 use tidegate::{Check, Decision, Gate, GateOptions, Limit, Limiter, Pending, Permit};
 
 /// When a store that did not answer is tried again.
@@ -193,7 +193,7 @@ impl StoreGate for WireGate {
         GroupId::new(&self.store, 0)
     }
 
-    fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<Decided> {
+    fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<GroupDecisions> {
         let gates: Vec<Arc<Self>> =
             checks.iter().map(|check| check.store_gate().expect("a group is of one store")).collect();
         let served: Vec<Check<'_>> =
@@ -206,14 +206,14 @@ impl StoreGate for WireGate {
         });
         let Some(verdict) = verdict else {
             let decisions = gates.iter().map(|gate| gate.unavailable()).collect();
-            return self.store.wire.reply(Decided { decisions, charge: None });
+            return self.store.wire.reply(GroupDecisions { decisions, charge: None });
         };
         let decisions = verdict.decisions().to_vec();
         let charge = verdict.into_permit().ok().map(|permit| Undelivered(Some(self.charge(permit))));
         let reply = self.store.wire.reply((decisions, charge));
         Pending::new(async move {
             let (decisions, charge) = reply.await;
-            Decided { decisions, charge: charge.and_then(Undelivered::deliver) }
+            GroupDecisions { decisions, charge: charge.and_then(Undelivered::deliver) }
         })
     }
 

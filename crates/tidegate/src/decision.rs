@@ -10,20 +10,20 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a decision that is not read limits nothing"]
 pub struct Decision {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: DecisionOutcome,
     pub(crate) limit: u64,
     pub(crate) gauge: Gauge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum DecisionOutcome {
     Allow { wait_us: u64 },
-    Deny(Refused),
+    Deny(DenialReason),
 }
 
 /// [`Denial`] in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum DenialReason {
     Later { retry_us: u64 },
     Busy,
     Never,
@@ -63,7 +63,11 @@ pub enum Denial {
 impl Decision {
     /// Of a check that was not sent to the store, because another one is known to be denied.
     pub(crate) fn not_checked(limit: &crate::Limit) -> Self {
-        Self { outcome: Outcome::Deny(Refused::Busy), limit: limit.capacity(), gauge: Gauge::Unchecked }
+        Self {
+            outcome: DecisionOutcome::Deny(DenialReason::Busy),
+            limit: limit.capacity(),
+            gauge: Gauge::Unchecked,
+        }
     }
 
     /// The denial if the store does not answer ([`Denial::Unavailable`]). It is tried again after
@@ -71,21 +75,21 @@ impl Decision {
     pub fn unavailable(limit: &crate::Limit, retry_after: Duration) -> Self {
         let retry_us = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
         Self {
-            outcome: Outcome::Deny(Refused::Unavailable { retry_us }),
+            outcome: DecisionOutcome::Deny(DenialReason::Unavailable { retry_us }),
             limit: limit.capacity(),
             gauge: Gauge::Degraded { remaining: 0, reset_us: retry_us },
         }
     }
 
     /// With these units left, and no time of a reset.
-    pub(crate) fn plain(outcome: Outcome, limit: u64, remaining: u64) -> Self {
+    pub(crate) fn plain(outcome: DecisionOutcome, limit: u64, remaining: u64) -> Self {
         Self { outcome, limit, gauge: Gauge::Plain { remaining, reset_us: 0 } }
     }
 
     /// True if the call may go on, at once or after [`wait`](Self::wait).
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        matches!(self.outcome, Outcome::Allow { .. })
+        matches!(self.outcome, DecisionOutcome::Allow { .. })
     }
 
     /// How long an allowed call has to wait for its start; zero if it may start now
@@ -97,15 +101,17 @@ impl Decision {
     /// Why it was denied, if it was.
     pub fn denial(&self) -> Option<Denial> {
         match self.outcome {
-            Outcome::Allow { .. } => None,
-            Outcome::Deny(refused) => Some(match refused {
-                Refused::Later { retry_us } => Denial::Later(Duration::from_micros(retry_us)),
-                Refused::Busy => Denial::Busy,
-                Refused::Never => Denial::Never,
-                Refused::NeedsPermit => Denial::NeedsPermit,
-                Refused::Full => Denial::Full,
-                Refused::Unidentified => Denial::Unidentified,
-                Refused::Unavailable { retry_us } => Denial::Unavailable(Duration::from_micros(retry_us)),
+            DecisionOutcome::Allow { .. } => None,
+            DecisionOutcome::Deny(refused) => Some(match refused {
+                DenialReason::Later { retry_us } => Denial::Later(Duration::from_micros(retry_us)),
+                DenialReason::Busy => Denial::Busy,
+                DenialReason::Never => Denial::Never,
+                DenialReason::NeedsPermit => Denial::NeedsPermit,
+                DenialReason::Full => Denial::Full,
+                DenialReason::Unidentified => Denial::Unidentified,
+                DenialReason::Unavailable { retry_us } => {
+                    Denial::Unavailable(Duration::from_micros(retry_us))
+                }
             }),
         }
     }
@@ -163,8 +169,8 @@ impl Decision {
     #[inline]
     pub(crate) fn wait_us(&self) -> u64 {
         match self.outcome {
-            Outcome::Allow { wait_us } => wait_us,
-            Outcome::Deny(_) => 0,
+            DecisionOutcome::Allow { wait_us } => wait_us,
+            DecisionOutcome::Deny(_) => 0,
         }
     }
 }
@@ -189,7 +195,7 @@ mod tests {
 
     #[test]
     fn decisions_that_differ_in_what_a_caller_can_see_are_not_equal() {
-        let of = |gauge| Decision { outcome: Outcome::Deny(Refused::Busy), limit: 5, gauge };
+        let of = |gauge| Decision { outcome: DecisionOutcome::Deny(DenialReason::Busy), limit: 5, gauge };
         let plain = of(Gauge::Plain { remaining: 0, reset_us: 0 });
         let degraded = of(Gauge::Degraded { remaining: 0, reset_us: 0 });
         let unasked = of(Gauge::Unchecked);

@@ -52,7 +52,7 @@ struct Shared {
 type Gates = HashMap<Box<str>, Gate>;
 
 /// A gate as it is to be.
-pub(crate) struct Definition<'a> {
+pub(crate) struct GateDefinition<'a> {
     pub(crate) name: String,
     pub(crate) limit: Limit,
     pub(crate) options: &'a GateOptions,
@@ -305,7 +305,7 @@ impl Limiter {
         if let Some(gate) = self.get(name) {
             return gate.if_defined_as(&limit);
         }
-        let definition = Definition { name: name.into(), limit, options: &options };
+        let definition = GateDefinition { name: name.into(), limit, options: &options };
         let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
         self.accepts(&gates, &definition)?;
         Ok(self.define(&mut gates, &definition).0)
@@ -318,7 +318,7 @@ impl Limiter {
     #[cfg(feature = "rules")]
     pub(crate) fn define_all(
         &self,
-        definitions: &[Definition<'_>],
+        definitions: &[GateDefinition<'_>],
     ) -> Result<Vec<(Gate, bool)>, (usize, GateError)> {
         let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
         for (at, definition) in definitions.iter().enumerate() {
@@ -328,8 +328,8 @@ impl Limiter {
     }
 
     /// Whether a gate can be defined like this.
-    fn accepts(&self, gates: &Gates, definition: &Definition<'_>) -> Result<(), GateError> {
-        let Definition { name, limit, options } = definition;
+    fn accepts(&self, gates: &Gates, definition: &GateDefinition<'_>) -> Result<(), GateError> {
+        let GateDefinition { name, limit, options } = definition;
         if !is_gate_name(name) {
             return Err(GateError::Name(crate::Key::new(name).to_string()));
         }
@@ -340,8 +340,8 @@ impl Limiter {
     }
 
     /// Defines a gate that [can be](Self::accepts), unless it is.
-    fn define(&self, gates: &mut Gates, definition: &Definition<'_>) -> (Gate, bool) {
-        let Definition { name, limit, options } = definition;
+    fn define(&self, gates: &mut Gates, definition: &GateDefinition<'_>) -> (Gate, bool) {
+        let GateDefinition { name, limit, options } = definition;
         if let Some(gate) = gates.get(&**name) {
             return (gate.clone(), false);
         }

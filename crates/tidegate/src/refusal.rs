@@ -1,7 +1,7 @@
 //! A denial as an error, and the sentence that explains it.
 
 use crate::Limit;
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::explain::Numbers;
 use crate::gate::Gate;
 use crate::key::Key;
@@ -57,7 +57,7 @@ impl Refusal {
     /// The refusal of a call at this gate, which limits by caller, by an unknown caller:
     /// [`Denial::Unidentified`](crate::Denial::Unidentified).
     pub fn unidentified(gate: &Gate) -> Self {
-        let (limit, outcome) = (gate.limit(), Outcome::Deny(Refused::Unidentified));
+        let (limit, outcome) = (gate.limit(), DecisionOutcome::Deny(DenialReason::Unidentified));
         let decision = Decision { outcome, ..Decision::not_checked(&limit) };
         Self::of(gate, String::new(), limit, decision)
     }
@@ -116,13 +116,13 @@ impl Refusal {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn for_client(&self) -> impl fmt::Display {
-        ForClient(&self.denied)
+        RefusalForClient(&self.denied)
     }
 }
 
-struct ForClient<'a>(&'a DeniedCheck);
+struct RefusalForClient<'a>(&'a DeniedCheck);
 
-impl fmt::Display for ForClient<'_> {
+impl fmt::Display for RefusalForClient<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.write(f, "")
     }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_told_that_nobody_knows_them() {
+    fn an_unknown_caller_reads_that_nobody_knows_them() {
         let limiter = Limiter::new();
         let gate = limiter.gate("export", "1/day").unwrap();
         let text = Refusal::unidentified(&gate).to_string();

@@ -44,7 +44,7 @@ fn guard(limiter: &Limiter) -> Result<Guard, Box<dyn Error>> {
         .rule(order)
         // A proxy on this machine may say who its client is; nobody else is believed.
         .client_ip(ClientIp::behind(["loopback"])?)
-        .tell_handlers();
+        .decided_extension();
     Ok(guard.build()?)
 }
 

@@ -6,7 +6,7 @@
 
 use super::scale::Scale;
 use super::{Answer, Counting, Grant, Mode, Step};
-use crate::decision::{Outcome, Refused};
+use crate::decision::{DecisionOutcome, DenialReason};
 
 /// A bucket in some scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,30 +87,30 @@ impl<S: Scale> Bucket<S> {
         tat: S::Tat,
         cost: u64,
         mode: Mode,
-    ) -> (Outcome, S::Tat, S::Tat) {
+    ) -> (DecisionOutcome, S::Tat, S::Tat) {
         let level = self.level(now_us, tat);
         let may_wait = mode == Mode::Reserve;
         let Some(added) = self.scale.cost(cost).filter(|added| *added <= self.scale.greatest(may_wait))
         else {
-            return (Outcome::Deny(Refused::Never), tat, level);
+            return (DecisionOutcome::Deny(DenialReason::Never), tat, level);
         };
         if cost == 0 {
-            return (Outcome::Allow { wait_us: 0 }, tat, level);
+            return (DecisionOutcome::Allow { wait_us: 0 }, tat, level);
         }
         let raised = self.scale.raised(level, added);
         match self.scale.retry_us(raised, now_us, may_wait) {
             None => {
                 let next = self.scale.after(self.scale.now(now_us), raised);
-                (Outcome::Allow { wait_us: self.scale.wait_us(raised, now_us) }, next, raised)
+                (DecisionOutcome::Allow { wait_us: self.scale.wait_us(raised, now_us) }, next, raised)
             }
-            Some(retry_us) => (Outcome::Deny(Refused::Later { retry_us }), tat, level),
+            Some(retry_us) => (DecisionOutcome::Deny(DenialReason::Later { retry_us }), tat, level),
         }
     }
 
     /// The decision as an answer.
     pub(crate) fn answer(&self, now_us: u64, tat: S::Tat, cost: u64, mode: Mode, capacity: u64) -> Answer {
         let (outcome, next, level) = self.decide_at(now_us, tat, cost, mode);
-        let takes = matches!(outcome, Outcome::Allow { .. }) && cost > 0;
+        let takes = matches!(outcome, DecisionOutcome::Allow { .. }) && cost > 0;
         let step = if takes { Step::Tat { before: tat.into(), after: next.into() } } else { Step::Keep };
         Answer { outcome, gauge: self.scale.gauge(level, now_us, capacity), step }
     }

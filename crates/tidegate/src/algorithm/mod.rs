@@ -29,7 +29,7 @@ pub(crate) use warmup::{WarmState, WarmUp};
 pub(crate) use wide::Wide;
 pub(crate) use word::{Word, word_at};
 
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::{Decision, DecisionOutcome, DenialReason};
 
 /// How checks are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,25 +90,28 @@ pub(crate) enum Step {
 /// A decision that has not been written yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: DecisionOutcome,
     pub(crate) gauge: Gauge,
     pub(crate) step: Step,
 }
 
 impl Answer {
     pub(crate) fn is_allowed(&self) -> bool {
-        matches!(self.outcome, Outcome::Allow { .. })
+        matches!(self.outcome, DecisionOutcome::Allow { .. })
     }
 
-    pub(crate) fn denied(refused: Refused, gauge: Gauge) -> Self {
-        Self { outcome: Outcome::Deny(refused), gauge, step: Step::Keep }
+    pub(crate) fn denied(refused: DenialReason, gauge: Gauge) -> Self {
+        Self { outcome: DecisionOutcome::Deny(refused), gauge, step: Step::Keep }
     }
 
     /// The clock stands still at the end of its range: nothing flows back any more, so every
     /// time in an answer would be false.
     pub(crate) fn clock_ran_out() -> Self {
         let retry_us = 60_000_000;
-        Self::denied(Refused::Unavailable { retry_us }, Gauge::Plain { remaining: 0, reset_us: retry_us })
+        Self::denied(
+            DenialReason::Unavailable { retry_us },
+            Gauge::Plain { remaining: 0, reset_us: retry_us },
+        )
     }
 
     pub(crate) fn decision(&self, limit: u64) -> Decision {

@@ -9,7 +9,7 @@ use super::{
     WarmState, WarmUp, Wide, Word, phase_us,
 };
 use crate::clock::Timestamp;
-use crate::decision::{Outcome, Refused};
+use crate::decision::{DecisionOutcome, DenialReason};
 use crate::{Algorithm, Limit};
 
 /// A limit's numbers, exact, in the ticks of lowest terms.
@@ -206,10 +206,10 @@ impl Plan {
         capacity: u64,
     ) -> Answer {
         let answer = dispatch!(self, state, |algorithm, held| algorithm.decide(now_us, held, cost, mode, capacity),
-            else Answer::denied(Refused::Busy, Gauge::Plain { remaining: 0, reset_us: 0 }));
+            else Answer::denied(DenialReason::Busy, Gauge::Plain { remaining: 0, reset_us: 0 }));
         let wait_us = match answer.outcome {
-            Outcome::Allow { wait_us } => wait_us,
-            Outcome::Deny(_) => 0,
+            DecisionOutcome::Allow { wait_us } => wait_us,
+            DecisionOutcome::Deny(_) => 0,
         };
         // Also a start beyond the end never comes, or all of them would come at the end.
         let has_ended = now_us.saturating_add(wait_us) >= Timestamp::MAX.as_micros();

@@ -6,7 +6,7 @@
 //! which may lie ahead; starts never go back, so who came first starts first.
 
 use super::{Answer, Counting, Gauge, Grant, MILLIONTHS, Mode, Step};
-use crate::decision::{Outcome, Refused};
+use crate::decision::{DecisionOutcome, DenialReason};
 use std::collections::VecDeque;
 
 /// Pieces that a period is divided into where a count is kept beside another limit's.
@@ -78,25 +78,29 @@ impl Counting for Slices {
     fn decide(&self, now_us: u64, state: &mut SliceState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
         self.tidy(now_us, state);
         if cost == 0 {
-            let outcome = Outcome::Allow { wait_us: 0 };
+            let outcome = DecisionOutcome::Allow { wait_us: 0 };
             return Answer { outcome, gauge: self.gauge(now_us, state), step: Step::Keep };
         }
         if cost > self.amount {
-            return Answer::denied(Refused::Never, self.gauge(now_us, state));
+            return Answer::denied(DenialReason::Never, self.gauge(now_us, state));
         }
         let slice = self.earliest(now_us, state, cost);
         let wait_us = (slice * self.slice_us).saturating_sub(now_us + self.phase_us);
         let longest_us = if mode == Mode::Reserve { self.wait_us } else { 0 };
         if wait_us > longest_us {
             let retry_us = wait_us - longest_us;
-            return Answer::denied(Refused::Later { retry_us }, self.gauge(now_us, state));
+            return Answer::denied(DenialReason::Later { retry_us }, self.gauge(now_us, state));
         }
         let is_now = slice <= self.slice(now_us);
         let gauge = Gauge::Plain {
             remaining: if is_now { self.amount.saturating_sub(state.total + cost) } else { 0 },
             reset_us: self.gone_us(slice, now_us),
         };
-        Answer { outcome: Outcome::Allow { wait_us }, gauge, step: Step::Slice { slice, units: cost } }
+        Answer {
+            outcome: DecisionOutcome::Allow { wait_us },
+            gauge,
+            step: Step::Slice { slice, units: cost },
+        }
     }
 
     fn apply(&self, state: &mut SliceState, step: Step) {

@@ -5,7 +5,7 @@
 //! was granted to a waiter that has gone away goes to the next.
 
 use super::{Answer, Counting, Gauge, Grant, Mode, Step};
-use crate::decision::{Outcome, Refused};
+use crate::decision::{DecisionOutcome, DenialReason};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -86,17 +86,17 @@ impl Counting for Slots {
 
     fn decide(&self, _now_us: u64, state: &mut SlotState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
         if cost > self.amount {
-            return Answer::denied(Refused::Never, self.gauge(state, 0));
+            return Answer::denied(DenialReason::Never, self.gauge(state, 0));
         }
         if mode == Mode::Check && cost > 0 {
-            return Answer::denied(Refused::NeedsPermit, self.gauge(state, 0));
+            return Answer::denied(DenialReason::NeedsPermit, self.gauge(state, 0));
         }
         let fits = cost == 0 || (state.waiting == 0 && state.held + cost <= self.amount);
         if !fits {
-            return Answer::denied(Refused::Busy, self.gauge(state, 0));
+            return Answer::denied(DenialReason::Busy, self.gauge(state, 0));
         }
         let step = if cost == 0 { Step::Keep } else { Step::Hold { units: cost } };
-        Answer { outcome: Outcome::Allow { wait_us: 0 }, gauge: self.gauge(state, cost), step }
+        Answer { outcome: DecisionOutcome::Allow { wait_us: 0 }, gauge: self.gauge(state, cost), step }
     }
 
     fn apply(&self, state: &mut SlotState, step: Step) {

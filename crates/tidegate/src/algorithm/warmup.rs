@@ -7,7 +7,7 @@
 //! what is left of it cools the key.
 
 use super::{Answer, Counting, Gauge, Grant, MILLIONTHS, Mode, Step};
-use crate::decision::{Outcome, Refused};
+use crate::decision::{DecisionOutcome, DenialReason};
 
 const ORIGIN_US: u64 = 1 << 50;
 
@@ -82,14 +82,14 @@ impl Counting for WarmUp {
         self.repair(now_us, state);
         let state = *state;
         if cost == 0 {
-            let outcome = Outcome::Allow { wait_us: 0 };
+            let outcome = DecisionOutcome::Allow { wait_us: 0 };
             return Answer { outcome, gauge: self.gauge(now_us, state), step: Step::Keep };
         }
         let longest_us = if mode == Mode::Reserve { self.wait_us } else { 0 };
         let longest = self.ticks(longest_us);
         let more = u128::from(cost - 1) * u128::from(self.cell);
         if more > longest {
-            return Answer::denied(Refused::Never, self.gauge(now_us, state));
+            return Answer::denied(DenialReason::Never, self.gauge(now_us, state));
         }
         let now = self.instant(now_us);
         let spent = u128::from(cost) * u128::from(self.cell);
@@ -101,15 +101,15 @@ impl Counting for WarmUp {
             let short = start - now - longest;
             // Rest helps only as far as it pays for one unit; beyond, it cools.
             let refused = if rested.is_paid || price - unit_price > longest {
-                Refused::Busy
+                DenialReason::Busy
             } else {
-                Refused::Later { retry_us: self.us(short) }
+                DenialReason::Later { retry_us: self.us(short) }
             };
             return Answer::denied(refused, self.gauge(now_us, state));
         }
         let next = WarmState { base: start, stored: rested.stored.saturating_sub(spent), used: true };
         Answer {
-            outcome: Outcome::Allow { wait_us: self.us(start - now) },
+            outcome: DecisionOutcome::Allow { wait_us: self.us(start - now) },
             gauge: self.gauge(now_us, next),
             step: Step::Warm {
                 before: WarmState {

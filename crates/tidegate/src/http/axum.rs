@@ -27,7 +27,7 @@ pub struct NotGuarded;
 
 impl std::fmt::Display for NotGuarded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("no `Decided` in the request's extensions: add `.layer(guard.layer())` to the route, and `.tell_handlers()` to the guard")
+        f.write_str("no `Decided` in the request's extensions: add `.layer(guard.layer())` to the route, and `.decided_extension()` to the guard")
     }
 }
 
@@ -96,7 +96,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// What was decided; `None` without `tell_handlers`.
+    /// What was decided; `None` without `decided_extension`.
     pub fn decided(&self) -> Option<&Decided> {
         self.admission.decided()
     }

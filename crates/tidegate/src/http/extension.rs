@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What the guard decided about the request at hand, in its extensions, if the guard has
-/// [`tell_handlers`](crate::http::GuardBuilder::tell_handlers); with the feature `axum` also an
+/// [`decided_extension`](crate::http::GuardBuilder::decided_extension); with the feature `axum` also an
 /// extractor. Without policies, if no rule applied or the guard is switched off.
 ///
 /// ```

@@ -42,7 +42,7 @@ pin_project! {
 /// A request that is not decided yet. Boxed, so that futures of decided requests stay small.
 struct Deciding<S, A> {
     guard: Guard,
-    verdict: Verdict,
+    ruling: RulingState,
     form: ResponseForm,
     request: Option<Request<A>>,
     /// A clone that is polled for readiness once the request may go on. The service that was ready
@@ -52,7 +52,7 @@ struct Deciding<S, A> {
     caller: Caller,
 }
 
-enum Verdict {
+enum RulingState {
     Pending(Pending<Ruling>),
     Admitted(Option<Admission>),
 }
@@ -84,8 +84,8 @@ impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
         service: S,
         caller: Caller,
     ) -> Self {
-        let verdict = Verdict::Pending(pending);
-        let deciding = Deciding { guard, verdict, form, request: Some(request), service, caller };
+        let ruling = RulingState::Pending(pending);
+        let deciding = Deciding { guard, ruling, form, request: Some(request), service, caller };
         Self { state: State::Deciding { deciding: Box::new(deciding) } }
     }
 }
@@ -93,15 +93,15 @@ impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
 impl<S: Service<Request<A>>, A> Deciding<S, A> {
     /// The next state, once the request is refused or the service is ready for it.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<GuardFuture<S, A>, S::Error>> {
-        if let Verdict::Pending(pending) = &mut self.verdict {
+        if let RulingState::Pending(pending) = &mut self.ruling {
             let ruling = ready!(Pin::new(pending).poll(context));
             match self.guard.admit(ruling, self.form) {
-                Ok(admission) => self.verdict = Verdict::Admitted(Some(admission)),
+                Ok(admission) => self.ruling = RulingState::Admitted(Some(admission)),
                 Err(response) => return Poll::Ready(Ok(GuardFuture::refused(response))),
             }
         }
         ready!(self.service.poll_ready(context))?;
-        let Verdict::Admitted(admission) = &mut self.verdict else { return Poll::Pending };
+        let RulingState::Admitted(admission) = &mut self.ruling else { return Poll::Pending };
         let (Some(request), Some(admission)) = (self.request.take(), admission.take()) else {
             panic!("`GuardFuture` was polled after it was ready")
         };

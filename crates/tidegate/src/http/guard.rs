@@ -57,7 +57,7 @@ pub(crate) struct HttpOptions {
     pub(crate) sources: FactSources,
     headers: Headers,
     render: Box<dyn Render>,
-    tells_handlers: bool,
+    has_decided_extension: bool,
     serves_grpc: bool,
     scopes_callers: bool,
     /// Whether it was logged that a preflight was refused.
@@ -73,7 +73,7 @@ impl Guard {
             sources: FactSources::default(),
             headers: Headers::standard(),
             render: Box::new(problem),
-            tells_handlers: false,
+            has_decided_extension: false,
             serves_grpc: false,
             scopes_callers: true,
         }
@@ -155,7 +155,7 @@ impl Guard {
         if !ruling.is_allowed() {
             return Err(self.refuse(&ruling, form));
         }
-        let decided = self.options.tells_handlers.then(|| Decided::of(&ruling));
+        let decided = self.options.has_decided_extension.then(|| Decided::of(&ruling));
         let fields = Fields::of(&self.options.headers, ruling.records());
         Ok(Admission::new(fields, ruling.into_permits(), decided))
     }
@@ -197,7 +197,7 @@ pub struct GuardBuilder {
     sources: FactSources,
     headers: Headers,
     render: Box<dyn Render>,
-    tells_handlers: bool,
+    has_decided_extension: bool,
     serves_grpc: bool,
     scopes_callers: bool,
 }
@@ -328,8 +328,8 @@ impl GuardBuilder {
 
     /// Puts the decisions into the request's extensions as [`Decided`](crate::http::Decided), for
     /// handlers. Default: off, because it takes an allocation.
-    pub fn tell_handlers(mut self) -> Self {
-        self.tells_handlers = true;
+    pub fn decided_extension(mut self) -> Self {
+        self.has_decided_extension = true;
         self
     }
 
@@ -363,7 +363,7 @@ impl GuardBuilder {
             sources: self.sources,
             headers: self.headers,
             render: self.render,
-            tells_handlers: self.tells_handlers,
+            has_decided_extension: self.has_decided_extension,
             serves_grpc: self.serves_grpc,
             scopes_callers: self.scopes_callers,
             is_warned_of_preflights: AtomicBool::new(false),

@@ -6,7 +6,7 @@
 //! gates change, which cannot fail.
 
 use crate::gate::Gate;
-use crate::limiter::{Definition, GateOptions, Limiter};
+use crate::limiter::{GateDefinition, GateOptions, Limiter};
 use crate::rules::error::RulesError;
 use crate::rules::index::{ExactIndex, RouteIndex};
 use crate::rules::key::KeyExpr;
@@ -14,14 +14,14 @@ use crate::rules::key::text::check_name;
 use crate::rules::list::List;
 use crate::rules::quota::Quota;
 use crate::rules::route::Route;
-use crate::rules::rule::{Cost, Missing, Rule};
+use crate::rules::rule::{Missing, Rule, RuleCost};
 use crate::rules::rule_set::{CompiledCost, CompiledRule, Policy, RuleSet, Timing};
 use crate::rules::validate::{self, ClientText};
 use crate::{Key, Limit};
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
 
-/// Puts `rules` in force on `limiter` instead of `old`. Gates that stay keep their state. After an
+/// Puts `rules` in force on `limiter` instead of `old`. RuleGates that stay keep their state. After an
 /// error nothing has changed, and nothing had changed in between.
 pub(crate) fn put_in_force(
     limiter: &Limiter,
@@ -39,7 +39,7 @@ pub(crate) fn put_in_force(
     }
     let read = |rule| Draft::new(rule, client_text);
     let drafts: Vec<Draft> = rules.into_iter().map(read).collect::<Result<_, _>>()?;
-    let mut gates = Gates::put_in_force(limiter, &drafts, old)?;
+    let mut gates = RuleGates::put_in_force(limiter, &drafts, old)?;
     let rules: Vec<CompiledRule> = drafts.into_iter().map(|draft| draft.compile(old, &mut gates)).collect();
     for gone in old.iter().flat_map(|old| old.policies()) {
         if gone.is_own && !names.contains(&*gone.name) {
@@ -132,7 +132,7 @@ impl Draft {
     }
 
     /// The rule with its gates, which are in force.
-    fn compile(self, old: Option<&RuleSet>, gates: &mut Gates) -> CompiledRule {
+    fn compile(self, old: Option<&RuleSet>, gates: &mut RuleGates) -> CompiledRule {
         let policy = |at| gates.take(&gate_name(&self.name, at));
         let policies: SmallVec<[Policy; 1]> = (0..self.limits.len()).filter_map(policy).collect();
         let before = old.and_then(|old| old.get(&self.name));
@@ -162,14 +162,14 @@ fn gate_name(rule: &str, at: usize) -> String {
     if at == 0 { rule.into() } else { format!("{rule}/{}", at + 1) }
 }
 
-fn cost_of(cost: Cost, limits: &[Limit]) -> Result<CompiledCost, String> {
+fn cost_of(cost: RuleCost, limits: &[Limit]) -> Result<CompiledCost, String> {
     match cost {
-        Cost::Units(units) => {
+        RuleCost::Units(units) => {
             limits.iter().try_for_each(|limit| limit.check_cost(units))?;
             Ok(CompiledCost::Units(units))
         }
-        Cost::Custom(cost) => Ok(CompiledCost::Custom(cost)),
-        Cost::Part { text, max } => {
+        RuleCost::Custom(cost) => Ok(CompiledCost::Custom(cost)),
+        RuleCost::Part { text, max } => {
             let key: KeyExpr = text.parse().map_err(|error| format!("as a cost, {error}"))?;
             let part = key.cost_part().cloned();
             let what = "a cost comes from one `header:…`, `query:…`, `json:…` or `entry:…`, with a maximum of at least 1; \
@@ -180,9 +180,9 @@ fn cost_of(cost: Cost, limits: &[Limit]) -> Result<CompiledCost, String> {
 }
 
 /// The gates of all rules in force, by name, and whether the rules have defined each.
-struct Gates(HashMap<String, (Gate, bool)>);
+struct RuleGates(HashMap<String, (Gate, bool)>);
 
-impl Gates {
+impl RuleGates {
     /// Checks everything, then defines and changes.
     fn put_in_force(limiter: &Limiter, drafts: &[Draft], old: Option<&RuleSet>) -> Result<Self, RulesError> {
         let known: HashMap<&str, &Policy> =
@@ -198,13 +198,14 @@ impl Gates {
                         stay.push((name, *policy, limit));
                     }
                     None => {
-                        let definition = Definition { name, limit: limit.clone(), options: &draft.options };
+                        let definition =
+                            GateDefinition { name, limit: limit.clone(), options: &draft.options };
                         come.push((draft, definition));
                     }
                 }
             }
         }
-        let (owners, definitions): (Vec<&Draft>, Vec<Definition<'_>>) = come.into_iter().unzip();
+        let (owners, definitions): (Vec<&Draft>, Vec<GateDefinition<'_>>) = come.into_iter().unzip();
         let refused = |(at, error): (usize, _)| RulesError::of(&owners[at].name, error);
         let defined = limiter.define_all(&definitions).map_err(refused)?;
         let new = definitions.into_iter().map(|one| one.name).zip(defined);

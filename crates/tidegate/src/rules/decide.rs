@@ -74,15 +74,13 @@ impl Rules {
         }
         let mut ruling = Ruling::new(set, applied, !is_refused, None);
         Pending::new(async move {
-            let in_force: SmallVec<[usize; 4]> = ruling.undecided(false).collect();
-            let shadow: SmallVec<[usize; 4]> = ruling.undecided(true).collect();
-            for at in in_force {
+            for at in ruling.undecided_in_force() {
                 let (decisions, wait) = peek(&ruling, at).await;
                 ruling.is_allowed &= decisions.iter().all(Decision::is_allowed);
                 ruling.wait = ruling.wait.max(wait);
                 ruling.decide(at, decisions, wait);
             }
-            for at in shadow {
+            for at in ruling.undecided_in_shadow() {
                 let (decisions, wait) = peek(&ruling, at).await;
                 ruling.decide(at, decisions, wait);
             }
@@ -92,20 +90,20 @@ impl Rules {
 }
 
 fn is_immediate(ruling: &Ruling, charges: Charges) -> bool {
-    let mut undecided = ruling.undecided(false).chain(ruling.undecided(true)).peekable();
-    let is_charged = undecided.peek().is_some();
-    let is_all =
-        undecided.all(|at| ruling.policies(at).iter().all(|policy| policy.timing == Timing::Immediate));
-    is_all && !(is_charged && charges == Charges::Adjustable)
+    let is_at_once = |at| ruling.policies(at).iter().all(|policy| policy.timing == Timing::Immediate);
+    match charges {
+        Charges::Final => ruling.undecided().all(is_at_once),
+        // The permits of what is charged are made by the future.
+        Charges::Adjustable => ruling.undecided().next().is_none(),
+    }
 }
 
 /// Decides in memory, without waits.
 fn decide_now(ruling: &mut Ruling) {
-    let live: SmallVec<[usize; 4]> = ruling.undecided(false).collect();
-    ruling.is_allowed = decide_together(ruling, &live);
+    let in_force = ruling.undecided_in_force();
+    ruling.is_allowed = decide_together(ruling, &in_force);
     if ruling.is_allowed {
-        let shadow: SmallVec<[usize; 4]> = ruling.undecided(true).collect();
-        for at in shadow {
+        for at in ruling.undecided_in_shadow() {
             decide_together(ruling, &[at]);
         }
     }
@@ -157,12 +155,12 @@ async fn peek(ruling: &Ruling, at: usize) -> (SmallVec<[Decision; 1]>, Duration)
 impl Engine {
     /// Decides a request that may wait, hold a slot, or needs another store.
     async fn decide_later(self: Arc<Self>, mut ruling: Ruling, charges: Charges) -> Ruling {
-        let live: SmallVec<[usize; 4]> = ruling.undecided(false).collect();
-        if !live.is_empty() {
-            self.decide_in_force(&mut ruling, &live, charges).await;
+        let in_force = ruling.undecided_in_force();
+        if !in_force.is_empty() {
+            self.decide_in_force(&mut ruling, &in_force, charges).await;
         }
         if ruling.is_allowed {
-            let shadow: SmallVec<[usize; 4]> = ruling.undecided(true).collect();
+            let shadow = ruling.undecided_in_shadow();
             for (at, verdict) in shadow.iter().zip(self.decide_shadow(&ruling, &shadow).await) {
                 distribute(&mut ruling, &[*at], verdict.decisions(), verdict.wait());
                 let permit = slots(&ruling, &[*at], verdict.into_permit().ok());
@@ -174,11 +172,11 @@ impl Engine {
     }
 
     /// Decides all rules in force, and waits for the start.
-    async fn decide_in_force(&self, ruling: &mut Ruling, live: &[usize], charges: Charges) {
+    async fn decide_in_force(&self, ruling: &mut Ruling, in_force: &[usize], charges: Charges) {
         let has = |is_it: fn(Timing) -> bool| {
-            live.iter().any(|at| ruling.policies(*at).iter().any(|policy| is_it(policy.timing)))
+            in_force.iter().any(|at| ruling.policies(*at).iter().any(|policy| is_it(policy.timing)))
         };
-        let checks: SmallVec<[Check<'_>; 4]> = live.iter().flat_map(|at| ruling.checks(*at)).collect();
+        let checks: SmallVec<[Check<'_>; 4]> = in_force.iter().flat_map(|at| ruling.checks(*at)).collect();
         let verdict = if has(Timing::waits) {
             match Waiting::begin(&self.waiting, self.waiting_max) {
                 Some(_waiting) => self.limiter.acquire(&checks).await,
@@ -187,7 +185,7 @@ impl Engine {
             }
         } else if has(Timing::holds_slots) {
             self.limiter.hold_async(&checks).await
-        } else if let [at] = *live
+        } else if let [at] = *in_force
             && let [policy] = ruling.policies(at)
             && charges == Charges::Final
         {
@@ -202,10 +200,10 @@ impl Engine {
         };
         drop(checks);
         (ruling.is_allowed, ruling.wait) = (verdict.is_allowed(), verdict.waited());
-        distribute(ruling, live, verdict.decisions(), ruling.wait);
+        distribute(ruling, in_force, verdict.decisions(), ruling.wait);
         let permit = verdict.into_permit().ok();
         let permit = match charges {
-            Charges::Final => slots(ruling, live, permit),
+            Charges::Final => slots(ruling, in_force, permit),
             Charges::Adjustable => permit,
         };
         ruling.permits.extend(permit);

@@ -120,13 +120,24 @@ impl Ruling {
         self.permits
     }
 
-    /// The rules whose limits are not decided yet.
-    pub(crate) fn undecided(&self, is_shadow: bool) -> impl Iterator<Item = usize> + Clone {
-        let is_it = move |applied: &AppliedRule| {
-            matches!(applied.result, RuleResult::Undecided)
-                && applied.rule.is_some_and(|place| self.set.rules[place].is_shadow == is_shadow)
-        };
-        self.applied.iter().enumerate().filter(move |(_, applied)| is_it(applied)).map(|(at, _)| at)
+    /// The rules whose limits are not decided yet, by their place among those that apply.
+    pub(crate) fn undecided(&self) -> impl Iterator<Item = usize> {
+        let is_undecided = |applied: &AppliedRule| matches!(applied.result, RuleResult::Undecided);
+        self.applied.iter().enumerate().filter(move |(_, applied)| is_undecided(applied)).map(|(at, _)| at)
+    }
+
+    /// Those of them that are in force.
+    pub(crate) fn undecided_in_force(&self) -> SmallVec<[usize; 4]> {
+        self.undecided().filter(|at| !self.is_shadow(*at)).collect()
+    }
+
+    /// Those of them that are in shadow.
+    pub(crate) fn undecided_in_shadow(&self) -> SmallVec<[usize; 4]> {
+        self.undecided().filter(|at| self.is_shadow(*at)).collect()
+    }
+
+    fn is_shadow(&self, at: usize) -> bool {
+        self.applied[at].rule.is_some_and(|place| self.set.rules[place].is_shadow)
     }
 
     /// The limits of a rule that applies.

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_says_nothing_is_told_with_the_one_that_does() {
+    fn a_segment_that_says_nothing_is_reported_with_the_one_that_does() {
         let check = |key: &str, on: &[&str]| {
             let routes: Vec<Route> = on.iter().map(|text| Route::parse(text).unwrap()).collect();
             check_segments(&key.parse().unwrap(), &routes)

@@ -13,13 +13,13 @@ pub(crate) mod redis;
 mod remote;
 
 pub(crate) use charge::{Charge, Correction, Shares};
-pub use remote::{Decided, GroupId, KeySharing, Store, StoreCharge, StoreGate};
+pub use remote::{GroupDecisions, GroupId, KeySharing, Store, StoreCharge, StoreGate};
 
 pub use crate::algorithm::Mode;
 pub use crate::check::OwnedCheck;
 
 use crate::clock::StoreClock;
-use crate::decision::{Decision, Outcome};
+use crate::decision::{Decision, DecisionOutcome};
 use crate::gate::{Gate, GateError};
 use crate::limiter::GateOptions;
 use crate::pending::Pending;
@@ -233,7 +233,9 @@ impl Backend {
     pub(crate) fn decision_of_queued(&self, check: &OwnedCheck) -> Decision {
         match self {
             Self::Memory(gate) => gate.peek(gate.hash(check.key()), 0),
-            Self::Remote(gate) => Decision::plain(Outcome::Allow { wait_us: 0 }, gate.limit().capacity(), 0),
+            Self::Remote(gate) => {
+                Decision::plain(DecisionOutcome::Allow { wait_us: 0 }, gate.limit().capacity(), 0)
+            }
         }
     }
 }

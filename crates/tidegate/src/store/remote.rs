@@ -76,7 +76,7 @@ pub trait StoreGate: Any + Send + Sync {
     /// by the gate's, and charges all of them or none. A key that comes twice pays the sum, and
     /// its checks have the same limit. Dropping the result before it is ready takes back what was
     /// charged.
-    fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<Decided>;
+    fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<GroupDecisions>;
 
     /// Queues for slots of one key until they are held, the queue is full (none), or the
     /// limit's wait is over (none). Each cost is a check of its own in the charge. Dropping the
@@ -125,7 +125,7 @@ pub enum KeySharing {
 
 /// What a store decided about the checks of a group.
 #[derive(Default)]
-pub struct Decided {
+pub struct GroupDecisions {
     /// One for each check, in their order.
     pub decisions: Vec<Decision>,
     /// What was charged, if all were allowed.

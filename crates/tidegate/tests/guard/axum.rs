@@ -67,7 +67,7 @@ fn the_peer_is_where_axum_puts_it() {
 
 #[test]
 fn a_handler_gets_the_decisions_and_the_caller() {
-    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "5/h").by("user else ip")).tell_handlers());
+    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "5/h").by("user else ip")).decided_extension());
     async fn handler(decided: Decided, other: Option<Decided>) -> String {
         assert!(other.is_some());
         // Read by a function without access to the request.
@@ -87,7 +87,7 @@ fn a_handler_gets_the_decisions_and_the_caller() {
 
 #[test]
 fn a_handler_that_wants_to_know_is_served_while_the_guard_is_off() {
-    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "1/h").by("'all'")).tell_handlers());
+    let (guard, _) = build(|guard| guard.rule(Rule::new("x", "1/h").by("'all'")).decided_extension());
     async fn handler(decided: Decided) -> String {
         format!("{:?} left, {} policies", decided.remaining(), decided.policies().count())
     }
@@ -106,7 +106,7 @@ fn a_handler_behind_two_layers_sees_what_both_decided() {
         guard
             .rule(Rule::new("order", "3/h").by("'all'"))
             .rule(Rule::new("per-user", "9/h").by("'all'"))
-            .tell_handlers()
+            .decided_extension()
     });
     async fn handler(decided: Decided) -> String {
         let names: Vec<&str> = decided.policies().map(|(name, _)| name).collect();
@@ -136,7 +136,7 @@ fn a_handler_can_be_guarded_from_the_apps_state() {
         guard
             .rule(Rule::new("x", "2/h").by("user"))
             .rule(Rule::new("slots", "1 concurrent").by("'all'"))
-            .tell_handlers()
+            .decided_extension()
     });
     async fn handler(admitted: Admitted) -> (Admitted, String) {
         let left =

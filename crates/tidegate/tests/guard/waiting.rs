@@ -144,7 +144,7 @@ fn a_rule_in_shadow_delays_no_request() {
 
 #[test]
 fn a_handler_sees_how_long_it_waited() {
-    let (guard, clock) = build(|guard| guard.rule(Rule::new("x", LIMIT).by("'all'")).tell_handlers());
+    let (guard, clock) = build(|guard| guard.rule(Rule::new("x", LIMIT).by("'all'")).decided_extension());
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let handler = {
         let seen = seen.clone();
@@ -183,8 +183,9 @@ fn a_gate_changed_to_a_limit_with_a_wait_lets_no_request_start_early() {
 
 #[test]
 fn a_wait_for_a_slot_is_recorded() {
-    let (guard, clock) =
-        build(|guard| guard.rule(Rule::new("x", "1 concurrent queue 1 wait 5s").by("'all'")).tell_handlers());
+    let (guard, clock) = build(|guard| {
+        guard.rule(Rule::new("x", "1 concurrent queue 1 wait 5s").by("'all'")).decided_extension()
+    });
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let handler = {
         let seen = seen.clone();
@@ -209,7 +210,7 @@ fn a_wait_for_a_slot_and_then_for_a_rate_is_recorded_whole() {
         guard
             .rule(Rule::new("slots", "1 concurrent queue 1 wait 5s").by("'all'"))
             .rule(Rule::new("rate", "1 per 2s wait 9s").by("'all'"))
-            .tell_handlers()
+            .decided_extension()
     });
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let handler = {

@@ -67,13 +67,13 @@ fn where_no_refunds_a_denial_is_remembered_for_as_long_as_it_holds() {
     let limiter = node(&server.url());
     let gate = limiter.gate_with("slow", "1 per 1h", GateOptions::new().no_refunds()).unwrap();
     assert_eq!(allowed([gate.check("a"), gate.check("a")]), [true, false]);
-    let asked = limiter.redis_stats().unwrap().asked;
+    let asked = limiter.redis_stats().unwrap().decisions;
     pause(Duration::from_millis(120));
     for _ in 0..1_000 {
         let denied = gate.check("a");
         assert!(denied.retry_after().is_some_and(|after| after > Duration::from_secs(3_590)));
     }
-    assert_eq!(limiter.redis_stats().unwrap().asked, asked, "Redis was not asked again");
+    assert_eq!(limiter.redis_stats().unwrap().decisions, asked, "Redis was not asked again");
     // What is smaller or may wait is another question.
     assert!(gate.check_cost("a", 0).is_allowed());
 }
@@ -176,7 +176,7 @@ fn each_layer_can_be_switched_off() {
         }
     });
     let after = limiter.redis_stats().unwrap();
-    assert_eq!(after.asked - before.asked, 200, "everybody asks");
+    assert_eq!(after.decisions - before.decisions, 200, "everybody asks");
     assert!(after.calls - before.calls >= 200, "in a call of its own");
     assert_eq!((after.coalesced, after.remembered, after.leased), (0, 0, 0));
 }

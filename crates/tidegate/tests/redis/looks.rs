@@ -117,7 +117,7 @@ fn a_flood_of_refusals_looks_at_other_limits_a_bounded_number_of_times() {
     let hot = limiter.gate("hot", "1 per 1h").unwrap();
     let user = limiter.gate("user", "5 per 1h").unwrap();
     use_up(&hot, "goods:7");
-    let asked = || limiter.redis_stats().unwrap().asked;
+    let asked = || limiter.redis_stats().unwrap().decisions;
     // The same two keys: looked at once.
     let before = asked();
     for _ in 0..1_000 {

@@ -75,7 +75,7 @@ impl JsonFields {
 fn field(body: &[u8], pointer: &str) -> serde_json::Result<Field> {
     let steps: Vec<Cow<'_, str>> = pointer.split('/').skip(1).map(unescaped).collect();
     let mut json = serde_json::Deserializer::from_slice(body);
-    let found = Step { rest: &steps }.deserialize(&mut json)?;
+    let found = PointerStep { rest: &steps }.deserialize(&mut json)?;
     json.end()?;
     Ok(found)
 }
@@ -86,11 +86,11 @@ fn unescaped(step: &str) -> Cow<'_, str> {
 }
 
 /// The steps that are left.
-struct Step<'a> {
+struct PointerStep<'a> {
     rest: &'a [Cow<'a, str>],
 }
 
-impl<'de> DeserializeSeed<'de> for Step<'_> {
+impl<'de> DeserializeSeed<'de> for PointerStep<'_> {
     type Value = Field;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
@@ -98,7 +98,7 @@ impl<'de> DeserializeSeed<'de> for Step<'_> {
     }
 }
 
-impl Step<'_> {
+impl PointerStep<'_> {
     fn end(&self, text: impl FnOnce() -> Box<str>) -> Field {
         if self.rest.is_empty() { Fact::Found(text()) } else { Fact::Missing }
     }
@@ -109,7 +109,7 @@ impl Step<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Step<'_> {
+impl<'de> Visitor<'de> for PointerStep<'_> {
     type Value = Field;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +146,7 @@ impl<'de> Visitor<'de> for Step<'_> {
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
             match step {
                 Some((own, rest)) if *own == name => {
-                    found = map.next_value_seed(Step { rest })?;
+                    found = map.next_value_seed(PointerStep { rest })?;
                     times += 1;
                 }
                 _ => {
@@ -163,7 +163,7 @@ impl<'de> Visitor<'de> for Step<'_> {
         loop {
             let more = match step {
                 Some((own, rest)) if own == at => {
-                    items.next_element_seed(Step { rest })?.map(|item| found = item).is_some()
+                    items.next_element_seed(PointerStep { rest })?.map(|item| found = item).is_some()
                 }
                 _ => items.next_element::<IgnoredAny>()?.is_some(),
             };

@@ -37,13 +37,13 @@ impl Fields {
         if !headers.standard && !headers.legacy {
             return None;
         }
-        let mut shown: SmallVec<[Shown<'a>; 2]> = SmallVec::new();
-        shown.extend(records.filter_map(|record| Shown::of(&record)));
-        if shown.is_empty() {
+        let mut fields: SmallVec<[LimitField<'a>; 2]> = SmallVec::new();
+        fields.extend(records.filter_map(|record| LimitField::of(&record)));
+        if fields.is_empty() {
             return None;
         }
-        let (policy, limit) = if headers.standard { standard(&shown) } else { (None, None) };
-        let legacy = if headers.legacy { legacy(&shown) } else { None };
+        let (policy, limit) = if headers.standard { standard(&fields) } else { (None, None) };
+        let legacy = if headers.legacy { legacy(&fields) } else { None };
         Some(Self { policy, limit, legacy })
     }
 
@@ -59,7 +59,7 @@ impl Fields {
 }
 
 /// One limit of a response.
-struct Shown<'a> {
+struct LimitField<'a> {
     name: &'a str,
     quota: &'a Quota,
     /// What is left and when all of it is back; none of a limit that was not decided.
@@ -74,7 +74,7 @@ struct Left {
     reset_secs: u64,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> LimitField<'a> {
     fn of(record: &Record<'a>) -> Option<Self> {
         let (quota, decision) = (record.quota()?, record.decision()?);
         if record.is_shadow() {
@@ -109,27 +109,27 @@ impl<'a> Shown<'a> {
     }
 }
 
-fn standard(shown: &[Shown<'_>]) -> (Option<HeaderValue>, Option<HeaderValue>) {
-    let policy = match shown {
+fn standard(fields: &[LimitField<'_>]) -> (Option<HeaderValue>, Option<HeaderValue>) {
+    let policy = match fields {
         [only] => HeaderValue::from_maybe_shared(only.quota.policy_item().clone()).ok(),
         all => {
-            let items: Vec<&[u8]> = all.iter().map(|shown| &**shown.quota.policy_item()).collect();
+            let items: Vec<&[u8]> = all.iter().map(|field| &**field.quota.policy_item()).collect();
             HeaderValue::from_bytes(&items.join(&b", "[..])).ok()
         }
     };
     let mut limits = Line::new();
-    for (shown, left) in shown.iter().filter_map(|shown| Some((shown, shown.left?))) {
+    for (field, left) in fields.iter().filter_map(|field| Some((field, field.left?))) {
         if !limits.is_empty() {
             limits.extend_from_slice(b", ");
         }
-        shown.write(left, &mut limits);
+        field.write(left, &mut limits);
     }
     (policy, HeaderValue::from_bytes(&limits).ok())
 }
 
 /// Those of the limit that has the least left. A limit that was not decided has none.
-fn legacy(shown: &[Shown<'_>]) -> Option<Box<[HeaderValue; 3]>> {
-    let decided = shown.iter().filter_map(|shown| Some((shown.quota, shown.left?)));
+fn legacy(fields: &[LimitField<'_>]) -> Option<Box<[HeaderValue; 3]>> {
+    let decided = fields.iter().filter_map(|field| Some((field.quota, field.left?)));
     let (quota, left) = decided.min_by_key(|(_, left)| left.units)?;
     Some(Box::new([quota.units(), left.units, left.reset_secs].map(HeaderValue::from)))
 }

@@ -120,7 +120,7 @@ impl GrpcStatus {
 
 /// 200 without a body, as gRPC requires; the status is in the header fields.
 pub(crate) fn render(refused: &Refused<'_>, kind: &'static str) -> Response<Bytes> {
-    let status = GrpcStatus::of(refused.outcome(), refused.to_string(), refused.told_after);
+    let status = GrpcStatus::of(refused.outcome(), refused.to_string(), refused.stated_after);
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));

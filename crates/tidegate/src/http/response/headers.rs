@@ -57,7 +57,7 @@ impl Headers {
     }
 
     /// The time until a retry as the response states it, with jitter, for every protocol.
-    pub(crate) fn told_after(&self, after: Duration) -> Duration {
+    pub(crate) fn stated_after(&self, after: Duration) -> Duration {
         if self.jitter_permille == 0 {
             return after;
         }
@@ -70,8 +70,8 @@ impl Headers {
 }
 
 /// Whole seconds for `Retry-After`: rounded up, never 0.
-pub(crate) fn retry_after_seconds(told_after: Duration) -> u64 {
-    let us = told_after.as_micros().div_ceil(1_000_000);
+pub(crate) fn retry_after_seconds(stated_after: Duration) -> u64 {
+    let us = stated_after.as_micros().div_ceil(1_000_000);
     u64::try_from(us).unwrap_or(u64::MAX).max(1)
 }
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn retry_after_is_rounded_up_and_jitter_only_delays() {
         let plain = Headers::standard();
-        let told = |headers: &Headers, after| retry_after_seconds(headers.told_after(after));
+        let told = |headers: &Headers, after| retry_after_seconds(headers.stated_after(after));
         assert_eq!(told(&plain, Duration::ZERO), 1);
         assert_eq!(told(&plain, Duration::from_micros(1_000_001)), 2);
         let jittered = plain.retry_jitter(0.5);

@@ -27,7 +27,7 @@ pub struct Refused<'a> {
     records: Vec<Record<'a>>,
     binding: Record<'a>,
     /// The time until a retry as the response states it, with jitter.
-    pub(crate) told_after: Option<Duration>,
+    pub(crate) stated_after: Option<Duration>,
 }
 
 impl<'a> Refused<'a> {
@@ -39,7 +39,7 @@ impl<'a> Refused<'a> {
         let records: Vec<Record<'a>> = ruling.records().filter(counts).collect();
         let binding = ruling.binding().expect("a refused request has a record that refuses it");
         let retry_after = binding.decision().and_then(Decision::retry_after);
-        Self { records, binding, told_after: retry_after.map(|after| headers.told_after(after)) }
+        Self { records, binding, stated_after: retry_after.map(|after| headers.stated_after(after)) }
     }
 
     /// The record that binds: of several refusals the one that lasts longest, as far as that is
@@ -76,7 +76,7 @@ impl<'a> Refused<'a> {
 
     /// The value of `Retry-After`: whole seconds, rounded up, with jitter.
     pub fn retry_after_seconds(&self) -> Option<u64> {
-        self.told_after.map(retry_after_seconds)
+        self.stated_after.map(retry_after_seconds)
     }
 
     /// True if the store did not respond, or has no room for another key: a fault of the service,

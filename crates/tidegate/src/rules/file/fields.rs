@@ -11,8 +11,8 @@ use crate::rules::key::text::check_name;
 use crate::rules::key::{KeyExpr, Part};
 use crate::rules::network::Networks;
 use crate::rules::route::{Route, methods};
-use crate::rules::rule::{Cost, Listed, Missing, Rule};
-use crate::{GateOptions, Key, Limit};
+use crate::rules::rule::{Listed, Missing, Rule, RuleCost};
+use crate::{Key, Limit};
 use std::collections::HashSet;
 
 /// A field of a table that is read into a `T`.
@@ -142,13 +142,13 @@ const RULE_ITSELF: &[FileField<Rule>] = &[
     FileField {
         name: "cost",
         read: |rule, value| {
-            rule.cost = Cost::Units(value.number()?);
+            rule.cost = RuleCost::Units(value.number()?);
             Ok(())
         },
         write: |rule| match &rule.cost {
-            Cost::Units(1) | Cost::Part { .. } => Ok(None),
-            Cost::Units(units) => Ok(Some(PlainValue::Number(*units))),
-            Cost::Custom(_) => Err(RuleFileError::new(
+            RuleCost::Units(1) | RuleCost::Part { .. } => Ok(None),
+            RuleCost::Units(units) => Ok(Some(PlainValue::Number(*units))),
+            RuleCost::Custom(_) => Err(RuleFileError::new(
                 "is a function (`cost_with`), which a file cannot hold; use `cost` or `cost_from`",
             )),
         },
@@ -162,15 +162,15 @@ const RULE_ITSELF: &[FileField<Rule>] = &[
                 let what = "needs both `part` and `max`, as in `part = \"query:count\"` and `max = 50`";
                 return Err(RuleFileError::new(what));
             };
-            rule.cost = Cost::Part { text, max };
+            rule.cost = RuleCost::Part { text, max };
             Ok(())
         },
         write: |rule| match &rule.cost {
-            Cost::Part { text, max } => {
+            RuleCost::Part { text, max } => {
                 let cost = CostFrom { part: Some(text.clone()), max: Some(*max) };
                 write(&[COST_FROM], &cost).map(Some)
             }
-            Cost::Units(_) | Cost::Custom(_) => Ok(None),
+            RuleCost::Units(_) | RuleCost::Custom(_) => Ok(None),
         },
     },
     FileField {
@@ -348,21 +348,7 @@ fn read_rule(value: PlainValue) -> Result<Rule, RuleFileError> {
         Some(PlainValue::Text(name)) => Some(name.clone()),
         _ => None,
     };
-    // All that a rule has, so that a new field of it is not forgotten here.
-    let mut rule = Rule {
-        name: String::new(),
-        limits: Vec::new(),
-        on: Vec::new(),
-        when: Vec::new(),
-        key: None,
-        cost: Cost::Units(1),
-        missing: Missing::default(),
-        is_shadow: false,
-        shows_keys: false,
-        allow: Listed::default(),
-        deny: Listed::default(),
-        options: GateOptions::new(),
-    };
+    let mut rule = Rule::without_limits("");
     let is_there = |name: &str| value.get(name).is_some();
     let absent = REQUIRED.into_iter().find(|(name, _)| !is_there(name));
     let has_two_costs = is_there("cost") && is_there("cost_from");

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_key_is_told() {
+    fn what_is_not_a_key_is_reported() {
         for (text, says) in [
             ("", "a part is missing"),
             ("user else", "a part is missing"),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typo_is_told_with_the_nearest_method() {
+    fn a_typo_is_reported_with_the_nearest_method() {
         for (typo, near) in [
             ("PSOT", "POST"),
             ("POTS", "POST"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_routers_write_is_told_with_ours() {
+    fn what_other_routers_write_is_reported_with_ours() {
         for (text, says) in [
             ("post", "in capitals: write `POST`"),
             ("Get", "in capitals: write `GET`"),

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_of_another_router_is_told_with_ours() {
+    fn the_grammar_of_another_router_is_reported_with_ours() {
         for (text, write) in [
             ("POST /goods/:id", "write `{id}` for any (a literal one begins with `%3A`)"),
             ("/goods/:id(\\d+)", "write `{id}`"),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_pattern_is_told() {
+    fn what_is_not_a_pattern_is_reported() {
         for (text, says) in [
             ("", "must start with `/`"),
             ("goods", "must start with `/`: write `/goods`"),

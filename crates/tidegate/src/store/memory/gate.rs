@@ -12,7 +12,7 @@ use super::version::{LimitVersion, Versions};
 use crate::Limit;
 use crate::algorithm::{Grant, Mode, Plan, State};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::key::KeyHasher;
 use crate::limiter::Overflow;
 use crate::store::cancelled::Cancelled;
@@ -127,8 +127,8 @@ impl MemoryGate {
         let now_us = now.as_micros();
         let (outcome, word, level) = limit.plan.decide(now_us, seen.word, cost).ok_or(Miss::NotHere)?;
         let is_unchanged = match outcome {
-            Outcome::Allow { .. } if word != seen.word => group.replace(seen, word),
-            Outcome::Allow { .. } | Outcome::Deny(_) => group.is_unchanged(seen),
+            DecisionOutcome::Allow { .. } if word != seen.word => group.replace(seen, word),
+            DecisionOutcome::Allow { .. } | DecisionOutcome::Deny(_) => group.is_unchanged(seen),
         };
         if !is_unchanged {
             return Err(Miss::Contended);
@@ -185,7 +185,7 @@ impl MemoryGate {
     pub(crate) fn look(&self, check: HashedCheck<'_>, mode: Mode) -> Decision {
         let Some(hash) = tracked_hash(check) else {
             let limit = check.limit.map_or_else(|| self.version().limit.capacity(), Limit::capacity);
-            return Decision::plain(Outcome::Deny(Refused::Full), limit, 0);
+            return Decision::plain(DecisionOutcome::Deny(DenialReason::Full), limit, 0);
         };
         with_state(HashedCheck { hash, ..check }, |key| {
             let answer = look(key.version, key.now_us, key.state, check.cost, mode);

@@ -6,7 +6,7 @@
 
 use crate::algorithm::{Bucket, Gauge, Mode, Plan, Scale, Stepped, Word};
 use crate::clock::Timestamp;
-use crate::decision::Outcome;
+use crate::decision::DecisionOutcome;
 use crate::sync::{AtomicU64, Ordering, fence};
 
 const WORDS: usize = 7;
@@ -38,7 +38,7 @@ impl FastPlan {
     /// The decision without a wait, the word to write, and the level then; `None` if it takes
     /// the locked path.
     #[inline(always)]
-    pub(crate) fn decide(&self, now_us: u64, word: u64, cost: u64) -> Option<(Outcome, u64, u64)> {
+    pub(crate) fn decide(&self, now_us: u64, word: u64, cost: u64) -> Option<(DecisionOutcome, u64, u64)> {
         if now_us >= Timestamp::MAX.as_micros() {
             return None;
         }

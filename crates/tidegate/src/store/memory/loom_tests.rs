@@ -11,7 +11,7 @@ use super::limit_words::{FastPlan, LimitWords};
 use super::{HashedCheck, Pages, Tables, decide_all};
 use crate::algorithm::{Mode, Plan, word_at};
 use crate::clock::{ManualClock, StoreClock, Timestamp};
-use crate::decision::Outcome;
+use crate::decision::DecisionOutcome;
 use crate::limiter::Overflow;
 use crate::sync::AtomicU64;
 use loom::thread::{self, JoinHandle};
@@ -188,7 +188,7 @@ fn a_store_that_reads_and_writes_apart_is_caught() {
             let seen = word.load(Ordering::SeqCst);
             let (outcome, next, _) = bucket.decide_at(NOW_US, seen, 1, Mode::Check);
             word.store(next, Ordering::SeqCst);
-            matches!(outcome, Outcome::Allow { .. })
+            matches!(outcome, DecisionOutcome::Allow { .. })
         };
         let other = {
             let word = word.clone();

@@ -16,7 +16,7 @@ use super::version::LimitVersion;
 use crate::Limit;
 use crate::algorithm::{Answer, Gauge, Mode, State, Step};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Refused};
+use crate::decision::{Decision, DenialReason};
 use crate::sync::Backoff;
 use smallvec::SmallVec;
 use std::sync::{Arc, MutexGuard};
@@ -297,12 +297,12 @@ impl<'a> Locked<'a> {
     }
 
     /// The answers if nothing may be charged, because one of the keys has no room: that one is
-    /// [`Refused::Full`], and the others are looked at.
+    /// [`DenialReason::Full`], and the others are looked at.
     fn refuse(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
         let keys = self.keys.len();
         let answer = |index| {
             if !self.has_room(index) {
-                return Answer::denied(Refused::Full, Gauge::Plain { remaining: 0, reset_us: 0 });
+                return Answer::denied(DenialReason::Full, Gauge::Plain { remaining: 0, reset_us: 0 });
             }
             let mut loaded = self.load(index);
             let LockedKey { check, version, now, .. } = &self.keys[index];

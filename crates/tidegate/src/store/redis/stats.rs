@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Counters of a limiter over Redis, since it was built.
 ///
-/// `asked` decisions went to Redis in `calls`; those `remembered` and `leased` did not,
+/// `decisions` went to Redis in `calls`; those `remembered` and `leased` did not,
 /// and those `degraded` were not answered there in time.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -13,7 +13,7 @@ pub struct RedisStats {
     /// Script calls.
     pub calls: u64,
     /// Decisions that were sent to Redis.
-    pub asked: u64,
+    pub decisions: u64,
     /// Of those, how many shared a call with another one about the same keys.
     pub coalesced: u64,
     /// Denials answered from the denial cache, without Redis.
@@ -121,7 +121,7 @@ macro_rules! counters {
 // `degraded_denied` before `degraded`, of which it is a part that is counted later.
 counters!(
     calls,
-    asked,
+    decisions,
     coalesced,
     remembered,
     leased,

@@ -94,7 +94,7 @@ pub(super) fn odd(stats: &RedisStats) -> Result<(), String> {
     let is_odd = stats.disagreements > 0
         || stats.timeouts > stats.degraded
         || stats.degraded_denied > stats.degraded
-        || stats.coalesced > stats.asked;
+        || stats.coalesced > stats.decisions;
     if is_odd { Err(format!("{stats:?}")) } else { Ok(()) }
 }
 

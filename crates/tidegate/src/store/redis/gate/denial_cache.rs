@@ -8,7 +8,7 @@
 use super::gate_limit::GateLimit;
 use crate::algorithm::Mode;
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::store::redis::script::replay::FoundState;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -64,7 +64,8 @@ impl DenialCache {
         let (mut found, now_us, _) = self.get(now, hash, version, cost)?;
         let capacity = version.limit.capacity();
         let answer = found.decide(now_us, cost, mode, capacity);
-        matches!(answer.outcome, Outcome::Deny(Refused::Later { .. })).then(|| answer.decision(capacity))
+        matches!(answer.outcome, DecisionOutcome::Deny(DenialReason::Later { .. }))
+            .then(|| answer.decision(capacity))
     }
 
     /// How a check would stand with nothing taken, if it is denied by what is cached or its key was

@@ -5,7 +5,7 @@ use super::per_node_share::per_node_share;
 use crate::Limit;
 use crate::algorithm::{Gauge, MILLIONTHS, Mode};
 use crate::clock::{StoreClock, Timestamp};
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::gate::Gate;
 use crate::limiter::Overflow;
 use crate::store::Backend;
@@ -139,11 +139,13 @@ impl GateFallback {
         let never_fits = || {
             let unused = FoundState::unused(&version.numbers);
             let outcome = unused.map(|mut key| key.decide(0, cost, mode, limit.capacity()).outcome);
-            matches!(outcome, Some(Outcome::Deny(Refused::Never)))
+            matches!(outcome, Some(DecisionOutcome::Deny(DenialReason::Never)))
         };
         match (&self.fallback, decision.outcome) {
-            (Fallback::Allow { .. }, Outcome::Deny(_)) => unavailable(limit, retry_us),
-            (Fallback::Local, Outcome::Deny(Refused::Never)) if !never_fits() => unavailable(limit, retry_us),
+            (Fallback::Allow { .. }, DecisionOutcome::Deny(_)) => unavailable(limit, retry_us),
+            (Fallback::Local, DecisionOutcome::Deny(DenialReason::Never)) if !never_fits() => {
+                unavailable(limit, retry_us)
+            }
             _ => degraded(decision),
         }
     }
@@ -267,7 +269,7 @@ mod tests {
         let FallbackCheck::Denied(decision) = decide("2 concurrent") else {
             panic!("two slots on three nodes")
         };
-        assert_eq!(decision.outcome, Outcome::Deny(Refused::Unavailable { retry_us: 7 }));
+        assert_eq!(decision.outcome, DecisionOutcome::Deny(DenialReason::Unavailable { retry_us: 7 }));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::charge::GateCharge;
 use super::gate_limit::GateLimit;
 use crate::algorithm::{Gauge, LimitNumbers, Mode};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Outcome};
+use crate::decision::{Decision, DecisionOutcome};
 use crate::store::redis::request::RequestMode;
 use crate::store::redis::script::key_name;
 use crate::store::redis::stats::count;
@@ -107,7 +107,11 @@ impl Leases {
         count(&gate.client().counters.leased, 1);
         count(&gate.client().counters.lease_spent, cost);
         let gauge = Gauge::Plain { remaining: left, reset_us: 0 };
-        Some(Decision { outcome: Outcome::Allow { wait_us: 0 }, limit: version.limit.capacity(), gauge })
+        Some(Decision {
+            outcome: DecisionOutcome::Allow { wait_us: 0 },
+            limit: version.limit.capacity(),
+            gauge,
+        })
     }
 
     /// A lease has come, or none. Its number, and when it ends.

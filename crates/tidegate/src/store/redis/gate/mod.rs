@@ -23,7 +23,7 @@ use crate::Limit;
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::key::KeyHasher;
 use crate::pending::Pending;
 use crate::store::cancelled::Cancelled;
@@ -166,7 +166,7 @@ impl RedisGate {
     fn cached_look(&self, hash: u64, version: &GateLimit, cost: u64, mode: Mode) -> Option<Decision> {
         let mut unused = FoundState::unused(&version.numbers)?;
         let outcome = unused.decide(0, cost, mode, version.limit.capacity()).outcome;
-        if let Outcome::Deny(Refused::Never | Refused::NeedsPermit) = outcome {
+        if let DecisionOutcome::Deny(DenialReason::Never | DenialReason::NeedsPermit) = outcome {
             return Some(Decision { outcome, ..Decision::not_checked(&version.limit) });
         }
         self.denial_cache.as_ref()?.look(self.client().clock.now(), hash, version, cost, mode)

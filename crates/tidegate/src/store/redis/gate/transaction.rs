@@ -13,7 +13,7 @@ use crate::pending::Pending;
 use crate::store::memory::{self, HashedCheck};
 use crate::store::redis::request::{Answered, GateKey, RequestMode, ScriptAnswer, Unanswered, UpdateKind};
 use crate::store::redis::script::key_name;
-use crate::store::{Decided, GroupId, KeySharing, Mode, OwnedCheck, Shares, StoreCharge, StoreGate};
+use crate::store::{GroupDecisions, GroupId, KeySharing, Mode, OwnedCheck, Shares, StoreCharge, StoreGate};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::future::Future;
@@ -77,7 +77,7 @@ impl StoreGate for RedisGate {
         }
     }
 
-    fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<Decided> {
+    fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<GroupDecisions> {
         let merged = MergedChecks::new(checks);
         match self.request_group(&merged, mode) {
             Ok(answer) => Pending::new(async move {
@@ -195,13 +195,13 @@ impl MergedChecks {
         merged
     }
 
-    fn decided(&self, answer: ScriptAnswer) -> Decided {
+    fn decided(&self, answer: ScriptAnswer) -> GroupDecisions {
         let decisions = self.checks.iter().map(|(key, _)| answer.decisions[*key]).collect();
         if answer.charges.is_empty() {
-            return Decided { decisions, charge: None };
+            return GroupDecisions { decisions, charge: None };
         }
         let charges = answer.charges.into_iter().enumerate().map(|(key, charge)| (charge, self.shares(key)));
-        Decided { decisions, charge: Some(Box::new(RedisCharge(charges.collect()))) }
+        GroupDecisions { decisions, charge: Some(Box::new(RedisCharge(charges.collect()))) }
     }
 
     /// What the checks of one key were charged.
@@ -216,7 +216,7 @@ impl MergedChecks {
     }
 
     /// Decides without Redis: all by their shares in memory, or none.
-    fn fall_back(&self, mode: Mode, unanswered: Unanswered) -> Decided {
+    fn fall_back(&self, mode: Mode, unanswered: Unanswered) -> GroupDecisions {
         let decision = |check: usize, decision: Decision| {
             let (of, _) = self.checks[check];
             let GateKey { gate, version, .. } = &self.keys[of];
@@ -238,13 +238,16 @@ impl MergedChecks {
                 FallbackCheck::Denied(denial) => *denial,
                 FallbackCheck::InMemory(share) => decision(check, share.look(self.checks[check].1, mode)),
             };
-            return Decided { decisions: fallbacks.iter().enumerate().map(decide).collect(), charge: None };
+            return GroupDecisions {
+                decisions: fallbacks.iter().enumerate().map(decide).collect(),
+                charge: None,
+            };
         }
         let checks: SmallVec<[(&Gate, HashedCheck<'_>); 2]> =
             shares.iter().copied().zip(&self.checks).map(|(share, (_, cost))| share.check(*cost)).collect();
         let decided = memory::decide(&checks, mode);
         let decisions = decided.decisions.into_iter().enumerate();
-        Decided {
+        GroupDecisions {
             decisions: decisions.map(|(check, decided)| decision(check, decided)).collect(),
             charge: decided.charge.map(|charge| Box::new(charge) as Box<dyn StoreCharge>),
         }

@@ -4,7 +4,7 @@
 use super::encode::runs;
 use super::replay::{ChargeMark, FoundState};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, Outcome, Refused};
+use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::store::redis::gate::charge::GateCharge;
 use crate::store::redis::request::{
     GateKey, KeyUpdate, Operation, Request, RequestGroup, RequestMode, ScriptAnswer, UpdateKind,
@@ -181,7 +181,7 @@ impl RequestGroup {
                     // Nothing was taken: how full the key is says so.
                     answer.gauge = found[at].decide(now_us, 0, mode, capacity).gauge;
                 }
-                if let Outcome::Deny(Refused::Later { .. }) = answer.outcome {
+                if let DecisionOutcome::Deny(DenialReason::Later { .. }) = answer.outcome {
                     is_denied[at] |= request.mode != RequestMode::Peek;
                 }
                 is_allowed &= answer.is_allowed();
@@ -193,7 +193,7 @@ impl RequestGroup {
             if request.mode.takes() && is_allowed != *was_taken {
                 reply.log_disagreement(&keys, *was_taken);
                 for decision in &mut decisions {
-                    decision.outcome = Outcome::Deny(Refused::Busy);
+                    decision.outcome = DecisionOutcome::Deny(DenialReason::Busy);
                 }
             } else if request.mode.takes() && is_allowed {
                 let mut slots = 0;

@@ -64,7 +64,7 @@ pub(super) enum CallOutcome {
 /// What one call carries.
 struct Call {
     operations: Vec<Operation>,
-    is_asking: bool,
+    is_ask_redirect: bool,
 }
 
 impl<'a> Pipeline<'a> {
@@ -168,9 +168,9 @@ impl<'a> Pipeline<'a> {
                 self.server.push(queued);
                 continue;
             }
-            let QueuedOperation { operation, is_alone, is_asking, .. } = queued;
+            let QueuedOperation { operation, is_alone, is_ask_redirect, .. } = queued;
             if is_alone {
-                calls.push(Call { operations: vec![operation], is_asking });
+                calls.push(Call { operations: vec![operation], is_ask_redirect });
                 continue;
             }
             let hash_slot = if self.client.map.is_cluster() { operation.hash_slot() } else { 0 };
@@ -184,7 +184,7 @@ impl<'a> Pipeline<'a> {
                 }
                 _ => {
                     by_hash_slot.insert(hash_slot, (calls.len(), entries));
-                    calls.push(Call { operations: vec![operation], is_asking: false });
+                    calls.push(Call { operations: vec![operation], is_ask_redirect: false });
                 }
             }
         }
@@ -212,7 +212,7 @@ impl<'a> Pipeline<'a> {
         });
     }
 
-    async fn send(&self, Call { mut operations, is_asking }: Call) -> CallOutcome {
+    async fn send(&self, Call { mut operations, is_ask_redirect }: Call) -> CallOutcome {
         let client = self.client;
         let sent = client.clock.now();
         let encoded = encode(client, &operations);
@@ -224,8 +224,8 @@ impl<'a> Pipeline<'a> {
             })
             .sum();
         count(&client.counters.calls, 1);
-        count(&client.counters.asked, requests as u64);
-        let call = self.connection.call(client, &encoded, is_asking);
+        count(&client.counters.decisions, requests as u64);
+        let call = self.connection.call(client, &encoded, is_ask_redirect);
         match self.in_time(&mut operations, call).await {
             Some(Ok(Value::Array(values))) => {
                 let now_us = if let Some(Value::Int(now)) = values.first() { *now } else { 0 };

@@ -59,10 +59,10 @@ impl ServerConnection {
         &self,
         client: &RedisClient,
         call: &EncodedCall,
-        is_asking: bool,
+        is_ask_redirect: bool,
     ) -> RedisResult<Value> {
         let mut connection = self.connection.clone();
-        if is_asking {
+        if is_ask_redirect {
             // Whatever comes next is let through, so it must be the call itself.
             let mut both = redis::pipe();
             both.add_command(redis::cmd("ASKING")).ignore();

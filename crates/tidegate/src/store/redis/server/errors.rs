@@ -89,12 +89,12 @@ impl Pipeline<'_> {
         &self,
         operations: Vec<Operation>,
         server: Option<&Arc<RedisServer>>,
-        is_asking: bool,
+        is_ask_redirect: bool,
     ) -> CallOutcome {
         let unanswered = self.server.unanswered(self.client);
         for operation in operations {
             match server {
-                Some(server) => server.redirect(operation, is_asking, Timestamp::default()),
+                Some(server) => server.redirect(operation, is_ask_redirect, Timestamp::default()),
                 None => operation.fail(unanswered),
             }
         }

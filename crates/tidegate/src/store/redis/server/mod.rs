@@ -87,10 +87,10 @@ impl RedisServer {
     }
 
     /// Something that another server did not do, or this one not yet.
-    pub(crate) fn redirect(&self, operation: Operation, is_asking: bool, not_before: Timestamp) {
+    pub(crate) fn redirect(&self, operation: Operation, is_ask_redirect: bool, not_before: Timestamp) {
         // In its own company: with others, of which only some have moved, it would be sent
         // back again.
-        self.push(QueuedOperation { operation, is_alone: true, is_asking, not_before });
+        self.push(QueuedOperation { operation, is_alone: true, is_ask_redirect, not_before });
     }
 
     pub(crate) fn push(&self, queued: QueuedOperation) {

@@ -43,13 +43,13 @@ pub(crate) struct QueuedOperation {
     /// Sent in a call of its own.
     pub(crate) is_alone: bool,
     /// The hash slot is being moved, and this server is where it goes to.
-    pub(crate) is_asking: bool,
+    pub(crate) is_ask_redirect: bool,
     pub(crate) not_before: Timestamp,
 }
 
 impl QueuedOperation {
     pub(crate) fn new(operation: Operation, is_alone: bool) -> Self {
-        Self { operation, is_alone, is_asking: false, not_before: Timestamp::default() }
+        Self { operation, is_alone, is_ask_redirect: false, not_before: Timestamp::default() }
     }
 }
 
