@@ -1,6 +1,6 @@
 //! Variants that charge some limits of a request that another one refuses.
 
-use testkit::together::{LimitCheck, Make, Models, Outcome, Together, conforms};
+use testkit::together::{LimitCheck, MakeTogether, Models, Outcome, Together, conforms};
 use testkit::{Mode, Model, Seen};
 use tidegate::Limit;
 
@@ -10,7 +10,7 @@ fn limits() -> Vec<Limit> {
         .to_vec()
 }
 
-fn is_caught(make: Make<'_>) -> bool {
+fn is_caught(make: MakeTogether<'_>) -> bool {
     conforms(&limits(), 5, 40, make).is_err()
 }
 

@@ -6,11 +6,11 @@
 
 use super::Tables;
 use super::flat::{EntryGroup, Fingerprint, Seen};
-use super::limit_words::LimitWords;
+use super::limit_words::{FastLimit, FastScale, LimitWords, NotRead};
 use super::transaction::{HashedCheck, Write, decide_all, look, tracked_hash, with_state};
 use super::version::{LimitVersion, Versions};
 use crate::Limit;
-use crate::algorithm::{Grant, Mode, Plan, State};
+use crate::algorithm::{Grant, Mode, Plan, State, Stepped, Word};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::key::KeyHasher;
@@ -41,8 +41,19 @@ pub(crate) struct MemoryGate {
 enum Miss {
     /// Somebody else writes the group or the limit right now.
     Contended,
+    /// The limit counts in another scale.
+    OtherScale,
     /// The key is new, its state is more than a word, or the clock has jumped.
     NotHere,
+}
+
+impl From<NotRead> for Miss {
+    fn from(not_read: NotRead) -> Self {
+        match not_read {
+            NotRead::Changing => Self::Contended,
+            NotRead::OtherScale => Self::OtherScale,
+        }
+    }
 }
 
 /// Where a fixed key was found, so that it is never looked for again.
@@ -79,7 +90,7 @@ impl MemoryGate {
     /// Decides now, without a wait.
     #[inline]
     pub(crate) fn check(&self, hash: u64, cost: u64) -> Decision {
-        self.try_check(|| self.tables.clock.now(), hash, cost)
+        self.try_check::<Word>(|| self.tables.clock.now(), hash, cost)
             .unwrap_or_else(|miss| self.after_miss(miss, hash, cost))
     }
 
@@ -97,24 +108,32 @@ impl MemoryGate {
             let sequence = group.sequence_at_rest().ok_or(Miss::Contended)?;
             group.read_entry(sequence, spot.entry, fingerprint).ok_or(Miss::NotHere)
         };
-        self.fast_path(self.tables.clock.now(), hash, cost, group, read)
+        self.fast_path::<Word>(self.tables.clock.now(), hash, cost, group, read)
             .unwrap_or_else(|miss| self.after_miss(miss, hash, cost))
     }
 
     #[inline(always)]
-    fn try_check(&self, now: impl FnOnce() -> Timestamp, hash: u64, cost: u64) -> Result<Decision, Miss> {
+    fn try_check<S: FastScale>(
+        &self,
+        now: impl FnOnce() -> Timestamp,
+        hash: u64,
+        cost: u64,
+    ) -> Result<Decision, Miss> {
         let group = self.tables.flat.group(self.tables.flat.index(hash));
         // First, so that the wait for memory and the reading of the clock overlap.
         let sequence = group.sequence_at_rest();
         let read =
             |fingerprint| group.read(sequence.ok_or(Miss::Contended)?, fingerprint).ok_or(Miss::NotHere);
-        self.fast_path(now(), hash, cost, group, read)
+        self.fast_path::<S>(now(), hash, cost, group, read)
     }
 
     /// The fast path: reads the limit and the key's word, decides, and writes by
     /// compare-and-swap. Without a lock, and a denial only reads.
+    ///
+    /// Compiled for each scale: callers inline it for smooth buckets, which most limits are, and
+    /// which need neither multiplication nor division.
     #[inline(always)]
-    fn fast_path(
+    fn fast_path<S: FastScale>(
         &self,
         now: Timestamp,
         hash: u64,
@@ -122,30 +141,44 @@ impl MemoryGate {
         group: EntryGroup<'_>,
         read: impl Fn(Fingerprint) -> Result<Seen, Miss>,
     ) -> Result<Decision, Miss> {
-        let limit = self.limit_words.read().ok_or(Miss::Contended)?;
-        let seen = read(Fingerprint::new(hash, limit.version))?;
-        let now_us = now.as_micros();
-        let (outcome, word, level) = limit.plan.decide(now_us, seen.word, cost).ok_or(Miss::NotHere)?;
+        let FastLimit { version, capacity, bucket } = self.limit_words.read::<S>().map_err(Miss::from)?;
+        let seen = read(Fingerprint::new(hash, version))?;
+        let (now_us, tat) = (now.as_micros(), bucket.scale.load(seen.word));
+        if now >= Timestamp::MAX || bucket.is_ahead(now_us, tat) {
+            return Err(Miss::NotHere);
+        }
+        let (outcome, next, level) = bucket.decide_at(now_us, tat, cost, Mode::Check);
         let is_unchanged = match outcome {
-            DecisionOutcome::Allow { .. } if word != seen.word => group.replace(seen, word),
+            DecisionOutcome::Allow { .. } if next != tat => group.replace(seen, bucket.scale.store(next)),
             DecisionOutcome::Allow { .. } | DecisionOutcome::Deny(_) => group.is_unchanged(seen),
         };
         if !is_unchanged {
             return Err(Miss::Contended);
         }
-        let gauge = limit.plan.gauge(now_us, level, limit.capacity);
-        Ok(Decision { outcome, limit: limit.capacity, gauge })
+        // After the write: what is stored before a compare-and-swap has to leave the store buffer
+        // first.
+        Ok(Decision { outcome, limit: capacity, gauge: bucket.scale.gauge(level, now_us, capacity) })
     }
 
-    /// Tries again while others write the same group, instead of taking the cache line away from
-    /// each other. Everything else takes the locked path.
+    /// Tries again in the other scale, or while others write the same group, instead of taking the
+    /// cache line away from each other. Everything else takes the locked path.
     #[inline(never)]
     fn after_miss(&self, mut miss: Miss, hash: u64, cost: u64) -> Decision {
         let mut backoff = Backoff::new();
-        while miss == Miss::Contended {
-            backoff.wait();
-            match self.try_check(|| self.tables.clock.now(), hash, cost) {
+        let now = || self.tables.clock.now();
+        loop {
+            let decided = match miss {
+                Miss::OtherScale => self.try_check::<Stepped>(now, hash, cost),
+                Miss::Contended => {
+                    backoff.wait();
+                    self.try_check::<Word>(now, hash, cost)
+                }
+                Miss::NotHere => break,
+            };
+            match decided {
                 Ok(decision) => return decision,
+                // The limit is in neither scale.
+                Err(Miss::OtherScale) if miss == Miss::OtherScale => break,
                 Err(next) => miss = next,
             }
         }
@@ -168,7 +201,7 @@ impl MemoryGate {
         std::hint::black_box(hashes.iter().fold(0, |all, hash| all ^ flat.touch(flat.index(*hash))));
         let now = self.tables.clock.now();
         for (index, hash) in hashes.iter().enumerate() {
-            let decision = self.try_check(|| now, *hash, 1);
+            let decision = self.try_check::<Word>(|| now, *hash, 1);
             each(index, decision.unwrap_or_else(|miss| self.after_miss(miss, *hash, 1)));
         }
     }

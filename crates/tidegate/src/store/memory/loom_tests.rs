@@ -7,9 +7,9 @@
 
 use super::flat::{ENTRIES, Fingerprint};
 use super::gate::MemoryGate;
-use super::limit_words::{FastPlan, LimitWords};
+use super::limit_words::LimitWords;
 use super::{HashedCheck, Pages, Tables, decide_all};
-use crate::algorithm::{Mode, Plan, word_at};
+use crate::algorithm::{Mode, Plan, Word, word_at};
 use crate::clock::{ManualClock, StoreClock, Timestamp};
 use crate::decision::DecisionOutcome;
 use crate::limiter::Overflow;
@@ -165,9 +165,8 @@ fn numbers_are_never_read_torn() {
             let limit_words = limit_words.clone();
             thread::spawn(move || limit_words.store(2, 3, &new))
         };
-        if let Some(limit) = limit_words.read() {
-            let FastPlan::Word(bucket) = limit.plan else { panic!("one word") };
-            let seen = (limit.version, limit.capacity, bucket.scale.drain);
+        if let Ok(limit) = limit_words.read::<Word>() {
+            let seen = (limit.version, limit.capacity, limit.bucket.scale.drain);
             assert!(seen == (1, 5, 1) || seen == (2, 3, 7), "{seen:?}");
         }
         writer.join().expect("no panic");
