@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tidegate::Limit;
 
 /// Makes a fresh subject under a limit.
-pub type Make<'a> = &'a dyn Fn(&Limit) -> Box<dyn Subject>;
+pub type MakeSubject<'a> = &'a dyn Fn(&Limit) -> Box<dyn Subject>;
 
 /// Makes a fresh subject with a node a limit.
 pub type MakeNodes<'a> = &'a dyn Fn(&[Limit]) -> Box<dyn Subject>;
@@ -46,7 +46,7 @@ pub fn conforms(
     traffic: &Traffic,
     seed: u64,
     traces: u64,
-    make: Make<'_>,
+    make: MakeSubject<'_>,
 ) -> Result<(), Box<Mismatch>> {
     (0..traces * cases()).try_for_each(|nth| conforms_once(limit, traffic, seed.wrapping_add(nth), make))
 }
@@ -59,7 +59,7 @@ pub fn conforms_once(
     limit: &Limit,
     traffic: &Traffic,
     seed: u64,
-    make: Make<'_>,
+    make: MakeSubject<'_>,
 ) -> Result<(), Box<Mismatch>> {
     compare(std::slice::from_ref(limit), traffic, seed, &|limits| make(&limits[0]))
 }

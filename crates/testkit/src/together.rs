@@ -58,7 +58,7 @@ impl Together for Models {
 }
 
 /// Makes a fresh subject under a list of limits.
-pub type Make<'a> = &'a dyn Fn(&[Limit]) -> Box<dyn Together>;
+pub type MakeTogether<'a> = &'a dyn Fn(&[Limit]) -> Box<dyn Together>;
 
 /// Where several limits differ from the models.
 #[derive(Clone, Debug)]
@@ -74,14 +74,14 @@ impl fmt::Display for Split {
 ///
 /// # Errors
 /// With what was asked up to the first difference.
-pub fn conforms(limits: &[Limit], seed: u64, traces: u64, make: Make<'_>) -> Result<(), Split> {
+pub fn conforms(limits: &[Limit], seed: u64, traces: u64, make: MakeTogether<'_>) -> Result<(), Split> {
     for nth in 0..traces * cases() {
         one_trace(limits, seed.wrapping_add(nth), make)?;
     }
     Ok(())
 }
 
-fn one_trace(from: &[Limit], seed: u64, make: Make<'_>) -> Result<(), Split> {
+fn one_trace(from: &[Limit], seed: u64, make: MakeTogether<'_>) -> Result<(), Split> {
     let mut rng = Rng::new(seed);
     let limits: Vec<Limit> = (0..rng.between(2, 4)).map(|_| rng.pick(from).clone()).collect();
     let mut models = Models(limits.iter().map(Model::new).collect());

@@ -17,7 +17,7 @@ const KEPT_US: i128 = 60_000_000;
 
 /// One process: the limit in force there, and those before it.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct ModelNode {
     limit: Limit,
     /// Since when it is in force.
     since: i128,
@@ -27,7 +27,7 @@ pub struct Node {
     version: u64,
 }
 
-impl Node {
+impl ModelNode {
     /// A process that starts.
     pub fn new(limit: &Limit, now_us: u64) -> Self {
         Self { limit: limit.clone(), since: i128::from(now_us), earlier: Vec::new(), version: 0 }
@@ -164,7 +164,7 @@ impl Flaw {
 
 impl Look {
     /// Looks at a key; `None` for an unknown one.
-    pub fn at(store: Store, flaw: Option<Flaw>, node: &Node, key: Option<&Key>, now_us: u64) -> Self {
+    pub fn at(store: Store, flaw: Option<Flaw>, node: &ModelNode, key: Option<&Key>, now_us: u64) -> Self {
         let now = i128::from(now_us);
         let unused = State::on(store, &node.limit);
         let Some(key) = key else {
@@ -273,7 +273,7 @@ impl Key {
 
     /// Forgets the slices of the main count that are over, if it is of this limit. In memory
     /// whoever looks does that; it shows only if the clock then runs back.
-    pub fn forget(&mut self, store: Store, node: &Node, now_us: u64) {
+    pub fn forget(&mut self, store: Store, node: &ModelNode, now_us: u64) {
         if store == Store::Memory
             && node.since <= self.written
             && matches!(self.main.state, State::Slices(_))

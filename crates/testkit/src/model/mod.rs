@@ -17,7 +17,7 @@ mod warmup;
 
 pub use account::{Account, Grant, MILLION, State};
 pub use bucket::Bucket;
-pub use counts::{Flaw, Key, Look, Node};
+pub use counts::{Flaw, Key, Look, ModelNode};
 pub use slices::Slices;
 pub use slots::Slots;
 pub use store::Store;
@@ -33,7 +33,7 @@ use tidegate::Limit;
 pub struct Model {
     store: Store,
     flaw: Option<Flaw>,
-    nodes: Vec<Node>,
+    nodes: Vec<ModelNode>,
     /// The node that is asked.
     node: usize,
     keys: BTreeMap<Vec<u8>, Key>,
@@ -58,7 +58,7 @@ impl Model {
 
     /// Nodes with these limits over one store, since its clock began. The first is asked.
     pub fn on(store: Store, limits: &[Limit]) -> Self {
-        let nodes = limits.iter().map(|limit| Node::new(limit, 0)).collect();
+        let nodes = limits.iter().map(|limit| ModelNode::new(limit, 0)).collect();
         Self { store, flaw: None, nodes, node: 0, keys: BTreeMap::new(), grants: Vec::new() }
     }
 
@@ -141,7 +141,7 @@ impl Model {
     /// The node that is asked ends, and another one takes its place under this limit.
     pub fn restart(&mut self, now_us: u64, limit: &Limit) {
         let version = self.nodes[self.node].version();
-        self.nodes[self.node] = Node::new(limit, now_us).after(version);
+        self.nodes[self.node] = ModelNode::new(limit, now_us).after(version);
     }
 
     /// The limit in force at the node that is asked.

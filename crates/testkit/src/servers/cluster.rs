@@ -173,14 +173,14 @@ impl Cluster {
             nodes
         };
         let nodes = told(self.any());
-        let is_fed = |replica: &Node| {
+        let is_fed = |replica: &ClusterNode| {
             let Some(id) = &replica.master else { return true };
             let master = nodes.iter().find(|node| node.id == *id).map(|node| &self.servers[node.server]);
             let replica = &self.servers[replica.server];
             master.is_some_and(|master| replica.is_linked() && master.feeds(replica))
         };
         nodes.len() == self.up().count()
-            && nodes.iter().map(Node::slot_count).sum::<usize>() == SLOTS
+            && nodes.iter().map(ClusterNode::slot_count).sum::<usize>() == SLOTS
             && nodes.iter().all(|node| !node.is_failing && is_fed(node))
             && self.up().all(|server| is_ok(server) && told(server) == nodes)
     }
@@ -227,7 +227,7 @@ impl Cluster {
 
     /// By the node with the highest epoch: a master that comes back after its replica took
     /// over believes for a moment that nothing has changed.
-    fn nodes(&self) -> Vec<Node> {
+    fn nodes(&self) -> Vec<ClusterNode> {
         let epoch = |server: &&RedisServer| {
             let info = server.cmd(&["CLUSTER", "INFO"]).accepted().text();
             find(&info, "cluster_current_epoch").and_then(|text| text.parse::<u64>().ok())
@@ -235,14 +235,14 @@ impl Cluster {
         self.seen_by(self.up().max_by_key(epoch).expect("no node of the cluster is up"))
     }
 
-    fn seen_by(&self, server: &RedisServer) -> Vec<Node> {
+    fn seen_by(&self, server: &RedisServer) -> Vec<ClusterNode> {
         let text = server.cmd(&["CLUSTER", "NODES"]).accepted().text();
         text.lines().filter_map(|line| self.node(line)).collect()
     }
 
     /// A line of `CLUSTER NODES`: id, address, flags, master, three numbers, link, slots.
     /// Nodes that have not met yet, and those that were there before, are left out.
-    fn node(&self, line: &str) -> Option<Node> {
+    fn node(&self, line: &str) -> Option<ClusterNode> {
         let words: Vec<&str> = line.split(' ').collect();
         let (addr, flags) = (words.get(1)?.split('@').next()?, words.get(2)?);
         let server = self.servers.iter().position(|server| server.addr() == addr)?;
@@ -253,13 +253,13 @@ impl Cluster {
         let master = words.get(3).filter(|master| **master != "-").map(ToString::to_string);
         let slots = words.get(8..).unwrap_or_default().iter().filter_map(|text| range(text)).collect();
         let (is_master, is_failing) = (has("master"), has("fail") || has("fail?"));
-        Some(Node { server, id: words[0].to_owned(), is_master, is_failing, master, slots })
+        Some(ClusterNode { server, id: words[0].to_owned(), is_master, is_failing, master, slots })
     }
 }
 
 /// What one node says of another, or of itself.
 #[derive(PartialEq)]
-struct Node {
+struct ClusterNode {
     server: usize,
     id: String,
     is_master: bool,
@@ -268,7 +268,7 @@ struct Node {
     slots: Vec<(u16, u16)>,
 }
 
-impl Node {
+impl ClusterNode {
     fn owns(&self, slot: u16) -> bool {
         self.slots.iter().any(|&(first, last)| (first..=last).contains(&slot))
     }
