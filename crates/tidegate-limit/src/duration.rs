@@ -3,6 +3,7 @@
 //! No rounding: what is not a whole number of microseconds is refused, because a
 //! period that is silently another one is a wrong limit.
 
+use crate::error::bounded;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -59,27 +60,20 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         if number.is_empty() {
-            if let Some(hint) = not_a_unit(text) {
-                return Err(hint);
-            }
-            return Err(format!("`{}` is not a duration", crate::error::bounded(text)));
+            return Err(not_a_unit(text).unwrap_or_else(|| format!("`{}` is not a duration", bounded(text))));
         }
         if unit.is_empty() {
             return Err(format!("`{number}` has no unit (us, ms, s, min, h, day, week)"));
         }
         let unit_us = unit_us(unit).ok_or_else(|| {
-            not_a_unit(unit).unwrap_or_else(|| {
-                format!(
-                    "`{}` is not a unit of time (us, ms, s, min, h, day, week)",
-                    crate::error::bounded(unit)
-                )
-            })
+            let what = || format!("`{}` is not a unit of time (us, ms, s, min, h, day, week)", bounded(unit));
+            not_a_unit(unit).unwrap_or_else(what)
         })?;
         let part = scaled(number, unit_us)?;
         total = total
             .checked_add(part)
             .filter(|t| *t <= LONGEST_US)
-            .ok_or_else(|| format!("`{}` is longer than ten years", crate::error::bounded(text)))?;
+            .ok_or_else(|| format!("`{}` is longer than ten years", bounded(text)))?;
         rest = tail;
     }
     Ok(total)
@@ -87,26 +81,19 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
 
 /// `number` (digits, at most one point) times `unit_us`, exactly.
 fn scaled(number: &str, unit_us: u64) -> Result<u64, String> {
-    let bad = || format!("`{number}` is not a number");
-    let too_long = || format!("`{number}` is too large");
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |s: &str| -> Result<u128, String> {
-        let s = s.replace('_', "");
-        if s.len() > 18 {
-            return Err(too_long());
-        }
-        if s.is_empty() { Ok(0) } else { s.parse().map_err(|_| bad()) }
-    };
-    if fraction.contains(['.', '_']) || (whole.is_empty() && fraction.is_empty()) {
-        return Err(bad());
+    let digits = whole.replace('_', "") + fraction;
+    if digits.is_empty() || fraction.contains(['.', '_']) {
+        return Err(format!("`{number}` is not a number"));
     }
-    let scale = 10u128.pow(u32::try_from(fraction.len().min(18)).map_err(|_| bad())?);
-    let number_parts = digits(whole)? * scale + digits(fraction)?;
-    let parts = number_parts.checked_mul(u128::from(unit_us)).ok_or_else(too_long)?;
-    if parts % scale != 0 {
+    let too_large = || format!("`{number}` is too large");
+    let scale = u32::try_from(fraction.len()).ok().and_then(|places| 10u128.checked_pow(places));
+    let scaled = digits.parse::<u128>().ok().and_then(|digits| digits.checked_mul(unit_us.into()));
+    let (scale, scaled) = scale.zip(scaled).ok_or_else(too_large)?;
+    if scaled % scale != 0 {
         return Err(format!("`{number}` is finer than a microsecond"));
     }
-    u64::try_from(parts / scale).map_err(|_| too_long())
+    u64::try_from(scaled / scale).map_err(|_| too_large())
 }
 
 /// The shortest text that parses to the same duration: `1h30min`, `250ms`.

@@ -7,9 +7,8 @@ use std::fmt;
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.algorithm {
-            Algorithm::LeakyBucket { .. } | Algorithm::LeakyQueue { .. } => write!(f, "leaky ")?,
-            _ => {}
+        if let Algorithm::LeakyBucket { .. } | Algorithm::LeakyQueue { .. } = self.algorithm {
+            write!(f, "leaky ")?;
         }
         write!(f, "{}", self.amount)?;
         match (&self.algorithm, bare_unit(self.period_us)) {
