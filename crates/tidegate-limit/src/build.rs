@@ -93,16 +93,10 @@ pub(crate) struct About {
 
 impl Part {
     /// Those that are a word and a value.
-    pub(crate) const OPTIONS: [Self; 8] = [
-        Self::Burst,
-        Self::Wait,
-        Self::Warmup,
-        Self::Cap,
-        Self::Queue,
-        Self::Capacity,
-        Self::Slices,
-        Self::Offset,
-    ];
+    pub(crate) const OPTIONS: [Self; 8] = {
+        use Part::{Burst, Cap, Capacity, Offset, Queue, Slices, Wait, Warmup};
+        [Burst, Wait, Warmup, Cap, Queue, Capacity, Slices, Offset]
+    };
 
     pub(crate) fn about(self) -> About {
         use Shape::{Concurrency, FixedWindow, Leaky, SlidingLog, SlidingWindow, Ticked, TokenBucket};
@@ -293,7 +287,11 @@ impl LimitBuilder {
             if !shapes.contains(&shape) {
                 // What waits in a leaky bucket is its queue.
                 let example = if *option == Part::Wait { Part::Queue.about().example } else { example };
-                return wrong_unlike(*option, format!("`{word}` does not go with {}", shape.name()), example);
+                return wrong_unlike(
+                    *option,
+                    format!("`{word}` does not go with {}", shape.about().1),
+                    example,
+                );
             }
         }
         if self.options.contains_key(&Part::Warmup) && self.options.contains_key(&Part::Burst) {
@@ -374,7 +372,7 @@ impl LimitBuilder {
     }
 
     fn concurrency(&self, wait_us: u64) -> Checked<Algorithm> {
-        let wrong = |part, what: &str| wrong_unlike(part, what, "10 concurrent queue 50 wait 2s");
+        let wrong = |part, what: &str| wrong_unlike(part, what, Shape::Concurrency.about().2);
         match (self.number(Part::Queue).unwrap_or(0), wait_us) {
             (0, 1..) => wrong(Part::Wait, "a `wait` for a place needs a bounded `queue`"),
             (1.., 0) => wrong(Part::Queue, "a `queue` needs the longest `wait` in it"),
@@ -452,51 +450,36 @@ fn ahead(limit: &Limit, entries: u128) -> Checked<()> {
 }
 
 impl Shape {
-    /// The word of the grammar.
-    pub(crate) fn word(self) -> &'static str {
+    /// Its word in the grammar, its name in a sentence, and a limit of this kind.
+    fn about(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::TokenBucket => "token-bucket",
-            Self::Ticked => "every",
-            Self::Leaky => "leaky",
-            Self::FixedWindow => "fixed-window",
-            Self::SlidingWindow => "sliding-window",
-            Self::SlidingLog => "sliding-log",
-            Self::Concurrency => "concurrent",
+            Self::TokenBucket => ("token-bucket", "a token bucket", "1000/s burst 20"),
+            Self::Ticked => ("every", "a ticked bucket (`every`)", "20 every 1s cap 100"),
+            Self::Leaky => ("leaky", "a leaky bucket", "leaky 20/s capacity 100"),
+            Self::FixedWindow => ("fixed-window", "a fixed window", "20 per 1s fixed-window"),
+            Self::SlidingWindow => ("sliding-window", "a sliding window", "20 per 1s sliding-window"),
+            Self::SlidingLog => ("sliding-log", "a sliding log", "20 per 1s sliding-log"),
+            Self::Concurrency => ("concurrent", "a concurrency limit", "10 concurrent queue 50 wait 2s"),
         }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        self.about().0
     }
 
     /// Why `other` cannot stand beside this one, and what to write instead.
-    pub(crate) fn clash(self, other: Self) -> LimitError {
-        let (word, beside) = (other.word(), self.word());
-        let (why, example) = match (self, other) {
+    fn clash(self, other: Self) -> LimitError {
+        let (why, instead) = match (self, other) {
             (Self::Concurrency, _) | (_, Self::Concurrency) => {
-                ("what runs at once has no rate", "10 concurrent queue 50 wait 2s")
+                ("what runs at once has no rate", Self::Concurrency)
             }
-            (Self::Ticked, window) | (window, Self::Ticked) => (
-                "`every` refills a bucket in ticks, other kinds have an amount `per` period",
-                match window {
-                    Self::Leaky => "leaky 20/s capacity 100",
-                    Self::FixedWindow => "20 per 1s fixed-window",
-                    Self::SlidingWindow => "20 per 1s sliding-window",
-                    Self::SlidingLog => "20 per 1s sliding-log",
-                    Self::TokenBucket | Self::Ticked | Self::Concurrency => "20 every 1s cap 100",
-                },
-            ),
-            _ => ("a limit has one algorithm", "5 per 10s sliding-log"),
+            (Self::Ticked, window) | (window, Self::Ticked) => {
+                ("`every` refills a bucket in ticks, other kinds have an amount `per` period", window)
+            }
+            _ => ("a limit has one algorithm", other),
         };
+        let (word, beside, (_, _, example)) = (other.word(), self.word(), instead.about());
         LimitError::new(format!("`{word}` does not go with `{beside}`: {why}"), example)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::TokenBucket => "a token bucket",
-            Self::Ticked => "a ticked bucket (`every`)",
-            Self::Leaky => "a leaky bucket",
-            Self::FixedWindow => "a fixed window",
-            Self::SlidingWindow => "a sliding window",
-            Self::SlidingLog => "a sliding log",
-            Self::Concurrency => "a concurrency limit",
-        }
     }
 }
 

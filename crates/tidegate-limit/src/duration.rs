@@ -28,10 +28,14 @@ const CALENDAR: [(&str, u64, &[&str]); 3] = [
     ("year", 365, &["year", "years", "yr", "yrs", "y"]),
 ];
 
-/// What is wrong with a word that stands for a unit.
-fn not_a_unit(word: &str) -> Option<String> {
-    let (name, days, _) = CALENDAR.iter().find(|(.., names)| names.contains(&word))?;
-    Some(format!("`{word}`: a {name} has no fixed length, write its days, as in `{days}day`"))
+/// Why a word is not what stands in its place.
+fn is_not(word: &str, what: &str) -> String {
+    match CALENDAR.iter().find(|(.., names)| names.contains(&word)) {
+        Some((name, days, _)) => {
+            format!("`{word}`: a {name} has no fixed length, write its days, as in `{days}day`")
+        }
+        None => format!("`{}` is not {what}", bounded(word)),
+    }
 }
 
 /// A bare unit, as after the slash in `100/min`.
@@ -39,16 +43,11 @@ pub(crate) fn unit_us(word: &str) -> Option<u64> {
     UNITS.iter().find(|(_, names)| names.contains(&word)).map(|(us, _)| *us)
 }
 
-/// A duration for another option of the attribute than a limit.
+/// `1.5s`, `1h30min`, `250ms`.
 ///
 /// # Errors
 /// Says what is wrong with the text.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    parse(text).map(Duration::from_micros)
-}
-
-/// `1.5s`, `1h30min`, `250ms`.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut total: u64 = 0;
     if text.is_empty() {
@@ -60,15 +59,13 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         if number.is_empty() {
-            return Err(not_a_unit(text).unwrap_or_else(|| format!("`{}` is not a duration", bounded(text))));
+            return Err(is_not(text, "a duration"));
         }
         if unit.is_empty() {
             return Err(format!("`{number}` has no unit (us, ms, s, min, h, day, week)"));
         }
-        let unit_us = unit_us(unit).ok_or_else(|| {
-            let what = || format!("`{}` is not a unit of time (us, ms, s, min, h, day, week)", bounded(unit));
-            not_a_unit(unit).unwrap_or_else(what)
-        })?;
+        let unit_us =
+            unit_us(unit).ok_or_else(|| is_not(unit, "a unit of time (us, ms, s, min, h, day, week)"))?;
         let part = scaled(number, unit_us)?;
         total = total
             .checked_add(part)
@@ -76,7 +73,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
             .ok_or_else(|| format!("`{}` is longer than ten years", bounded(text)))?;
         rest = tail;
     }
-    Ok(total)
+    Ok(Duration::from_micros(total))
 }
 
 /// `number` (digits, at most one point) times `unit_us`, exactly.
@@ -121,15 +118,15 @@ mod tests {
     #[test]
     fn what_is_written_parses_to_the_same_duration() {
         for us in [0, 1, 999, 1_000, 1_500_000, 5_400_000_000, 86_400_000_001, LONGEST_US] {
-            assert_eq!(parse(&show(us)), Ok(us), "{}", show(us));
+            assert_eq!(parse(&show(us)), Ok(Duration::from_micros(us)), "{}", show(us));
         }
         assert_eq!(show(5_400_000_000), "1h30min");
     }
 
     #[test]
     fn fractions_are_exact_or_refused() {
-        assert_eq!(parse("1.5s"), Ok(1_500_000));
-        assert_eq!(parse("0.000001s"), Ok(1));
+        assert_eq!(parse("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(parse("0.000001s"), Ok(Duration::from_micros(1)));
         assert!(parse("0.0000001s").unwrap_err().contains("finer than a microsecond"));
         assert!(parse("1.2.3s").is_err());
         assert!(parse(".s").is_err());

@@ -144,11 +144,10 @@ impl<'a> Parser<'a> {
             let end = join_span.end..join_span.end;
             return Err(self.error(format!("`{join}` needs a period"), example, end));
         };
-        let us = match duration::unit_us(word) {
-            Some(us) => us,
+        builder.period = match duration::unit_us(word) {
+            Some(us) => Duration::from_micros(us),
             None => duration::parse(word).map_err(|what| self.error(what, example, span.clone()))?,
         };
-        builder.period = Duration::from_micros(us);
         self.seen.push((Part::Period, span));
         match shape {
             Some(shape) => self.shape(builder, shape, join_span),
@@ -198,8 +197,7 @@ impl<'a> Parser<'a> {
         let value = if is_number && takes != Takes::Time {
             Value::Units(self.number(value, &at, &format!("`{word}`"), example)?)
         } else {
-            let us = duration::parse(value).map_err(|what| self.error(what, example, at))?;
-            Value::Time(Duration::from_micros(us))
+            Value::Time(duration::parse(value).map_err(|what| self.error(what, example, at))?)
         };
         self.seen.push((option, span));
         Ok(value)
