@@ -41,14 +41,13 @@ impl CallKey {
     /// Adds the client of the running task.
     #[must_use]
     pub fn caller_ip(self) -> Self {
-        self.ip(&Caller::current_client())
+        self.ip(&Caller::with_current(|caller| caller.client))
     }
 
     /// Adds the user of the running task.
     #[must_use]
     pub fn caller_user(self) -> Self {
-        let user = Caller::current_user();
-        self.user(user.as_ref().map(|user| user as &dyn Display))
+        Caller::with_current(|caller| self.user(caller.user.as_ref().map(|user| user as &dyn Display)))
     }
 
     /// Adds the client of an address.
