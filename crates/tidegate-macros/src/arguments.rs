@@ -6,38 +6,30 @@ use crate::expressions::{as_word, inner};
 use crate::suggest::suggestion;
 use proc_macro2::Span;
 use quote::format_ident;
-use syn::{Expr, FnArg, Ident, Pat, Result, Signature, parse_quote};
+use syn::visit::{self, Visit};
+use syn::{Expr, FnArg, Ident, Pat, PatIdent, Receiver, Result, Signature, Type, parse_quote};
 
 /// The names that the arguments bind.
 pub(crate) fn names(signature: &Signature) -> Vec<Ident> {
-    let mut names = Vec::new();
-    for argument in &signature.inputs {
-        match argument {
-            FnArg::Receiver(receiver) => names.push(Ident::from(receiver.self_token)),
-            FnArg::Typed(typed) => bound(&typed.pat, &mut names),
+    struct Names(Vec<Ident>);
+    impl<'a> Visit<'a> for Names {
+        fn visit_receiver(&mut self, receiver: &'a Receiver) {
+            self.0.push(receiver.self_token.into());
         }
-    }
-    names
-}
 
-fn bound(pattern: &Pat, names: &mut Vec<Ident>) {
-    match pattern {
-        Pat::Ident(ident) => {
-            names.push(ident.ident.clone());
-            if let Some((_, inner)) = &ident.subpat {
-                bound(inner, names);
+        fn visit_pat_ident(&mut self, bound: &'a PatIdent) {
+            // Each case of `A(x) | B(x)` binds it.
+            if !self.0.contains(&bound.ident) {
+                self.0.push(bound.ident.clone());
             }
+            visit::visit_pat_ident(self, bound);
         }
-        Pat::Paren(inner) => bound(&inner.pat, names),
-        Pat::Reference(inner) => bound(&inner.pat, names),
-        Pat::Type(inner) => bound(&inner.pat, names),
-        Pat::Slice(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
-        Pat::Tuple(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
-        Pat::TupleStruct(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
-        Pat::Struct(all) => all.fields.iter().for_each(|field| bound(&field.pat, names)),
-        Pat::Or(all) => all.cases.iter().take(1).for_each(|inner| bound(inner, names)),
-        _ => {}
+
+        fn visit_type(&mut self, _: &'a Type) {}
     }
+    let mut names = Names(Vec::new());
+    signature.inputs.iter().for_each(|argument| names.visit_fn_arg(argument));
+    names.0
 }
 
 /// True if an argument has this name.
@@ -68,7 +60,7 @@ fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
     if text.starts_with(char::is_uppercase) || names.contains(&text) {
         return Ok(());
     }
-    let hint = suggestion(&text, names.iter().map(String::as_str));
+    let hint = suggestion(&text, &names);
     let there_is = match names.as_slice() {
         [] => "it has none".to_string(),
         names => format!("there is `{}`", names.join("`, `")),
@@ -82,9 +74,8 @@ pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
     let mut passed: Vec<Expr> = Vec::new();
     for (at, argument) in signature.inputs.iter_mut().enumerate() {
         let typed = match argument {
-            FnArg::Receiver(receiver) => {
-                let this = receiver.self_token;
-                passed.push(parse_quote!(#this));
+            FnArg::Receiver(Receiver { self_token, .. }) => {
+                passed.push(parse_quote!(#self_token));
                 continue;
             }
             FnArg::Typed(typed) => typed,

@@ -8,7 +8,6 @@ use crate::arguments;
 use crate::errors::fail;
 use crate::expressions::{inner, source};
 use crate::suggest::{plain, suggestion};
-use proc_macro2::TokenStream;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, ExprMacro, Lit, Result, Signature, Token};
@@ -35,7 +34,7 @@ pub(crate) fn check(
         }
         (None, text) => {
             let names: Vec<String> = arguments::names(signature).iter().map(ToString::to_string).collect();
-            let hint = text.as_deref().map(|text| suggestion(text, names.iter().map(String::as_str)));
+            let hint = text.as_deref().map(|text| suggestion(text, &names));
             let instead = match (names.as_slice(), hint) {
                 ([], _) => "leave it out".to_string(),
                 (_, Some(hint)) if !hint.is_empty() => format!("name an argument{hint}"),
@@ -65,6 +64,8 @@ fn is_constant(expression: &Expr) -> bool {
                 && call.args.iter().all(is_constant)
         }
         Expr::Macro(called) => is_constant_macro(called),
+        // `{name}` in a text has the value of `name = 7`.
+        Expr::Assign(named) => is_constant(&named.right),
         other => inner(other).is_some_and(is_constant),
     }
 }
@@ -73,26 +74,26 @@ fn is_constant_macro(called: &ExprMacro) -> bool {
     let Some(name) = called.mac.path.segments.last() else { return false };
     match name.ident.to_string().as_str() {
         "concat" | "stringify" => true,
-        "format" | "format_args" => is_constant_format(called.mac.tokens.clone()),
+        "format" | "format_args" => is_constant_format(&given(called)),
         _ => false,
     }
 }
 
+/// What a macro is given, if it is a list of expressions.
+fn given(called: &ExprMacro) -> Vec<Expr> {
+    let given = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(called.mac.tokens.clone());
+    given.map_or_else(|_| Vec::new(), |given| given.into_iter().collect())
+}
+
 /// True if nothing but literals is put into the text.
-fn is_constant_format(tokens: TokenStream) -> bool {
-    let Ok(given) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens) else { return false };
-    let mut given = given.iter();
-    let Some(Expr::Lit(ExprLit { lit: Lit::Str(template), .. })) = given.next() else { return false };
-    let mut captures = captures(&template.value());
-    let is_constant = given.all(|given| match given {
-        Expr::Assign(named) => {
-            let name = source(&named.left);
-            captures.retain(|capture| *capture != name);
-            is_constant(&named.right)
-        }
-        given => is_constant(given),
-    });
-    is_constant && captures.is_empty()
+fn is_constant_format(given: &[Expr]) -> bool {
+    let Some((Expr::Lit(ExprLit { lit: Lit::Str(template), .. }), values)) = given.split_first() else {
+        return false;
+    };
+    let names =
+        |value: &Expr, name: &str| matches!(value, Expr::Assign(named) if source(&named.left) == name);
+    let is_given = |name: &String| values.iter().any(|value| names(value, name));
+    values.iter().all(is_constant) && captures(&template.value()).iter().all(is_given)
 }
 
 /// The names in the braces of a format's text.
@@ -113,10 +114,7 @@ fn text(expression: &Expr) -> Option<String> {
         Expr::Lit(ExprLit { lit: Lit::ByteStr(text), .. }) => String::from_utf8(text.value()).ok(),
         Expr::MethodCall(call) => text(&call.receiver),
         Expr::Call(call) => call.args.first().and_then(text),
-        Expr::Macro(called) => {
-            let given = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(called.mac.tokens.clone());
-            given.ok()?.first().and_then(text)
-        }
+        Expr::Macro(called) => given(called).first().and_then(text),
         other => inner(other).and_then(text),
     }
 }
@@ -129,14 +127,10 @@ fn argument(text: &str, signature: &Signature) -> Option<String> {
     let first = plain(words.next()?);
     let names = arguments::names(signature);
     let name = names.iter().find(|name| plain(&name.to_string()) == first)?;
-    let mut written = name.to_string();
-    for word in words {
-        let word = snake(word);
-        syn::parse_str::<syn::Ident>(&word).ok()?;
-        written.push('.');
-        written.push_str(&word);
-    }
-    Some(written)
+    words.try_fold(name.to_string(), |path, word| {
+        let field: syn::Ident = syn::parse_str(&snake(word)).ok()?;
+        Some(format!("{path}.{field}"))
+    })
 }
 
 /// `goods_id` for `goodsId`.
