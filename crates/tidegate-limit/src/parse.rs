@@ -89,7 +89,12 @@ impl<'a> Parser<'a> {
             builder = match (shape, option) {
                 (Some(shape), _) => self.shape(builder, shape, span)?,
                 (None, Some(option)) => builder.with(option, self.value(option, span)?),
-                (None, None) => return Err(self.unknown(word, span)),
+                (None, None) => {
+                    let options = Part::OPTIONS.iter().map(|option| option.about().word);
+                    let words: Vec<&str> = options.chain(SHAPES.map(Shape::word)).collect();
+                    let what = format!("`{}` is not a word of a limit ({})", bounded(word), words.join(", "));
+                    return Err(self.error(what, "1000/s burst 20 wait 1s", span));
+                }
             };
         }
         let end = self.text.len();
@@ -169,13 +174,6 @@ impl<'a> Parser<'a> {
                 Ok(builder)
             }
         }
-    }
-
-    fn unknown(&self, word: &str, span: Range<usize>) -> LimitError {
-        let options = Part::OPTIONS.iter().map(|option| option.about().word);
-        let words: Vec<&str> = options.chain(SHAPES.map(Shape::word)).collect();
-        let what = format!("`{}` is not a word of a limit ({})", bounded(word), words.join(", "));
-        self.error(what, "1000/s burst 20 wait 1s", span)
     }
 
     /// The value of an option.

@@ -10,17 +10,17 @@ use syn::visit::{self, Visit};
 use syn::{Expr, FnArg, Ident, Pat, PatIdent, Receiver, Result, Signature, Type, parse_quote};
 
 /// The names that the arguments bind.
-pub(crate) fn names(signature: &Signature) -> Vec<Ident> {
-    struct Names(Vec<Ident>);
+pub(crate) fn names(signature: &Signature) -> Vec<String> {
+    struct Names(Vec<String>);
     impl<'a> Visit<'a> for Names {
-        fn visit_receiver(&mut self, receiver: &'a Receiver) {
-            self.0.push(receiver.self_token.into());
+        fn visit_receiver(&mut self, _: &'a Receiver) {
+            self.0.push("self".into());
         }
 
         fn visit_pat_ident(&mut self, bound: &'a PatIdent) {
             // Each case of `A(x) | B(x)` binds it.
-            if !self.0.contains(&bound.ident) {
-                self.0.push(bound.ident.clone());
+            if !self.0.iter().any(|name| bound.ident == name) {
+                self.0.push(bound.ident.to_string());
             }
             visit::visit_pat_ident(self, bound);
         }
@@ -30,11 +30,6 @@ pub(crate) fn names(signature: &Signature) -> Vec<Ident> {
     let mut names = Names(Vec::new());
     signature.inputs.iter().for_each(|argument| names.visit_fn_arg(argument));
     names.0
-}
-
-/// True if an argument has this name.
-pub(crate) fn has(signature: &Signature, name: &str) -> bool {
-    names(signature).iter().any(|argument| argument == name)
 }
 
 /// Refuses an expression that begins with a name which no argument has. A constant is
@@ -55,8 +50,7 @@ pub(crate) fn check_option(option: &str, given: Option<&Expr>, signature: &Signa
 }
 
 fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
-    let names: Vec<String> = names(signature).iter().map(ToString::to_string).collect();
-    let text = name.to_string();
+    let (names, text) = (names(signature), name.to_string());
     if text.starts_with(char::is_uppercase) || names.contains(&text) {
         return Ok(());
     }

@@ -25,15 +25,14 @@ pub(crate) fn check(
     }
     let write = |what: &str| format!("`{before}{what}{after}`");
     let value = source(expression);
-    let text = text(expression);
-    let meant = text.as_deref().and_then(|text| argument(text, signature));
+    let (text, names) = (text(expression), arguments::names(signature));
+    let meant = text.as_deref().and_then(|text| argument(text, &names));
     let instead = match (meant, text) {
         (Some(argument), _) => format!("write {}", write(&argument)),
-        (None, Some(text)) if captures(&text).iter().any(|name| arguments::has(signature, name)) => {
+        (None, Some(text)) if captures(&text).iter().any(|name| names.contains(name)) => {
             format!("write {}", write(&format!("format_args!({text:?})")))
         }
         (None, text) => {
-            let names: Vec<String> = arguments::names(signature).iter().map(ToString::to_string).collect();
             let hint = text.as_deref().map(|text| suggestion(text, &names));
             let instead = match (names.as_slice(), hint) {
                 ([], _) => "leave it out".to_string(),
@@ -121,12 +120,11 @@ fn text(expression: &Expr) -> Option<String> {
 
 /// The argument, or the field of one, that a text names, as it is written here: `goods_id` for
 /// `"goodsId"`, `order.goods_id` for `"#order.goodsId"`.
-fn argument(text: &str, signature: &Signature) -> Option<String> {
+fn argument(text: &str, names: &[String]) -> Option<String> {
     let path = text.trim_matches(|c: char| c.is_whitespace() || "#$@:{}".contains(c));
     let mut words = path.split('.');
     let first = plain(words.next()?);
-    let names = arguments::names(signature);
-    let name = names.iter().find(|name| plain(&name.to_string()) == first)?;
+    let name = names.iter().find(|name| plain(name) == first)?;
     words.try_fold(name.to_string(), |path, word| {
         let field: syn::Ident = syn::parse_str(&snake(word)).ok()?;
         Some(format!("{path}.{field}"))
@@ -201,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_text_that_names_an_argument_becomes_the_argument() {
-        let signature: Signature = parse_quote!(fn buy(&self, goods_id: u64, order: &Order));
+        let names = arguments::names(&parse_quote!(fn buy(&self, goods_id: u64, order: &Order)));
         let cases = [
             ("goods_id", Some("goods_id")),
             ("goodsId", Some("goods_id")),
@@ -216,7 +214,7 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(argument(text, &signature).as_deref(), expected, "{text}");
+            assert_eq!(argument(text, &names).as_deref(), expected, "{text}");
         }
     }
 }

@@ -9,18 +9,8 @@ pub(crate) fn source(expression: &Expr) -> String {
     if let Expr::Lit(_) = expression {
         return text;
     }
-    [
-        (" . ", "."),
-        (" :: ", "::"),
-        (" (", "("),
-        ("( ", "("),
-        (" )", ")"),
-        (" [", "["),
-        (" !", "!"),
-        (" ,", ","),
-    ]
-    .iter()
-    .fold(text, |text, (from, to)| text.replace(from, to))
+    let spaced = [" . ", " :: ", " (", "( ", " )", " [", " !", " ,"];
+    spaced.iter().fold(text, |text, spaced| text.replace(spaced, spaced.trim()))
 }
 
 /// What `$x:expr` of a `macro_rules!` stands for: it comes in a group that nobody wrote.

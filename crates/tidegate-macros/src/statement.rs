@@ -190,7 +190,7 @@ pub(crate) fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) 
                 return Ok(code!(#krate::__private::otherwise(#refusal, #called)#awaited));
             }
             // A name that an argument has is the argument, not a function beside it.
-            if as_word(called).is_some_and(|name| arguments::has(signature, &name.to_string())) {
+            if as_word(called).is_some_and(|name| arguments::names(signature).contains(&name.to_string())) {
                 return Ok(code!(#called #awaited));
             }
             let arguments = arguments::passed_on(signature)?;

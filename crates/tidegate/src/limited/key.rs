@@ -28,7 +28,6 @@ impl CallKey {
 
     /// Adds the value of an expression over the arguments.
     #[inline]
-    #[must_use]
     pub fn part<T: KeyPart + ?Sized>(mut self, part: &T) -> Self {
         self.join();
         if self.has_several_parts {
@@ -42,20 +41,17 @@ impl CallKey {
     }
 
     /// Adds the client of the running task.
-    #[must_use]
     pub fn caller_ip(self) -> Self {
         self.ip(&Caller::with_current(|caller| caller.client))
     }
 
     /// Adds the user of the running task.
-    #[must_use]
     pub fn caller_user(self) -> Self {
         Caller::with_current(|caller| self.user(caller.user.as_ref().map(|user| user as &dyn Display)))
     }
 
     /// Adds the client of an address.
     #[inline]
-    #[must_use]
     pub fn ip<T: AsClient + ?Sized>(mut self, address: &T) -> Self {
         self.join();
         let Some(client) = address.as_client() else { return self.and_found(Fact::Missing) };
@@ -66,7 +62,6 @@ impl CallKey {
 
     /// Adds a user.
     #[inline]
-    #[must_use]
     pub fn user(mut self, user: Option<&dyn Display>) -> Self {
         self.join();
         write_tag(&Part::User, &mut self.bytes);
