@@ -63,6 +63,7 @@ pub trait Cost {
 macro_rules! costs {
     ($($number:ty),*) => {
         $(impl Cost for $number {
+            #[allow(clippy::cast_lossless, reason = "the same words for all of them")]
             fn units(self) -> u64 {
                 self as u64
             }
