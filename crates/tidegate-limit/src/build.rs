@@ -2,6 +2,7 @@
 
 use crate::duration::{LONGEST_US, show};
 use crate::{Algorithm, Limit, LimitError};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const AMOUNT_MAX: u64 = 1_000_000_000_000;
@@ -31,20 +32,13 @@ const QUEUE_MAX: u64 = 1_000_000_000;
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct LimitBuilder {
-    amount: u64,
-    period: Span,
-    shape: Shape,
-    burst: Option<Burst>,
-    wait: Option<Span>,
-    warmup: Option<Span>,
-    cap: Option<u64>,
-    queue: Option<u64>,
-    capacity: Option<u64>,
-    slices: Option<u64>,
-    offset: Option<Span>,
-    /// The algorithm that was chosen by name, and the first other one beside it.
-    named: Option<Shape>,
-    clash: Option<(Shape, Shape)>,
+    pub(crate) amount: u64,
+    pub(crate) period: Duration,
+    /// The algorithm that was named. Default: a token bucket.
+    shape: Option<Shape>,
+    /// Why another one cannot stand beside it.
+    pub(crate) clash: Option<LimitError>,
+    options: BTreeMap<Part, Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,30 +52,8 @@ pub(crate) enum Shape {
     Concurrency,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Burst {
-    Units(u64),
-    For(Span),
-}
-
-/// Whole microseconds, or what does not fit them, kept until `build` can say so.
-#[derive(Clone, Copy, Debug)]
-enum Span {
-    Us(u64),
-    Unfit(Duration),
-}
-
-impl From<Duration> for Span {
-    fn from(duration: Duration) -> Self {
-        match u64::try_from(duration.as_micros()) {
-            Ok(us) if us <= LONGEST_US && duration.subsec_nanos().is_multiple_of(1_000) => Self::Us(us),
-            _ => Self::Unfit(duration),
-        }
-    }
-}
-
 /// A part of a limit that can be wrong: the parser knows where it stood in the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     Amount,
     Period,
@@ -96,71 +68,96 @@ pub(crate) enum Part {
     Offset,
 }
 
+/// What follows the word of an option.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value {
+    Units(u64),
+    /// Whether it is whole microseconds, `build` says.
+    Time(Duration),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Takes {
+    Units,
+    Time,
+    UnitsOrTime,
+}
+
+/// What is known of a part: its word, what follows it, what has it, and a limit with it.
+pub(crate) struct About {
+    pub(crate) word: &'static str,
+    pub(crate) takes: Takes,
+    shapes: &'static [Shape],
+    pub(crate) example: &'static str,
+}
+
+impl Part {
+    /// Those that are a word and a value.
+    pub(crate) const OPTIONS: [Self; 8] = {
+        use Part::{Burst, Cap, Capacity, Offset, Queue, Slices, Wait, Warmup};
+        [Burst, Wait, Warmup, Cap, Queue, Capacity, Slices, Offset]
+    };
+
+    pub(crate) fn about(self) -> About {
+        use Shape::{Concurrency, FixedWindow, Leaky, SlidingLog, SlidingWindow, Ticked, TokenBucket};
+        use Takes::{Time, Units, UnitsOrTime};
+        let all_but_leaky = &[TokenBucket, Ticked, FixedWindow, SlidingWindow, SlidingLog, Concurrency];
+        let (word, takes, shapes, example): (_, _, &[Shape], _) = match self {
+            Self::Amount => ("amount", Units, &[], "1000/s"),
+            Self::Period => ("period", Time, &[], "5 per 10s"),
+            Self::Shape => ("algorithm", Units, &[], "5 per 10s sliding-log"),
+            Self::Burst => ("burst", UnitsOrTime, &[TokenBucket], "1000/s burst 20"),
+            Self::Wait => ("wait", Time, all_but_leaky, "1000/s wait 500ms"),
+            Self::Warmup => ("warmup", Time, &[TokenBucket], "100/s warmup 30s"),
+            Self::Cap => ("cap", Units, &[Ticked], "20 every 1s cap 100"),
+            Self::Queue => ("queue", Units, &[Leaky, Concurrency], "leaky 50/s queue 100"),
+            Self::Capacity => ("capacity", Units, &[Leaky], "leaky 50/s capacity 100"),
+            Self::Slices => ("slices", Units, &[SlidingWindow], "5 per 10s sliding-window slices 20"),
+            Self::Offset => ("offset", Time, &[FixedWindow, Ticked], "100/day fixed-window offset 8h"),
+        };
+        About { word, takes, shapes, example }
+    }
+}
+
 type Checked<T> = Result<T, (Part, LimitError)>;
 
-fn wrong<T>(part: Part, what: impl Into<String>, example: &'static str) -> Checked<T> {
+fn wrong<T>(part: Part, what: impl Into<String>) -> Checked<T> {
+    wrong_unlike(part, what, part.about().example)
+}
+
+/// The same, where another example shows better what to write.
+fn wrong_unlike<T>(part: Part, what: impl Into<String>, example: &'static str) -> Checked<T> {
     Err((part, LimitError::new(what, example)))
 }
 
 impl LimitBuilder {
-    pub(crate) fn per(amount: u64, period: Duration) -> Self {
-        Self::new(amount, period.into(), Shape::TokenBucket)
-    }
-
-    pub(crate) fn every(amount: u64, tick: Duration) -> Self {
-        Self::new(amount, tick.into(), Shape::Ticked)
-    }
-
-    pub(crate) fn concurrent(amount: u64) -> Self {
-        Self::new(amount, Span::Us(0), Shape::Concurrency)
-    }
-
-    fn new(amount: u64, period: Span, shape: Shape) -> Self {
-        Self {
-            amount,
-            period,
-            shape,
-            burst: None,
-            wait: None,
-            warmup: None,
-            cap: None,
-            queue: None,
-            capacity: None,
-            slices: None,
-            offset: None,
-            named: (shape != Shape::TokenBucket).then_some(shape),
-            clash: None,
-        }
+    pub(crate) fn new(amount: u64, period: Duration, shape: Option<Shape>) -> Self {
+        Self { amount, period, shape, clash: None, options: BTreeMap::new() }
     }
 
     /// Units that may start at once. Default: the amount.
-    pub fn burst(mut self, units: u64) -> Self {
-        self.burst = Some(Burst::Units(units));
-        self
+    pub fn burst(self, units: u64) -> Self {
+        self.with(Part::Burst, Value::Units(units))
     }
 
     /// As many units at once as flow in `duration`, rounded down.
-    pub fn burst_for(mut self, duration: Duration) -> Self {
-        self.burst = Some(Burst::For(duration.into()));
-        self
+    pub fn burst_for(self, duration: Duration) -> Self {
+        self.with(Part::Burst, Value::Time(duration))
     }
 
     /// The longest wait for a start. Default: none, so a call starts at once or is denied.
-    pub fn wait(mut self, longest: Duration) -> Self {
-        self.wait = Some(longest.into());
-        self
+    pub fn wait(self, longest: Duration) -> Self {
+        self.with(Part::Wait, Value::Time(longest))
     }
 
     /// Starts cold, at a third of the rate, and is warm after `period` of steady calls.
-    pub fn warmup(mut self, period: Duration) -> Self {
-        self.warmup = Some(period.into());
-        self
+    pub fn warmup(self, period: Duration) -> Self {
+        self.with(Part::Warmup, Value::Time(period))
     }
 
     /// Units that a ticked bucket can save up. Default: the amount.
-    pub fn cap(mut self, units: u64) -> Self {
-        self.cap = Some(units);
-        self
+    pub fn cap(self, units: u64) -> Self {
+        self.with(Part::Cap, Value::Units(units))
     }
 
     /// A leaky bucket; say [`capacity`](Self::capacity) or [`queue`](Self::queue) too.
@@ -169,15 +166,13 @@ impl LimitBuilder {
     }
 
     /// Units that a leaky bucket holds before it refuses.
-    pub fn capacity(mut self, units: u64) -> Self {
-        self.capacity = Some(units);
-        self
+    pub fn capacity(self, units: u64) -> Self {
+        self.with(Part::Capacity, Value::Units(units))
     }
 
     /// Units (leaky bucket) or calls (concurrency) that may wait.
-    pub fn queue(mut self, longest: u64) -> Self {
-        self.queue = Some(longest);
-        self
+    pub fn queue(self, longest: u64) -> Self {
+        self.with(Part::Queue, Value::Units(longest))
     }
 
     /// One counter that starts anew at each multiple of the period since 1970-01-01 00:00
@@ -192,9 +187,8 @@ impl LimitBuilder {
     }
 
     /// Slices of a sliding window.
-    pub fn slices(mut self, slices: u64) -> Self {
-        self.slices = Some(slices);
-        self
+    pub fn slices(self, slices: u64) -> Self {
+        self.with(Part::Slices, Value::Units(slices))
     }
 
     /// Every start is remembered for one period.
@@ -217,20 +211,24 @@ impl LimitBuilder {
     /// assert_eq!(limit.to_string(), "100/day fixed-window offset 8h");
     /// # Ok::<(), tidegate::LimitError>(())
     /// ```
-    pub fn offset(mut self, later: Duration) -> Self {
-        self.offset = Some(later.into());
+    pub fn offset(self, later: Duration) -> Self {
+        self.with(Part::Offset, Value::Time(later))
+    }
+
+    pub(crate) fn with(mut self, option: Part, value: Value) -> Self {
+        self.options.insert(option, value);
         self
     }
 
-    /// What is a token bucket without saying so; a ticked one may be called so, too.
-    pub(crate) fn token_bucket_by_name(self) -> Self {
-        if self.named == Some(Shape::Ticked) { self } else { self.shape(Shape::TokenBucket) }
-    }
-
-    fn shape(mut self, shape: Shape) -> Self {
-        match self.named {
-            Some(named) if named != shape => _ = self.clash.get_or_insert((named, shape)),
-            _ => (self.shape, self.named) = (shape, Some(shape)),
+    pub(crate) fn shape(mut self, shape: Shape) -> Self {
+        use Shape::{Ticked, TokenBucket};
+        match self.shape {
+            // A ticked bucket is a token bucket, and may be called one.
+            None => self.shape = Some(shape),
+            Some(TokenBucket) if shape == Ticked => self.shape = Some(shape),
+            Some(Ticked) if shape == TokenBucket => {}
+            Some(named) if named == shape => {}
+            Some(named) => _ = self.clash.get_or_insert_with(|| named.clash(shape)),
         }
         self
     }
@@ -244,251 +242,200 @@ impl LimitBuilder {
     }
 
     pub(crate) fn checked(self) -> Checked<Limit> {
-        if let Some((one, other)) = self.clash {
-            return Err((Part::Shape, one.clash(other)));
+        if let Some(error) = self.clash {
+            return Err((Part::Shape, error));
         }
-        self.parts_belong_to_the_shape()?;
-        let amount = self.checked_amount()?;
-        let wait_us = match self.wait {
-            None => 0,
-            Some(span) => whole(Part::Wait, "wait", span, "1000/s wait 500ms")?,
-        };
-        if self.shape == Shape::Concurrency {
-            let algorithm = self.concurrency(wait_us)?;
-            return Ok(Limit { amount, period_us: 0, wait_us, offset_us: 0, algorithm });
+        let (amount, shape) = (self.amount, self.shape.unwrap_or(Shape::TokenBucket));
+        self.check_options(shape)?;
+        match amount {
+            0 => wrong(Part::Amount, "a limit allows at least 1 (to refuse everything, leave the call out)")?,
+            n if n > AMOUNT_MAX => {
+                let what = format!("{n} is more than 1,000,000,000,000 units");
+                wrong_unlike(Part::Amount, what, "10000000/s")?;
+            }
+            _ => {}
         }
-        let period_us = whole(Part::Period, "period", self.period, "5 per 10s")?;
-        if period_us == 0 {
-            return wrong(Part::Period, "a period lasts at least 1us", "5 per 10s");
+        let wait_us = self.us(Part::Wait)?;
+        let period_us = if shape == Shape::Concurrency { 0 } else { self.checked_period()? };
+        let algorithm = self.algorithm(shape, period_us, wait_us)?;
+        let offset_us = self.us(Part::Offset)?;
+        if offset_us > 0 && offset_us >= period_us {
+            let (offset, period) = (show(offset_us), show(period_us));
+            let what = format!("an `offset` of {offset} is not less than the period of {period}");
+            return wrong(Part::Offset, what);
         }
-        if amount > RATE_MAX.saturating_mul(period_us) {
-            return wrong(
-                Part::Amount,
-                format!("{amount} in {} is more than 1,000,000,000 a second", show(period_us)),
-                "10000000/s",
-            );
-        }
-        let algorithm = self.algorithm(amount, period_us)?;
-        let offset_us = self.checked_offset(period_us)?;
         let limit = Limit { amount, period_us, wait_us, offset_us, algorithm };
-        self.drains_in_time(&limit)?;
+        drains_in_time(&limit)?;
         Ok(limit)
     }
 
-    fn checked_amount(&self) -> Checked<u64> {
-        match self.amount {
-            0 => wrong(
-                Part::Amount,
-                "a limit allows at least 1 (to refuse everything, leave the call out)",
-                "1000/s",
-            ),
-            n if n > AMOUNT_MAX => {
-                wrong(Part::Amount, format!("{n} is more than 1,000,000,000,000 units"), "10000000/s")
-            }
-            n => Ok(n),
+    fn checked_period(&self) -> Checked<u64> {
+        let (amount, period_us) = (self.amount, whole(Part::Period, self.period)?);
+        if period_us == 0 {
+            return wrong(Part::Period, "a period lasts at least 1us");
         }
+        if amount > RATE_MAX.saturating_mul(period_us) {
+            let what = format!("{amount} in {} is more than 1,000,000,000 a second", show(period_us));
+            return wrong_unlike(Part::Amount, what, "10000000/s");
+        }
+        Ok(period_us)
     }
 
-    fn checked_offset(&self, period_us: u64) -> Checked<u64> {
-        let example = "100/day fixed-window offset 8h";
-        match self.offset {
-            None => Ok(0),
-            Some(span) => match whole(Part::Offset, "offset", span, example)? {
-                us if us < period_us => Ok(us),
-                us => {
-                    let what = format!(
-                        "an `offset` of {} is not less than the period of {}",
-                        show(us),
-                        show(period_us)
-                    );
-                    wrong(Part::Offset, what, example)
-                }
-            },
-        }
-    }
-
-    fn parts_belong_to_the_shape(&self) -> Checked<()> {
-        use Shape::{Concurrency, FixedWindow, Leaky, SlidingLog, SlidingWindow, Ticked, TokenBucket};
-        let given = [
-            (self.burst.is_some(), Part::Burst, "burst", &[TokenBucket][..], "100/min burst 20"),
-            (self.warmup.is_some(), Part::Warmup, "warmup", &[TokenBucket], "100/s warmup 30s"),
-            (self.cap.is_some(), Part::Cap, "cap", &[Ticked], "20 every 1s cap 100"),
-            (self.capacity.is_some(), Part::Capacity, "capacity", &[Leaky], "leaky 50/s capacity 100"),
-            (self.queue.is_some(), Part::Queue, "queue", &[Leaky, Concurrency], "leaky 50/s queue 100"),
-            (
-                self.slices.is_some(),
-                Part::Slices,
-                "slices",
-                &[SlidingWindow],
-                "5 per 10s sliding-window slices 20",
-            ),
-            (
-                self.wait.is_some(),
-                Part::Wait,
-                "wait",
-                &[TokenBucket, Ticked, FixedWindow, SlidingWindow, SlidingLog, Concurrency],
-                "leaky 50/s queue 100",
-            ),
-            (
-                self.offset.is_some(),
-                Part::Offset,
-                "offset",
-                &[FixedWindow, Ticked],
-                "100/day fixed-window offset 8h",
-            ),
-        ];
-        for (is_given, part, name, shapes, example) in given {
-            if is_given && !shapes.contains(&self.shape) {
-                return wrong(part, format!("`{name}` does not go with {}", self.shape.name()), example);
+    fn check_options(&self, shape: Shape) -> Checked<()> {
+        for option in self.options.keys() {
+            let About { word, shapes, example, .. } = option.about();
+            if !shapes.contains(&shape) {
+                // What waits in a leaky bucket is its queue.
+                let example = if *option == Part::Wait { Part::Queue.about().example } else { example };
+                return wrong_unlike(
+                    *option,
+                    format!("`{word}` does not go with {}", shape.about().1),
+                    example,
+                );
             }
         }
-        if self.warmup.is_some() && self.burst.is_some() {
-            return wrong(
-                Part::Burst,
-                "`burst` does not go with `warmup`: a cold bucket has none",
-                "100/s warmup 30s",
-            );
+        if self.options.contains_key(&Part::Warmup) && self.options.contains_key(&Part::Burst) {
+            let what = "`burst` does not go with `warmup`: a cold bucket has none";
+            return wrong_unlike(Part::Burst, what, Part::Warmup.about().example);
         }
         Ok(())
     }
 
-    fn algorithm(&self, amount: u64, period_us: u64) -> Checked<Algorithm> {
-        match self.shape {
-            Shape::TokenBucket => match self.warmup {
-                Some(span) => self.warm_up(span, amount),
-                None => self.token_bucket(amount, period_us),
-            },
-            Shape::Ticked => {
-                let cap = units(Part::Cap, "cap", self.cap.unwrap_or(amount), "20 every 1s cap 100")?;
-                Ok(Algorithm::Ticked { cap })
-            }
+    fn algorithm(&self, shape: Shape, period_us: u64, wait_us: u64) -> Checked<Algorithm> {
+        let amount = self.amount;
+        match shape {
+            Shape::TokenBucket if self.options.contains_key(&Part::Warmup) => self.warm_up(),
+            Shape::TokenBucket => self.token_bucket(period_us),
+            Shape::Ticked => Ok(Algorithm::Ticked { cap: self.units(Part::Cap)?.unwrap_or(amount) }),
             Shape::Leaky => self.leaky_bucket(),
             Shape::FixedWindow => Ok(Algorithm::FixedWindow),
             Shape::SlidingWindow => self.sliding(period_us),
-            Shape::SlidingLog if amount > LOG_MAX => wrong(
-                Part::Amount,
-                format!("a sliding log keeps {amount} entries a key, at most {LOG_MAX} are allowed"),
-                "5000000 per 1h sliding-window",
-            ),
+            Shape::SlidingLog if amount > LOG_MAX => {
+                let what =
+                    format!("a sliding log keeps {amount} entries a key, at most {LOG_MAX} are allowed");
+                wrong_unlike(Part::Amount, what, "5000000 per 1h sliding-window")
+            }
             Shape::SlidingLog => Ok(Algorithm::SlidingLog),
-            Shape::Concurrency => self.concurrency(0),
+            Shape::Concurrency => self.concurrency(wait_us),
         }
     }
 
-    fn token_bucket(&self, amount: u64, period_us: u64) -> Checked<Algorithm> {
-        let example = "100/min burst 20";
-        let burst = match self.burst {
-            None => amount,
-            Some(Burst::Units(n)) => units(Part::Burst, "burst", n, example)?,
-            Some(Burst::For(span)) => {
-                let us = whole(Part::Burst, "burst", span, example)?;
-                let flow = u128::from(amount) * u128::from(us) / u128::from(period_us);
-                let flow = u64::try_from(flow).unwrap_or(u64::MAX);
+    fn token_bucket(&self, period_us: u64) -> Checked<Algorithm> {
+        let burst = match self.options.get(&Part::Burst) {
+            Some(Value::Time(_)) => {
+                let us = self.us(Part::Burst)?;
+                let flow = u128::from(self.amount) * u128::from(us) / u128::from(period_us);
                 if flow == 0 {
                     let what = format!("less than one unit flows in a burst of {}", show(us));
-                    return wrong(Part::Burst, what, example);
+                    return wrong(Part::Burst, what);
                 }
-                units(Part::Burst, "burst", flow, example)?
+                units(Part::Burst, u64::try_from(flow).unwrap_or(u64::MAX))?
             }
+            _ => self.units(Part::Burst)?.unwrap_or(self.amount),
         };
         Ok(Algorithm::TokenBucket { burst })
     }
 
-    fn warm_up(&self, span: Span, amount: u64) -> Checked<Algorithm> {
-        let us = whole(Part::Warmup, "warmup", span, "100/s warmup 30s")?;
+    fn warm_up(&self) -> Checked<Algorithm> {
+        let (amount, us) = (self.amount, self.us(Part::Warmup)?);
         if us == 0 {
-            return wrong(Part::Warmup, "a warm-up lasts at least 1us", "100/s warmup 30s");
+            return wrong(Part::Warmup, "a warm-up lasts at least 1us");
         }
         // Its price is an area, the square of this, and must fit 128 bits.
         if us.checked_mul(amount).is_none_or(|ticks| ticks > 1 << 62) {
             let what = format!("a warm-up of {} is too long for an amount of {amount}", show(us));
-            return wrong(Part::Warmup, what, "100/s warmup 30s");
+            return wrong(Part::Warmup, what);
         }
         Ok(Algorithm::WarmUp { warmup: Duration::from_micros(us) })
     }
 
     fn leaky_bucket(&self) -> Checked<Algorithm> {
-        match (self.capacity, self.queue) {
-            (Some(n), None) => {
-                let capacity = units(Part::Capacity, "capacity", n, "leaky 50/s capacity 100")?;
-                Ok(Algorithm::LeakyBucket { capacity })
+        match (self.units(Part::Capacity)?, self.units(Part::Queue)?) {
+            (Some(capacity), None) => Ok(Algorithm::LeakyBucket { capacity }),
+            (None, Some(queue)) => Ok(Algorithm::LeakyQueue { queue }),
+            (None, None) => {
+                let what = "a `leaky` bucket needs `capacity` (what is over is refused) or `queue` (what is over \
+                            waits)";
+                wrong_unlike(Part::Shape, what, Part::Queue.about().example)
             }
-            (None, Some(n)) => {
-                let queue = units(Part::Queue, "queue", n, "leaky 50/s queue 100")?;
-                Ok(Algorithm::LeakyQueue { queue })
-            }
-            (None, None) => wrong(
-                Part::Shape,
-                "a `leaky` bucket needs `capacity` (what is over is refused) or `queue` (what is over waits)",
-                "leaky 50/s queue 100",
-            ),
-            (Some(_), Some(_)) => wrong(
-                Part::Queue,
-                "a leaky bucket has `capacity` or `queue`, not both",
-                "leaky 50/s queue 100",
-            ),
+            (Some(_), Some(_)) => wrong(Part::Queue, "a leaky bucket has `capacity` or `queue`, not both"),
         }
     }
 
     fn sliding(&self, period_us: u64) -> Checked<Algorithm> {
-        let slices = self.slices.unwrap_or(SLICES_DEFAULT.min(period_us));
-        if slices == 0 || slices > SLICES_MAX || slices > period_us {
-            return wrong(
-                Part::Slices,
-                format!("a sliding window has 1 to {SLICES_MAX} slices of at least 1us, not {slices}"),
-                "5 per 10s sliding-window slices 20",
-            );
+        let slices = self.number(Part::Slices).unwrap_or(SLICES_DEFAULT.min(period_us));
+        if slices == 0 || slices > SLICES_MAX.min(period_us) {
+            let what = format!("a sliding window has 1 to {SLICES_MAX} slices of at least 1us, not {slices}");
+            return wrong(Part::Slices, what);
         }
         Ok(Algorithm::SlidingWindow { slices })
     }
 
     fn concurrency(&self, wait_us: u64) -> Checked<Algorithm> {
-        let example = "10 concurrent queue 50 wait 2s";
-        match (self.queue.unwrap_or(0), wait_us) {
-            (0, 0) => Ok(Algorithm::Concurrency { queue: 0 }),
-            (0, _) => wrong(Part::Wait, "a `wait` for a place needs a bounded `queue`", example),
-            (_, 0) => wrong(Part::Queue, "a `queue` needs the longest `wait` in it", example),
-            (n, _) if n > QUEUE_MAX => {
-                wrong(Part::Queue, format!("a queue of {n} is longer than {QUEUE_MAX}"), example)
+        let wrong = |part, what: &str| wrong_unlike(part, what, Shape::Concurrency.about().2);
+        match (self.number(Part::Queue).unwrap_or(0), wait_us) {
+            (0, 1..) => wrong(Part::Wait, "a `wait` for a place needs a bounded `queue`"),
+            (1.., 0) => wrong(Part::Queue, "a `queue` needs the longest `wait` in it"),
+            (queue, _) if queue > QUEUE_MAX => {
+                wrong(Part::Queue, &format!("a queue of {queue} is longer than {QUEUE_MAX}"))
             }
             (queue, _) => Ok(Algorithm::Concurrency { queue }),
         }
     }
 
-    /// A full key must be usable again within ten years, or a state could outlive
-    /// the clock that it is kept by; and what lies ahead of now is memory, too.
-    fn drains_in_time(&self, limit: &Limit) -> Checked<()> {
-        let (amount, period) = (u128::from(limit.amount), u128::from(limit.period_us));
-        let wait = u128::from(limit.wait_us);
-        // Whole ticks, and in the word they have room for twice as long.
-        let stepped = |units: u64| period * (u128::from(units).div_ceil(amount) + wait.div_ceil(period)) / 2;
-        let smooth = |units: u64| u128::from(units) * period / amount + wait;
-        let (part, units, us) = match limit.algorithm {
-            Algorithm::TokenBucket { burst } => (Part::Burst, burst, smooth(burst)),
-            Algorithm::LeakyBucket { capacity } => (Part::Capacity, capacity, smooth(capacity)),
-            Algorithm::LeakyQueue { queue } => (Part::Queue, queue + 1, smooth(queue + 1)),
-            Algorithm::Ticked { cap } => (Part::Cap, cap, stepped(cap)),
-            Algorithm::FixedWindow => (Part::Period, limit.amount, stepped(limit.amount)),
-            Algorithm::SlidingLog => return ahead(limit, amount * wait.div_ceil(period)),
-            Algorithm::SlidingWindow { slices } => {
-                return ahead(limit, wait.div_ceil(period.div_ceil(u128::from(slices))));
-            }
-            _ => return Ok(()),
-        };
-        if us > u128::from(LONGEST_US) {
-            // What lasts longer is what has to become less.
-            let (part, waited) = match us.saturating_sub(wait) {
-                drain if wait > drain => (Part::Wait, format!(" after a wait of {}", show(limit.wait_us))),
-                _ => (part, String::new()),
-            };
-            let what = format!(
-                "a full key of {units}, of which {amount} drain in {}, takes more than ten years{waited}",
-                show(limit.period_us)
-            );
-            return wrong(part, what, "100/min burst 20");
+    fn number(&self, option: Part) -> Option<u64> {
+        match self.options.get(&option)? {
+            Value::Units(n) => Some(*n),
+            Value::Time(_) => None,
         }
-        Ok(())
     }
+
+    fn units(&self, option: Part) -> Checked<Option<u64>> {
+        self.number(option).map(|n| units(option, n)).transpose()
+    }
+
+    /// 0 if it is not given.
+    fn us(&self, option: Part) -> Checked<u64> {
+        match self.options.get(&option) {
+            Some(Value::Time(time)) => whole(option, *time),
+            _ => Ok(0),
+        }
+    }
+}
+
+/// A full key must be usable again within ten years, or a state could outlive
+/// the clock that it is kept by; and what lies ahead of now is memory, too.
+fn drains_in_time(limit: &Limit) -> Checked<()> {
+    let (amount, period) = (u128::from(limit.amount), u128::from(limit.period_us));
+    let wait = u128::from(limit.wait_us);
+    // Whole ticks, and in the word they have room for twice as long.
+    let stepped = |units: u64| period * (u128::from(units).div_ceil(amount) + wait.div_ceil(period)) / 2;
+    let smooth = |units: u64| u128::from(units) * period / amount + wait;
+    let (part, units, us) = match limit.algorithm {
+        Algorithm::TokenBucket { burst } => (Part::Burst, burst, smooth(burst)),
+        Algorithm::LeakyBucket { capacity } => (Part::Capacity, capacity, smooth(capacity)),
+        Algorithm::LeakyQueue { queue } => (Part::Queue, queue + 1, smooth(queue + 1)),
+        Algorithm::Ticked { cap } => (Part::Cap, cap, stepped(cap)),
+        Algorithm::FixedWindow => (Part::Period, limit.amount, stepped(limit.amount)),
+        Algorithm::SlidingLog => return ahead(limit, amount * wait.div_ceil(period)),
+        Algorithm::SlidingWindow { slices } => {
+            return ahead(limit, wait.div_ceil(period.div_ceil(u128::from(slices))));
+        }
+        Algorithm::WarmUp { .. } | Algorithm::Concurrency { .. } => return Ok(()),
+    };
+    if us > u128::from(LONGEST_US) {
+        // What lasts longer is what has to become less.
+        let (part, waited) = match us.saturating_sub(wait) {
+            drain if wait > drain => (Part::Wait, format!(" after a wait of {}", show(limit.wait_us))),
+            _ => (part, String::new()),
+        };
+        let what = format!(
+            "a full key of {units}, of which {amount} drain in {}, takes more than ten years{waited}",
+            show(limit.period_us)
+        );
+        return wrong(part, what);
+    }
+    Ok(())
 }
 
 fn ahead(limit: &Limit, entries: u128) -> Checked<()> {
@@ -497,74 +444,59 @@ fn ahead(limit: &Limit, entries: u128) -> Checked<()> {
             "a wait of {} keeps up to {entries} entries ahead, at most {AHEAD_MAX} are allowed",
             show(limit.wait_us)
         );
-        return wrong(Part::Wait, what, "1000 per 1s sliding-log wait 5s");
+        return wrong_unlike(Part::Wait, what, "1000 per 1s sliding-log wait 5s");
     }
     Ok(())
 }
 
 impl Shape {
-    /// The word of the grammar.
-    pub(crate) fn word(self) -> &'static str {
+    /// Its word in the grammar, its name in a sentence, and a limit of this kind.
+    fn about(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::TokenBucket => "token-bucket",
-            Self::Ticked => "every",
-            Self::Leaky => "leaky",
-            Self::FixedWindow => "fixed-window",
-            Self::SlidingWindow => "sliding-window",
-            Self::SlidingLog => "sliding-log",
-            Self::Concurrency => "concurrent",
+            Self::TokenBucket => ("token-bucket", "a token bucket", "1000/s burst 20"),
+            Self::Ticked => ("every", "a ticked bucket (`every`)", "20 every 1s cap 100"),
+            Self::Leaky => ("leaky", "a leaky bucket", "leaky 20/s capacity 100"),
+            Self::FixedWindow => ("fixed-window", "a fixed window", "20 per 1s fixed-window"),
+            Self::SlidingWindow => ("sliding-window", "a sliding window", "20 per 1s sliding-window"),
+            Self::SlidingLog => ("sliding-log", "a sliding log", "20 per 1s sliding-log"),
+            Self::Concurrency => ("concurrent", "a concurrency limit", "10 concurrent queue 50 wait 2s"),
         }
+    }
+
+    pub(crate) fn word(self) -> &'static str {
+        self.about().0
     }
 
     /// Why `other` cannot stand beside this one, and what to write instead.
-    pub(crate) fn clash(self, other: Self) -> LimitError {
-        let (word, beside) = (other.word(), self.word());
-        let (why, example) = match (self, other) {
+    fn clash(self, other: Self) -> LimitError {
+        let (why, instead) = match (self, other) {
             (Self::Concurrency, _) | (_, Self::Concurrency) => {
-                ("what runs at once has no rate", "10 concurrent queue 50 wait 2s")
+                ("what runs at once has no rate", Self::Concurrency)
             }
-            (Self::Ticked, window) | (window, Self::Ticked) => (
-                "`every` refills a bucket in ticks, other kinds have an amount `per` period",
-                match window {
-                    Self::Leaky => "leaky 20/s capacity 100",
-                    Self::FixedWindow => "20 per 1s fixed-window",
-                    Self::SlidingWindow => "20 per 1s sliding-window",
-                    Self::SlidingLog => "20 per 1s sliding-log",
-                    Self::TokenBucket | Self::Ticked | Self::Concurrency => "20 every 1s cap 100",
-                },
-            ),
-            _ => ("a limit has one algorithm", "5 per 10s sliding-log"),
+            (Self::Ticked, window) | (window, Self::Ticked) => {
+                ("`every` refills a bucket in ticks, other kinds have an amount `per` period", window)
+            }
+            _ => ("a limit has one algorithm", other),
         };
+        let (word, beside, (_, _, example)) = (other.word(), self.word(), instead.about());
         LimitError::new(format!("`{word}` does not go with `{beside}`: {why}"), example)
     }
+}
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::TokenBucket => "a token bucket",
-            Self::Ticked => "a ticked bucket (`every`)",
-            Self::Leaky => "a leaky bucket",
-            Self::FixedWindow => "a fixed window",
-            Self::SlidingWindow => "a sliding window",
-            Self::SlidingLog => "a sliding log",
-            Self::Concurrency => "a concurrency limit",
+fn whole(part: Part, time: Duration) -> Checked<u64> {
+    match u64::try_from(time.as_micros()) {
+        Ok(us) if us <= LONGEST_US && time.subsec_nanos().is_multiple_of(1_000) => Ok(us),
+        _ => {
+            let name = part.about().word;
+            wrong(part, format!("a {name} of {time:?} is not a whole number of microseconds up to ten years"))
         }
     }
 }
 
-fn whole(part: Part, name: &str, span: Span, example: &'static str) -> Checked<u64> {
-    match span {
-        Span::Us(us) => Ok(us),
-        Span::Unfit(duration) => wrong(
-            part,
-            format!("a {name} of {duration:?} is not a whole number of microseconds up to ten years"),
-            example,
-        ),
-    }
-}
-
-fn units(part: Part, name: &str, n: u64, example: &'static str) -> Checked<u64> {
+fn units(part: Part, n: u64) -> Checked<u64> {
     if n == 0 || n > AMOUNT_MAX {
-        return wrong(part, format!("`{name}` is 1 to 1,000,000,000,000 units, not {n}"), example);
+        let name = part.about().word;
+        return wrong(part, format!("`{name}` is 1 to 1,000,000,000,000 units, not {n}"));
     }
     Ok(n)
 }

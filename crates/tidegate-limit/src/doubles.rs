@@ -36,42 +36,25 @@ impl Limit {
     }
 
     /// The greatest number that counting this limit comes to: in ticks, or in millionths of a
-    /// unit, in which a changed limit takes over what was used.
+    /// unit, in which a changed limit takes over what was used. A unit of a bucket is `cell` ticks,
+    /// and a microsecond `drain`, with `cell / drain = period / amount`; of others it is one.
     fn most(&self) -> u128 {
-        let (cell, _) = self.cell_and_drain();
-        let units = match self.algorithm {
-            Algorithm::TokenBucket { .. }
-            | Algorithm::LeakyBucket { .. }
-            | Algorithm::LeakyQueue { .. }
-            | Algorithm::WarmUp { .. } => self.most_ticks() / u128::from(cell),
-            _ => self.most_ticks(),
-        };
-        self.most_ticks().max((units + 1) * 1_000_000)
-    }
-
-    /// The greatest number in ticks: a unit is `cell` of them, a microsecond `drain`, with
-    /// `cell / drain = period / amount`.
-    fn most_ticks(&self) -> u128 {
         let (cell, drain) = self.cell_and_drain();
-        let (cell, drain) = (u128::from(cell), u128::from(drain));
+        let (cell, drain, amount) = (u128::from(cell), u128::from(drain), u128::from(self.amount));
         let wait = u128::from(self.wait_us) * drain;
-        match self.algorithm {
-            Algorithm::TokenBucket { burst } => u128::from(burst) * cell + wait,
-            Algorithm::LeakyBucket { capacity } => u128::from(capacity) * cell,
-            Algorithm::LeakyQueue { queue } => (u128::from(queue) + 1) * cell,
-            Algorithm::WarmUp { warmup } => 4 * warmup.as_micros() * drain + wait + 4 * cell,
-            Algorithm::Ticked { cap } => {
-                let ticks = self.wait_us.div_ceil(self.period_us.max(1));
-                u128::from(cap) + u128::from(self.amount) * u128::from(ticks)
-            }
-            Algorithm::FixedWindow => {
-                let windows = self.wait_us.div_ceil(self.period_us.max(1));
-                u128::from(self.amount) * (1 + u128::from(windows))
-            }
+        let periods_ahead = u128::from(self.wait_us.div_ceil(self.period_us.max(1)));
+        let (ticks, unit) = match self.algorithm {
+            Algorithm::TokenBucket { burst } => (u128::from(burst) * cell + wait, cell),
+            Algorithm::LeakyBucket { capacity } => (u128::from(capacity) * cell, cell),
+            Algorithm::LeakyQueue { queue } => ((u128::from(queue) + 1) * cell, cell),
+            Algorithm::WarmUp { warmup } => (4 * warmup.as_micros() * drain + wait + 4 * cell, cell),
+            Algorithm::Ticked { cap } => (u128::from(cap) + amount * periods_ahead, 1),
+            Algorithm::FixedWindow => (amount * (1 + periods_ahead), 1),
             Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog | Algorithm::Concurrency { .. } => {
-                u128::from(self.amount)
+                (amount, 1)
             }
-        }
+        };
+        ticks.max((ticks / unit + 1) * 1_000_000)
     }
 
     fn nearest_that_fits(&self) -> Option<Self> {

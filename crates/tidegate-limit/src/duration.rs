@@ -3,6 +3,7 @@
 //! No rounding: what is not a whole number of microseconds is refused, because a
 //! period that is silently another one is a wrong limit.
 
+use crate::error::bounded;
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -27,10 +28,14 @@ const CALENDAR: [(&str, u64, &[&str]); 3] = [
     ("year", 365, &["year", "years", "yr", "yrs", "y"]),
 ];
 
-/// What is wrong with a word that stands for a unit.
-fn not_a_unit(word: &str) -> Option<String> {
-    let (name, days, _) = CALENDAR.iter().find(|(.., names)| names.contains(&word))?;
-    Some(format!("`{word}`: a {name} has no fixed length, write its days, as in `{days}day`"))
+/// Why a word is not what stands in its place.
+fn is_not(word: &str, what: &str) -> String {
+    match CALENDAR.iter().find(|(.., names)| names.contains(&word)) {
+        Some((name, days, _)) => {
+            format!("`{word}`: a {name} has no fixed length, write its days, as in `{days}day`")
+        }
+        None => format!("`{}` is not {what}", bounded(word)),
+    }
 }
 
 /// A bare unit, as after the slash in `100/min`.
@@ -38,16 +43,11 @@ pub(crate) fn unit_us(word: &str) -> Option<u64> {
     UNITS.iter().find(|(_, names)| names.contains(&word)).map(|(us, _)| *us)
 }
 
-/// A duration for another option of the attribute than a limit.
+/// `1.5s`, `1h30min`, `250ms`.
 ///
 /// # Errors
 /// Says what is wrong with the text.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    parse(text).map(Duration::from_micros)
-}
-
-/// `1.5s`, `1h30min`, `250ms`.
-pub(crate) fn parse(text: &str) -> Result<u64, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let mut rest = text;
     let mut total: u64 = 0;
     if text.is_empty() {
@@ -59,54 +59,38 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         let end = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(end);
         if number.is_empty() {
-            if let Some(hint) = not_a_unit(text) {
-                return Err(hint);
-            }
-            return Err(format!("`{}` is not a duration", crate::error::bounded(text)));
+            return Err(is_not(text, "a duration"));
         }
         if unit.is_empty() {
             return Err(format!("`{number}` has no unit (us, ms, s, min, h, day, week)"));
         }
-        let unit_us = unit_us(unit).ok_or_else(|| {
-            not_a_unit(unit).unwrap_or_else(|| {
-                format!(
-                    "`{}` is not a unit of time (us, ms, s, min, h, day, week)",
-                    crate::error::bounded(unit)
-                )
-            })
-        })?;
+        let unit_us =
+            unit_us(unit).ok_or_else(|| is_not(unit, "a unit of time (us, ms, s, min, h, day, week)"))?;
         let part = scaled(number, unit_us)?;
         total = total
             .checked_add(part)
             .filter(|t| *t <= LONGEST_US)
-            .ok_or_else(|| format!("`{}` is longer than ten years", crate::error::bounded(text)))?;
+            .ok_or_else(|| format!("`{}` is longer than ten years", bounded(text)))?;
         rest = tail;
     }
-    Ok(total)
+    Ok(Duration::from_micros(total))
 }
 
 /// `number` (digits, at most one point) times `unit_us`, exactly.
 fn scaled(number: &str, unit_us: u64) -> Result<u64, String> {
-    let bad = || format!("`{number}` is not a number");
-    let too_long = || format!("`{number}` is too large");
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |s: &str| -> Result<u128, String> {
-        let s = s.replace('_', "");
-        if s.len() > 18 {
-            return Err(too_long());
-        }
-        if s.is_empty() { Ok(0) } else { s.parse().map_err(|_| bad()) }
-    };
-    if fraction.contains(['.', '_']) || (whole.is_empty() && fraction.is_empty()) {
-        return Err(bad());
+    let digits = whole.replace('_', "") + fraction;
+    if digits.is_empty() || fraction.contains(['.', '_']) {
+        return Err(format!("`{number}` is not a number"));
     }
-    let scale = 10u128.pow(u32::try_from(fraction.len().min(18)).map_err(|_| bad())?);
-    let number_parts = digits(whole)? * scale + digits(fraction)?;
-    let parts = number_parts.checked_mul(u128::from(unit_us)).ok_or_else(too_long)?;
-    if parts % scale != 0 {
+    let too_large = || format!("`{number}` is too large");
+    let scale = u32::try_from(fraction.len()).ok().and_then(|places| 10u128.checked_pow(places));
+    let scaled = digits.parse::<u128>().ok().and_then(|digits| digits.checked_mul(unit_us.into()));
+    let (scale, scaled) = scale.zip(scaled).ok_or_else(too_large)?;
+    if scaled % scale != 0 {
         return Err(format!("`{number}` is finer than a microsecond"));
     }
-    u64::try_from(parts / scale).map_err(|_| too_long())
+    u64::try_from(scaled / scale).map_err(|_| too_large())
 }
 
 /// The shortest text that parses to the same duration: `1h30min`, `250ms`.
@@ -134,15 +118,15 @@ mod tests {
     #[test]
     fn what_is_written_parses_to_the_same_duration() {
         for us in [0, 1, 999, 1_000, 1_500_000, 5_400_000_000, 86_400_000_001, LONGEST_US] {
-            assert_eq!(parse(&show(us)), Ok(us), "{}", show(us));
+            assert_eq!(parse(&show(us)), Ok(Duration::from_micros(us)), "{}", show(us));
         }
         assert_eq!(show(5_400_000_000), "1h30min");
     }
 
     #[test]
     fn fractions_are_exact_or_refused() {
-        assert_eq!(parse("1.5s"), Ok(1_500_000));
-        assert_eq!(parse("0.000001s"), Ok(1));
+        assert_eq!(parse("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(parse("0.000001s"), Ok(Duration::from_micros(1)));
         assert!(parse("0.0000001s").unwrap_err().contains("finer than a microsecond"));
         assert!(parse("1.2.3s").is_err());
         assert!(parse(".s").is_err());

@@ -20,10 +20,7 @@ use std::ops::Range;
 pub struct LimitError {
     what: String,
     example: &'static str,
-    text: Option<String>,
     span: Option<Range<usize>>,
-    /// Characters before the span, and one: what an editor shows.
-    column: usize,
 }
 
 /// Of longer texts only the beginning is printed: an error is read by people.
@@ -31,12 +28,13 @@ const SHOWN_MAX: usize = 120;
 
 impl LimitError {
     pub(crate) fn new(what: impl Into<String>, example: &'static str) -> Self {
-        Self { what: what.into(), example, text: None, span: None, column: 1 }
+        Self { what: what.into(), example, span: None }
     }
 
     pub(crate) fn at(mut self, text: &str, span: Range<usize>) -> Self {
-        self.text = Some(bounded(text));
-        self.column = text.char_indices().take_while(|(at, _)| *at < span.start).count() + 1;
+        // Characters before the span, and one: what an editor shows.
+        let column = text.char_indices().take_while(|(at, _)| *at < span.start).count() + 1;
+        self.what = format!("{} (at column {column} of `{}`)", self.what, bounded(text));
         self.span = Some(span);
         self
     }
@@ -54,11 +52,7 @@ impl LimitError {
 
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.what)?;
-        if let Some(text) = &self.text {
-            write!(f, " (at column {} of `{text}`)", self.column)?;
-        }
-        write!(f, "; write for example `{}`", self.example)
+        write!(f, "{}; write for example `{}`", self.what, self.example)
     }
 }
 
@@ -73,15 +67,12 @@ impl From<std::convert::Infallible> for LimitError {
 
 /// What a user wrote, fit for a message: bounded and without control characters.
 pub(crate) fn bounded(text: &str) -> String {
-    let mut out: String = text.chars().take(SHOWN_MAX).flat_map(printable).collect();
+    let mut out = String::new();
+    for c in text.chars().take(SHOWN_MAX) {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
     if text.chars().nth(SHOWN_MAX).is_some() {
         out.push('…');
     }
     out
-}
-
-fn printable(c: char) -> impl Iterator<Item = char> {
-    let escaped = c.is_control().then(|| c.escape_default());
-    let plain = (!c.is_control()).then_some(c);
-    escaped.into_iter().flatten().chain(plain)
 }

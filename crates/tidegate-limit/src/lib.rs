@@ -20,7 +20,7 @@ mod name;
 
 pub use build::LimitBuilder;
 #[doc(hidden)]
-pub use duration::{parse_duration, show as show_duration};
+pub use duration::{parse as parse_duration, show as show_duration};
 pub use error::LimitError;
 pub use limit::{Algorithm, Limit};
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! The limit itself: its numbers, and the most that they let through.
 
 use crate::LimitBuilder;
+use crate::build::Shape;
 use std::time::Duration;
 
 /// What is allowed: an algorithm with its numbers.
@@ -115,7 +116,7 @@ pub enum Algorithm {
 impl Limit {
     /// `amount` in each `period`, a token bucket unless the builder says otherwise.
     pub fn per(amount: u64, period: Duration) -> LimitBuilder {
-        LimitBuilder::per(amount, period)
+        LimitBuilder::new(amount, period, None)
     }
 
     /// `amount` a second, a token bucket unless the builder says otherwise.
@@ -125,12 +126,12 @@ impl Limit {
 
     /// A token bucket that gets `amount` at each multiple of `tick`.
     pub fn every(amount: u64, tick: Duration) -> LimitBuilder {
-        LimitBuilder::every(amount, tick)
+        LimitBuilder::new(amount, tick, Some(Shape::Ticked))
     }
 
     /// `amount` units held at the same time.
     pub fn concurrent(amount: u64) -> LimitBuilder {
-        LimitBuilder::concurrent(amount)
+        LimitBuilder::new(amount, Duration::ZERO, Some(Shape::Concurrency))
     }
 
     /// Units in each period (or held at once, for a concurrency limit).

@@ -2,7 +2,7 @@
 //!
 //! The rules of what goes with what are the builder's; here is only the grammar.
 
-use crate::build::{LimitBuilder, Part, Shape};
+use crate::build::{About, LimitBuilder, Part, Shape, Takes, Value};
 use crate::{Limit, LimitError, duration, error::bounded};
 use std::ops::Range;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ const TEXT_MAX: usize = 256;
 
 /// Algorithms that have a word of their own; the others are named by what joins amount and period.
 const SHAPES: [Shape; 5] =
-    [Shape::TokenBucket, Shape::FixedWindow, Shape::SlidingWindow, Shape::SlidingLog, Shape::Leaky];
+    [Shape::TokenBucket, Shape::Leaky, Shape::FixedWindow, Shape::SlidingWindow, Shape::SlidingLog];
 
 impl FromStr for Limit {
     type Err = LimitError;
@@ -24,8 +24,7 @@ impl FromStr for Limit {
             let fits = (0..=TEXT_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
             return Err(LimitError::new(what, "1000/s burst 20").at(text, fits..text.len()));
         }
-        let mut parser = Parser { text, words: words(text), next: 0, seen: Vec::new(), shapes: Vec::new() };
-        parser.limit()
+        Parser { text, words: words(text), next: 0, seen: Vec::new() }.limit()
     }
 }
 
@@ -68,41 +67,41 @@ struct Parser<'a> {
     words: Vec<Range<usize>>,
     next: usize,
     seen: Vec<(Part, Range<usize>)>,
-    shapes: Vec<Shape>,
 }
 
 type Word<'a> = (&'a str, Range<usize>);
 
 impl<'a> Parser<'a> {
-    fn limit(&mut self) -> Result<Limit, LimitError> {
-        let mut builder: Option<LimitBuilder> = None;
-        let mut options: Vec<Word<'a>> = Vec::new();
-        let mut values: Vec<Option<Word<'a>>> = Vec::new();
+    fn limit(mut self) -> Result<Limit, LimitError> {
+        let mut builder = Limit::per(0, Duration::ZERO);
         while let Some((word, span)) = self.word() {
             if word.starts_with(|c: char| c.is_ascii_digit()) {
-                if builder.is_some() {
-                    let what = format!("`{}` is a second amount", bounded(word));
-                    return Err(self.error(what, "1000/s burst 20", span));
-                }
-                builder = Some(self.amount(word, span)?);
-            } else {
-                let takes_value = self.note(word, &span)?;
-                options.push((word, span));
-                values.push(if takes_value { self.word() } else { None });
+                builder = self.amount(builder, word, span)?;
+                continue;
             }
+            let before = &self.words[..self.next - 1];
+            if before.iter().any(|other| self.text[other.clone()] == *word) {
+                let what = format!("`{}` stands there twice", bounded(word));
+                return Err(self.error(what, "1000/s burst 20 wait 1s", span));
+            }
+            let shape = SHAPES.into_iter().find(|shape| shape.word() == word);
+            let option = Part::OPTIONS.into_iter().find(|option| option.about().word == word);
+            builder = match (shape, option) {
+                (Some(shape), _) => self.shape(builder, shape, span)?,
+                (None, Some(option)) => builder.with(option, self.value(option, span)?),
+                (None, None) => {
+                    let options = Part::OPTIONS.iter().map(|option| option.about().word);
+                    let words: Vec<&str> = options.chain(SHAPES.map(Shape::word)).collect();
+                    let what = format!("`{}` is not a word of a limit ({})", bounded(word), words.join(", "));
+                    return Err(self.error(what, "1000/s burst 20 wait 1s", span));
+                }
+            };
         }
-        let Some(mut builder) = builder else {
-            let end = self.text.len();
+        let end = self.text.len();
+        if self.place(Part::Amount).is_none() {
             return Err(self.error("there is no amount", "1000/s", end..end));
-        };
-        for ((word, span), value) in options.into_iter().zip(values) {
-            builder = self.option(builder, word, &span, value)?;
         }
-        builder.checked().map_err(|(part, error)| {
-            let end = self.text.len();
-            let span = self.seen.iter().find(|(p, _)| *p == part).map_or(0..end, |(_, s)| s.clone());
-            error.at(self.text, span)
-        })
+        builder.checked().map_err(|(part, error)| error.at(self.text, self.place(part).unwrap_or(0..end)))
     }
 
     fn word(&mut self) -> Option<Word<'a>> {
@@ -111,161 +110,95 @@ impl<'a> Parser<'a> {
         Some((&self.text[span.clone()], span))
     }
 
+    /// Where a part stands, if it was there.
+    fn place(&self, part: Part) -> Option<Range<usize>> {
+        self.seen.iter().find(|(seen, _)| *seen == part).map(|(_, span)| span.clone())
+    }
+
     fn error(&self, what: impl Into<String>, example: &'static str, span: Range<usize>) -> LimitError {
         LimitError::new(what, example).at(self.text, span)
     }
 
     /// `1000 / s`, `5 per 10s`, `20 every 1s`, `10 concurrent`.
-    fn amount(&mut self, word: &'a str, span: Range<usize>) -> Result<LimitBuilder, LimitError> {
-        let amount = self.number(word, &span, "the amount", "1000/s")?;
+    fn amount(
+        &mut self,
+        mut builder: LimitBuilder,
+        word: &str,
+        span: Range<usize>,
+    ) -> Result<LimitBuilder, LimitError> {
+        if self.place(Part::Amount).is_some() {
+            let what = format!("`{}` is a second amount", bounded(word));
+            return Err(self.error(what, "1000/s burst 20", span));
+        }
+        builder.amount = self.number(word, &span, "the amount", "1000/s")?;
         self.seen.push((Part::Amount, span.clone()));
         let after = "after the amount comes `/s`, `per 10s`, `every 1s` or `concurrent`";
         let Some((join, join_span)) = self.word() else {
             return Err(self.error(after, "1000/s", span.end..span.end));
         };
-        match join {
-            "concurrent" => {
-                self.note_shape(Shape::Concurrency, &join_span)?;
-                Ok(Limit::concurrent(amount))
+        let (shape, example) = match join {
+            "concurrent" => return self.shape(builder, Shape::Concurrency, join_span),
+            "/" | "per" => (None, "5 per 10s"),
+            "every" => (Some(Shape::Ticked), "20 every 1s"),
+            other => {
+                let what = format!("{after}, not `{}`", bounded(other));
+                return Err(self.error(what, "1000/s", join_span));
             }
-            "/" | "per" => Ok(Limit::per(amount, self.period(join, &join_span, "5 per 10s")?)),
-            "every" => {
-                self.note_shape(Shape::Ticked, &join_span)?;
-                Ok(Limit::every(amount, self.period(join, &join_span, "20 every 1s")?))
-            }
-            other => Err(self.error(format!("{after}, not `{}`", bounded(other)), "1000/s", join_span)),
-        }
-    }
-
-    fn period(
-        &mut self,
-        join: &str,
-        at: &Range<usize>,
-        example: &'static str,
-    ) -> Result<Duration, LimitError> {
-        let Some((word, span)) = self.word() else {
-            return Err(self.error(format!("`{join}` needs a period"), example, at.end..at.end));
         };
-        let us = match duration::unit_us(word) {
-            Some(us) => us,
+        let Some((word, span)) = self.word() else {
+            let end = join_span.end..join_span.end;
+            return Err(self.error(format!("`{join}` needs a period"), example, end));
+        };
+        builder.period = match duration::unit_us(word) {
+            Some(us) => Duration::from_micros(us),
             None => duration::parse(word).map_err(|what| self.error(what, example, span.clone()))?,
         };
         self.seen.push((Part::Period, span));
-        Ok(Duration::from_micros(us))
-    }
-
-    /// Remembers where an option stands; true if a value follows it.
-    fn note(&mut self, word: &str, span: &Range<usize>) -> Result<bool, LimitError> {
-        if let Some(shape) = SHAPES.into_iter().find(|shape| shape.word() == word) {
-            self.note_shape(shape, span)?;
-            return Ok(false);
+        match shape {
+            Some(shape) => self.shape(builder, shape, join_span),
+            None => Ok(builder),
         }
-        let part = match word {
-            "burst" => Part::Burst,
-            "wait" => Part::Wait,
-            "warmup" => Part::Warmup,
-            "cap" => Part::Cap,
-            "queue" => Part::Queue,
-            "capacity" => Part::Capacity,
-            "slices" => Part::Slices,
-            "offset" => Part::Offset,
-            other => return Err(self.unknown(other, span.clone())),
-        };
-        if self.seen.iter().any(|(seen, _)| *seen == part) {
-            let what = format!("`{word}` stands there twice");
-            return Err(self.error(what, "1000/s burst 20 wait 1s", span.clone()));
-        }
-        self.seen.push((part, span.clone()));
-        Ok(true)
     }
 
-    /// Remembers where an algorithm is named, if it goes with those that were before.
-    fn note_shape(&mut self, shape: Shape, span: &Range<usize>) -> Result<(), LimitError> {
-        // A ticked bucket is a token bucket, and may be called one.
-        let is_bucket = |shape: Shape| matches!(shape, Shape::TokenBucket | Shape::Ticked);
-        let others =
-            self.shapes.iter().filter(|other| **other == shape || !(is_bucket(**other) && is_bucket(shape)));
-        if let Some(other) = others.into_iter().next() {
-            let joined = |shape: Shape| matches!(shape, Shape::Ticked | Shape::Concurrency);
-            if joined(*other) || joined(shape) {
-                return Err(other.clash(shape).at(self.text, span.clone()));
-            }
-            let what = format!("`{}` is a second algorithm", shape.word());
-            return Err(self.error(what, "5 per 10s sliding-log", span.clone()));
-        }
-        self.shapes.push(shape);
-        self.seen.push((Part::Shape, span.clone()));
-        Ok(())
-    }
-
-    fn unknown(&self, word: &str, span: Range<usize>) -> LimitError {
-        let what = format!(
-            "`{}` is not a word of a limit (burst, wait, warmup, cap, queue, capacity, slices, offset, \
-             token-bucket, leaky, fixed-window, sliding-window, sliding-log)",
-            bounded(word)
-        );
-        self.error(what, "1000/s burst 20 wait 1s", span)
-    }
-
-    fn option(
+    fn shape(
         &mut self,
         builder: LimitBuilder,
-        word: &str,
-        span: &Range<usize>,
-        value: Option<Word<'a>>,
+        shape: Shape,
+        span: Range<usize>,
     ) -> Result<LimitBuilder, LimitError> {
-        match word {
-            "token-bucket" => return Ok(builder.token_bucket_by_name()),
-            "fixed-window" => return Ok(builder.fixed_window()),
-            "sliding-window" => return Ok(builder.sliding_window()),
-            "sliding-log" => return Ok(builder.sliding_log()),
-            "leaky" => return Ok(builder.leaky()),
-            _ => {}
+        let builder = builder.shape(shape);
+        match builder.clash {
+            Some(clash) => Err(clash.at(self.text, span)),
+            None => {
+                self.seen.push((Part::Shape, span));
+                Ok(builder)
+            }
         }
-        let example = match word {
-            "burst" => "1000/s burst 20",
-            "wait" => "1000/s wait 500ms",
-            "warmup" => "100/s warmup 30s",
-            "cap" => "20 every 1s cap 100",
-            "queue" => "leaky 50/s queue 100",
-            "capacity" => "leaky 50/s capacity 100",
-            "offset" => "100/day fixed-window offset 8h",
-            _ => "5 per 10s sliding-window slices 20",
+    }
+
+    /// The value of an option.
+    fn value(&mut self, option: Part, span: Range<usize>) -> Result<Value, LimitError> {
+        let About { word, takes, example, .. } = option.about();
+        let needs = match takes {
+            Takes::Units => format!("`{word}` needs a number"),
+            Takes::Time => format!("`{word}` needs a duration"),
+            Takes::UnitsOrTime => format!("`{word}` needs a number of units or a duration"),
         };
-        let kind = match word {
-            "burst" => "a number of units or a duration",
-            "wait" | "warmup" | "offset" => "a duration",
-            _ => "a number",
+        let Some((value, at)) = self.word() else {
+            return Err(self.error(needs, example, span.end..span.end));
         };
-        let Some((value, at)) = value else {
-            let what = format!("`{word}` needs {kind}");
-            return Err(self.error(what, example, span.end..span.end));
-        };
-        let misfit =
-            || self.error(format!("`{word}` needs {kind}, not `{}`", bounded(value)), example, at.clone());
         let is_number = value.chars().all(|c| c.is_ascii_digit() || c == '_');
         let starts_right = value.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-        if !starts_right || (!is_number && !matches!(word, "burst" | "wait" | "warmup" | "offset")) {
-            return Err(misfit());
+        if !starts_right || (!is_number && takes == Takes::Units) {
+            return Err(self.error(format!("{needs}, not `{}`", bounded(value)), example, at));
         }
-        if is_number && matches!(word, "burst" | "cap" | "queue" | "capacity" | "slices") {
-            let n = self.number(value, &at, &format!("`{word}`"), example)?;
-            return Ok(match word {
-                "burst" => builder.burst(n),
-                "cap" => builder.cap(n),
-                "queue" => builder.queue(n),
-                "capacity" => builder.capacity(n),
-                _ => builder.slices(n),
-            });
-        }
-        let us = duration::parse(value).map_err(|what| self.error(what, example, at.clone()))?;
-        let length = Duration::from_micros(us);
-        Ok(match word {
-            "burst" => builder.burst_for(length),
-            "wait" => builder.wait(length),
-            "offset" => builder.offset(length),
-            _ => builder.warmup(length),
-        })
+        let value = if is_number && takes != Takes::Time {
+            Value::Units(self.number(value, &at, &format!("`{word}`"), example)?)
+        } else {
+            Value::Time(duration::parse(value).map_err(|what| self.error(what, example, at))?)
+        };
+        self.seen.push((option, span));
+        Ok(value)
     }
 
     fn number(

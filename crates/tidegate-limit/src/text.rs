@@ -7,34 +7,27 @@ use std::fmt;
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (amount, period) = (self.amount, show(self.period_us));
+        let rate = match bare_unit(self.period_us) {
+            Some(unit) => format!("{amount}/{unit}"),
+            None => format!("{amount} per {period}"),
+        };
         match self.algorithm {
-            Algorithm::LeakyBucket { .. } | Algorithm::LeakyQueue { .. } => write!(f, "leaky ")?,
-            _ => {}
-        }
-        write!(f, "{}", self.amount)?;
-        match (&self.algorithm, bare_unit(self.period_us)) {
-            (Algorithm::Concurrency { .. }, _) => write!(f, " concurrent")?,
-            (Algorithm::Ticked { .. }, _) => write!(f, " every {}", show(self.period_us))?,
-            (_, Some(unit)) => write!(f, "/{unit}")?,
-            (_, None) => write!(f, " per {}", show(self.period_us))?,
-        }
-        match self.algorithm {
-            Algorithm::TokenBucket { burst } if burst != self.amount => write!(f, " burst {burst}")?,
-            Algorithm::WarmUp { warmup } => {
-                let us = u64::try_from(warmup.as_micros()).unwrap_or(u64::MAX);
-                write!(f, " warmup {}", show(us))?;
-            }
-            Algorithm::Ticked { cap } if cap != self.amount => write!(f, " cap {cap}")?,
-            Algorithm::LeakyBucket { capacity } => write!(f, " capacity {capacity}")?,
-            Algorithm::LeakyQueue { queue } => write!(f, " queue {queue}")?,
-            Algorithm::FixedWindow => write!(f, " fixed-window")?,
+            Algorithm::TokenBucket { burst } if burst == amount => write!(f, "{rate}")?,
+            Algorithm::TokenBucket { burst } => write!(f, "{rate} burst {burst}")?,
+            Algorithm::WarmUp { warmup } => write!(f, "{rate} warmup {}", show(warmup.as_micros() as u64))?,
+            Algorithm::Ticked { cap } if cap == amount => write!(f, "{amount} every {period}")?,
+            Algorithm::Ticked { cap } => write!(f, "{amount} every {period} cap {cap}")?,
+            Algorithm::LeakyBucket { capacity } => write!(f, "leaky {rate} capacity {capacity}")?,
+            Algorithm::LeakyQueue { queue } => write!(f, "leaky {rate} queue {queue}")?,
+            Algorithm::FixedWindow => write!(f, "{rate} fixed-window")?,
             Algorithm::SlidingWindow { slices } if slices == SLICES_DEFAULT.min(self.period_us) => {
-                write!(f, " sliding-window")?;
+                write!(f, "{rate} sliding-window")?;
             }
-            Algorithm::SlidingWindow { slices } => write!(f, " sliding-window slices {slices}")?,
-            Algorithm::SlidingLog => write!(f, " sliding-log")?,
-            Algorithm::Concurrency { queue } if queue > 0 => write!(f, " queue {queue}")?,
-            _ => {}
+            Algorithm::SlidingWindow { slices } => write!(f, "{rate} sliding-window slices {slices}")?,
+            Algorithm::SlidingLog => write!(f, "{rate} sliding-log")?,
+            Algorithm::Concurrency { queue: 0 } => write!(f, "{amount} concurrent")?,
+            Algorithm::Concurrency { queue } => write!(f, "{amount} concurrent queue {queue}")?,
         }
         if self.offset_us > 0 {
             write!(f, " offset {}", show(self.offset_us))?;

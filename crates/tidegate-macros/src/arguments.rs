@@ -6,43 +6,30 @@ use crate::expressions::{as_word, inner};
 use crate::suggest::suggestion;
 use proc_macro2::Span;
 use quote::format_ident;
-use syn::{Expr, FnArg, Ident, Pat, Result, Signature, parse_quote};
+use syn::visit::{self, Visit};
+use syn::{Expr, FnArg, Ident, Pat, PatIdent, Receiver, Result, Signature, Type, parse_quote};
 
 /// The names that the arguments bind.
-pub(crate) fn names(signature: &Signature) -> Vec<Ident> {
-    let mut names = Vec::new();
-    for argument in &signature.inputs {
-        match argument {
-            FnArg::Receiver(receiver) => names.push(Ident::from(receiver.self_token)),
-            FnArg::Typed(typed) => bound(&typed.pat, &mut names),
+pub(crate) fn names(signature: &Signature) -> Vec<String> {
+    struct Names(Vec<String>);
+    impl<'a> Visit<'a> for Names {
+        fn visit_receiver(&mut self, _: &'a Receiver) {
+            self.0.push("self".into());
         }
-    }
-    names
-}
 
-fn bound(pattern: &Pat, names: &mut Vec<Ident>) {
-    match pattern {
-        Pat::Ident(ident) => {
-            names.push(ident.ident.clone());
-            if let Some((_, inner)) = &ident.subpat {
-                bound(inner, names);
+        fn visit_pat_ident(&mut self, bound: &'a PatIdent) {
+            // Each case of `A(x) | B(x)` binds it.
+            if !self.0.iter().any(|name| bound.ident == name) {
+                self.0.push(bound.ident.to_string());
             }
+            visit::visit_pat_ident(self, bound);
         }
-        Pat::Paren(inner) => bound(&inner.pat, names),
-        Pat::Reference(inner) => bound(&inner.pat, names),
-        Pat::Type(inner) => bound(&inner.pat, names),
-        Pat::Slice(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
-        Pat::Tuple(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
-        Pat::TupleStruct(all) => all.elems.iter().for_each(|inner| bound(inner, names)),
-        Pat::Struct(all) => all.fields.iter().for_each(|field| bound(&field.pat, names)),
-        Pat::Or(all) => all.cases.iter().take(1).for_each(|inner| bound(inner, names)),
-        _ => {}
-    }
-}
 
-/// True if an argument has this name.
-pub(crate) fn has(signature: &Signature, name: &str) -> bool {
-    names(signature).iter().any(|argument| argument == name)
+        fn visit_type(&mut self, _: &'a Type) {}
+    }
+    let mut names = Names(Vec::new());
+    signature.inputs.iter().for_each(|argument| names.visit_fn_arg(argument));
+    names.0
 }
 
 /// Refuses an expression that begins with a name which no argument has. A constant is
@@ -63,12 +50,11 @@ pub(crate) fn check_option(option: &str, given: Option<&Expr>, signature: &Signa
 }
 
 fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
-    let names: Vec<String> = names(signature).iter().map(ToString::to_string).collect();
-    let text = name.to_string();
+    let (names, text) = (names(signature), name.to_string());
     if text.starts_with(char::is_uppercase) || names.contains(&text) {
         return Ok(());
     }
-    let hint = suggestion(&text, names.iter().map(String::as_str));
+    let hint = suggestion(&text, &names);
     let there_is = match names.as_slice() {
         [] => "it has none".to_string(),
         names => format!("there is `{}`", names.join("`, `")),
@@ -82,9 +68,8 @@ pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
     let mut passed: Vec<Expr> = Vec::new();
     for (at, argument) in signature.inputs.iter_mut().enumerate() {
         let typed = match argument {
-            FnArg::Receiver(receiver) => {
-                let this = receiver.self_token;
-                passed.push(parse_quote!(#this));
+            FnArg::Receiver(Receiver { self_token, .. }) => {
+                passed.push(parse_quote!(#self_token));
                 continue;
             }
             FnArg::Typed(typed) => typed,

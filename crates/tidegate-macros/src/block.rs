@@ -1,7 +1,7 @@
 //! An `impl` block: its methods are limited as if the attribute stood above each, but for
 //! those that have one of their own.
 
-use crate::errors::{Errors, fail};
+use crate::errors::{fail, fail_with_all};
 use crate::function::Function;
 use crate::options::Options;
 use crate::rule::Rules;
@@ -18,7 +18,7 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
                     them: write it on a method of the type itself, and call that one from here";
         return fail(&deferral.span, what);
     }
-    let (mut generated, mut errors) = (Vec::new(), Errors::default());
+    let (mut generated, mut errors) = (Vec::new(), Vec::new());
     let (mut methods, mut limited) = (0, 0);
     for item in &mut block.items {
         let method = match item {
@@ -27,30 +27,28 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
             unseen => {
                 let what = "methods that are made here would not be limited, as `#[limited]` does not see \
                             them: put this into an `impl` block of its own";
-                errors.add(Error::new(unseen.span(), what));
+                errors.push(Error::new(unseen.span(), what));
                 continue;
             }
         };
         methods += 1;
-        let done = match own(&method.attrs) {
-            Ok(Own::None) => {
-                limited += 1;
-                let functions = function::limit(rules, &mut Function::method(method));
-                functions.map(|functions| generated.extend(functions))
+        let done = own(&method.attrs).and_then(|own| {
+            match own {
+                Own::None => {
+                    limited += 1;
+                    generated.extend(function::limit(rules, &mut Function::method(method))?);
+                }
+                Own::Off(at) => drop(method.attrs.remove(at)),
+                // Its own attribute is read when the compiler comes to it.
+                Own::Other => {}
             }
-            Ok(Own::Off(at)) => {
-                method.attrs.remove(at);
-                Ok(())
-            }
-            // Its own attribute is read when the compiler comes to it.
-            Ok(Own::Other) => Ok(()),
-            Err(error) => Err(error),
-        };
+            Ok(())
+        });
         if let Err(mut error) = done {
             let hint =
                 format!("`{}` is in a limited `impl` block: `#[limited(off)]` exempts it", method.sig.ident);
             error.combine(Error::new(method.sig.ident.span(), hint));
-            errors.add(error);
+            errors.push(error);
         }
     }
     if let Some(name) = rules.deferral.as_ref().and_then(|deferral| deferral.method.as_ref())
@@ -58,14 +56,14 @@ pub(crate) fn limit(rules: &Rules, block: &mut ItemImpl) -> Result<()> {
     {
         let what = "several methods would have this one name in the journal, and run each other's calls: leave \
                     `method` out, or write it on each of them";
-        errors.add(Error::new(name.span(), what));
+        errors.push(Error::new(name.span(), what));
     }
     if methods == 0 && errors.is_empty() {
         return fail(&rules.span, "there is no method to limit in this `impl` block");
     }
     let generated = generated.into_iter().map(|function| ImplItem::Verbatim(function.into_token_stream()));
     block.items.extend(generated);
-    errors.into_result()
+    fail_with_all(errors)
 }
 
 /// What a method says about itself.

@@ -8,7 +8,6 @@ use crate::arguments;
 use crate::errors::fail;
 use crate::expressions::{inner, source};
 use crate::suggest::{plain, suggestion};
-use proc_macro2::TokenStream;
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, ExprMacro, Lit, Result, Signature, Token};
@@ -26,16 +25,15 @@ pub(crate) fn check(
     }
     let write = |what: &str| format!("`{before}{what}{after}`");
     let value = source(expression);
-    let text = text(expression);
-    let meant = text.as_deref().and_then(|text| argument(text, signature));
+    let (text, names) = (text(expression), arguments::names(signature));
+    let meant = text.as_deref().and_then(|text| argument(text, &names));
     let instead = match (meant, text) {
         (Some(argument), _) => format!("write {}", write(&argument)),
-        (None, Some(text)) if captures(&text).iter().any(|name| arguments::has(signature, name)) => {
+        (None, Some(text)) if captures(&text).iter().any(|name| names.contains(name)) => {
             format!("write {}", write(&format!("format_args!({text:?})")))
         }
         (None, text) => {
-            let names: Vec<String> = arguments::names(signature).iter().map(ToString::to_string).collect();
-            let hint = text.as_deref().map(|text| suggestion(text, names.iter().map(String::as_str)));
+            let hint = text.as_deref().map(|text| suggestion(text, &names));
             let instead = match (names.as_slice(), hint) {
                 ([], _) => "leave it out".to_string(),
                 (_, Some(hint)) if !hint.is_empty() => format!("name an argument{hint}"),
@@ -65,6 +63,8 @@ fn is_constant(expression: &Expr) -> bool {
                 && call.args.iter().all(is_constant)
         }
         Expr::Macro(called) => is_constant_macro(called),
+        // `{name}` in a text has the value of `name = 7`.
+        Expr::Assign(named) => is_constant(&named.right),
         other => inner(other).is_some_and(is_constant),
     }
 }
@@ -73,26 +73,26 @@ fn is_constant_macro(called: &ExprMacro) -> bool {
     let Some(name) = called.mac.path.segments.last() else { return false };
     match name.ident.to_string().as_str() {
         "concat" | "stringify" => true,
-        "format" | "format_args" => is_constant_format(called.mac.tokens.clone()),
+        "format" | "format_args" => is_constant_format(&given(called)),
         _ => false,
     }
 }
 
+/// What a macro is given, if it is a list of expressions.
+fn given(called: &ExprMacro) -> Vec<Expr> {
+    let given = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(called.mac.tokens.clone());
+    given.map_or_else(|_| Vec::new(), |given| given.into_iter().collect())
+}
+
 /// True if nothing but literals is put into the text.
-fn is_constant_format(tokens: TokenStream) -> bool {
-    let Ok(given) = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(tokens) else { return false };
-    let mut given = given.iter();
-    let Some(Expr::Lit(ExprLit { lit: Lit::Str(template), .. })) = given.next() else { return false };
-    let mut captures = captures(&template.value());
-    let is_constant = given.all(|given| match given {
-        Expr::Assign(named) => {
-            let name = source(&named.left);
-            captures.retain(|capture| *capture != name);
-            is_constant(&named.right)
-        }
-        given => is_constant(given),
-    });
-    is_constant && captures.is_empty()
+fn is_constant_format(given: &[Expr]) -> bool {
+    let Some((Expr::Lit(ExprLit { lit: Lit::Str(template), .. }), values)) = given.split_first() else {
+        return false;
+    };
+    let names =
+        |value: &Expr, name: &str| matches!(value, Expr::Assign(named) if source(&named.left) == name);
+    let is_given = |name: &String| values.iter().any(|value| names(value, name));
+    values.iter().all(is_constant) && captures(&template.value()).iter().all(is_given)
 }
 
 /// The names in the braces of a format's text.
@@ -113,30 +113,22 @@ fn text(expression: &Expr) -> Option<String> {
         Expr::Lit(ExprLit { lit: Lit::ByteStr(text), .. }) => String::from_utf8(text.value()).ok(),
         Expr::MethodCall(call) => text(&call.receiver),
         Expr::Call(call) => call.args.first().and_then(text),
-        Expr::Macro(called) => {
-            let given = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(called.mac.tokens.clone());
-            given.ok()?.first().and_then(text)
-        }
+        Expr::Macro(called) => given(called).first().and_then(text),
         other => inner(other).and_then(text),
     }
 }
 
 /// The argument, or the field of one, that a text names, as it is written here: `goods_id` for
 /// `"goodsId"`, `order.goods_id` for `"#order.goodsId"`.
-fn argument(text: &str, signature: &Signature) -> Option<String> {
+fn argument(text: &str, names: &[String]) -> Option<String> {
     let path = text.trim_matches(|c: char| c.is_whitespace() || "#$@:{}".contains(c));
     let mut words = path.split('.');
     let first = plain(words.next()?);
-    let names = arguments::names(signature);
-    let name = names.iter().find(|name| plain(&name.to_string()) == first)?;
-    let mut written = name.to_string();
-    for word in words {
-        let word = snake(word);
-        syn::parse_str::<syn::Ident>(&word).ok()?;
-        written.push('.');
-        written.push_str(&word);
-    }
-    Some(written)
+    let name = names.iter().find(|name| plain(name) == first)?;
+    words.try_fold(name.to_string(), |path, word| {
+        let field: syn::Ident = syn::parse_str(&snake(word)).ok()?;
+        Some(format!("{path}.{field}"))
+    })
 }
 
 /// `goods_id` for `goodsId`.
@@ -207,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_text_that_names_an_argument_becomes_the_argument() {
-        let signature: Signature = parse_quote!(fn buy(&self, goods_id: u64, order: &Order));
+        let names = arguments::names(&parse_quote!(fn buy(&self, goods_id: u64, order: &Order)));
         let cases = [
             ("goods_id", Some("goods_id")),
             ("goodsId", Some("goods_id")),
@@ -222,7 +214,7 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(argument(text, &signature).as_deref(), expected, "{text}");
+            assert_eq!(argument(text, &names).as_deref(), expected, "{text}");
         }
     }
 }

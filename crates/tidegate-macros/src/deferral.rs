@@ -38,10 +38,9 @@ impl Deferral {
         let (word, options) = match otherwise {
             Expr::Paren(inner) => return Self::read(&inner.expr),
             Expr::Await(awaited) => {
-                return match Self::read(&awaited.base)? {
-                    Some(deferral) => fail(&deferral.span, "`defer` awaits by itself: leave `.await` out"),
-                    None => Ok(None),
-                };
+                let awaits =
+                    |deferral: Self| fail(&deferral.span, "`defer` awaits by itself: leave `.await` out");
+                return Self::read(&awaited.base)?.map_or(Ok(None), awaits);
             }
             Expr::Call(call) => (&*call.func, Some(&call.args)),
             other => (other, None),
@@ -58,13 +57,8 @@ impl Deferral {
             priority: None,
             krate: parse_quote!(::tidegate_journal),
         };
-        deferral.options(options.into_iter().flatten())?;
-        Ok(Some(deferral))
-    }
-
-    fn options<'a>(&mut self, options: impl Iterator<Item = &'a Expr>) -> Result<()> {
         let mut before = Vec::new();
-        for option in options {
+        for option in options.into_iter().flatten() {
             let Expr::Assign(ExprAssign { left, right, .. }) = option else {
                 let what = "`defer(...)` takes options, such as `defer(key = order_id, deadline = \"1h\")`; \
                             a function of that name is called as `self::defer`";
@@ -73,19 +67,19 @@ impl Deferral {
             let (word, given) = (left.to_token_stream().to_string(), ungrouped((**right).clone()));
             seen(&mut before, left, &word)?;
             match word.as_str() {
-                "key" => self.key = Some(given),
-                "deadline" => self.deadline = Some(deadline(&given)?),
-                "priority" => self.priority = Some(priority(&given)?),
-                "method" => self.method = Some(method(&given)?),
-                "journal" => self.journal = Some(given),
-                "crate" => self.krate = crate_path(&given, "my_journal")?,
+                "key" => deferral.key = Some(given),
+                "deadline" => deferral.deadline = Some(deadline(&given)?),
+                "priority" => deferral.priority = Some(priority(&given)?),
+                "method" => deferral.method = Some(method(&given)?),
+                "journal" => deferral.journal = Some(given),
+                "crate" => deferral.krate = crate_path(&given, "my_journal")?,
                 _ => {
-                    let hint = suggestion(&word, KNOWN.into_iter());
-                    return unknown(left, &word, &format!(" of `defer`{hint}"), KNOWN.into_iter());
+                    let hint = suggestion(&word, &KNOWN);
+                    return unknown(left, &word, &format!(" of `defer`{hint}"), &KNOWN);
                 }
             }
         }
-        Ok(())
+        Ok(Some(deferral))
     }
 
     /// Refuses names that no argument has.
@@ -113,15 +107,16 @@ fn deadline(given: &Expr) -> Result<Expr> {
     let Some(text) = as_text(given) else {
         return fail(given, "`deadline` is a duration: write for example `deadline = \"1h\"`");
     };
-    let time = match tidegate_limit::parse_duration(&text.value()) {
+    match tidegate_limit::parse_duration(&text.value()) {
         Ok(time) if time.is_zero() => {
-            return fail(text, "a deadline of 0 lets nothing start: write for example `1h`");
+            fail(text, "a deadline of 0 lets nothing start: write for example `1h`")
         }
-        Ok(time) => time,
-        Err(what) => return fail(text, format!("{what}; write for example `1h`")),
-    };
-    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    syn::parse2(quote_spanned!(text.span()=> ::core::time::Duration::from_micros(#micros)))
+        Ok(time) => {
+            let micros = time.as_micros() as u64;
+            syn::parse2(quote_spanned!(text.span()=> ::core::time::Duration::from_micros(#micros)))
+        }
+        Err(what) => fail(text, format!("{what}; write for example `1h`")),
+    }
 }
 
 fn priority(given: &Expr) -> Result<Expr> {

@@ -9,18 +9,8 @@ pub(crate) fn source(expression: &Expr) -> String {
     if let Expr::Lit(_) = expression {
         return text;
     }
-    [
-        (" . ", "."),
-        (" :: ", "::"),
-        (" (", "("),
-        ("( ", "("),
-        (" )", ")"),
-        (" [", "["),
-        (" !", "!"),
-        (" ,", ","),
-    ]
-    .iter()
-    .fold(text, |text, (from, to)| text.replace(from, to))
+    let spaced = [" . ", " :: ", " (", "( ", " )", " [", " !", " ,"];
+    spaced.iter().fold(text, |text, spaced| text.replace(spaced, spaced.trim()))
 }
 
 /// What `$x:expr` of a `macro_rules!` stands for: it comes in a group that nobody wrote.
@@ -45,24 +35,18 @@ pub(crate) fn inner(expression: &Expr) -> Option<&Expr> {
 
 /// The text, if it is a literal one.
 pub(crate) fn as_text(expression: &Expr) -> Option<&LitStr> {
-    match expression {
-        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text),
-        _ => None,
-    }
+    let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = expression else { return None };
+    Some(text)
 }
 
 /// The whole number, if it is a literal one.
 pub(crate) fn as_number(expression: &Expr) -> Option<&LitInt> {
-    match expression {
-        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => Some(number),
-        _ => None,
-    }
+    let Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) = expression else { return None };
+    Some(number)
 }
 
 /// The word, if it is nothing else.
 pub(crate) fn as_word(expression: &Expr) -> Option<&Ident> {
-    match expression {
-        Expr::Path(path) => path.path.get_ident(),
-        _ => None,
-    }
+    let Expr::Path(path) = expression else { return None };
+    path.path.get_ident()
 }

@@ -4,7 +4,8 @@
 //! `self` stay what they were.
 
 use crate::errors::fail;
-use crate::rule::{Part, Rules};
+use crate::key::Part;
+use crate::rule::Rules;
 use crate::{arguments, attributes, constant, future, replay, statement};
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -83,7 +84,7 @@ pub(crate) fn limit(rules: &Rules, function: &mut Function<'_>) -> Result<Vec<It
         (refused, generated) = replay::split(rules, deferral, function, &refused)?;
     }
     let Function { signature, block, .. } = function;
-    let limiting = statement::limiting(rules, is_async, &refused, None);
+    let limiting = statement::limiting(rules, is_async, &refused);
     let body = match future::body(signature, block)? {
         Some(body) => body,
         None => block,

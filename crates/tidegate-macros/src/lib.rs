@@ -13,6 +13,7 @@ mod errors;
 mod expressions;
 mod function;
 mod future;
+mod key;
 mod options;
 mod owned;
 mod replay;

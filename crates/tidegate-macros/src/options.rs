@@ -1,16 +1,16 @@
 //! The words inside `#[limited(...)]`, as they are written.
 //!
-//! Only the grammar: what goes with what, and what it means, is in `rule.rs` and
+//! Only the grammar: what goes with what, and what it means, is in `rule.rs`, `key.rs` and
 //! `function.rs`.
 
 use crate::errors::fail;
-use crate::expressions::{as_text, as_word, source, ungrouped};
+use crate::expressions::{as_text, source, ungrouped};
 use crate::suggest::{said_by_a_limit, suggestion};
 use proc_macro2::Span;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
-use syn::{Expr, Ident, Lit, LitStr, Path, Result, Token, parenthesized, token};
+use syn::{Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token, parenthesized, token};
 
 /// What stands inside `#[limited(...)]`, or inside one `and(...)` of it.
 #[derive(Default)]
@@ -19,8 +19,8 @@ pub(crate) struct Options {
     pub(crate) name: Option<LitStr>,
     pub(crate) prefix: Option<LitStr>,
     pub(crate) key: Option<Expr>,
-    pub(crate) by: Vec<By>,
-    pub(crate) missing: Option<Ident>,
+    pub(crate) by: Option<Expr>,
+    pub(crate) missing: Option<Expr>,
     pub(crate) cost: Option<Expr>,
     /// The rest stands outside of `and(...)` only.
     pub(crate) and: Vec<(Span, Options)>,
@@ -32,23 +32,17 @@ pub(crate) struct Options {
     before: Vec<String>,
 }
 
-/// Whose allowance it is, in a word.
-pub(crate) struct By {
-    pub(crate) word: Ident,
-    pub(crate) given: Option<Expr>,
-}
-
-const EACH: [&str; 7] = ["limit", "name", "prefix", "key", "by", "missing", "cost"];
-const OUTSIDE: [&str; 6] = ["and", "limiter", "otherwise", "blocking", "crate", "off"];
+const OF_A_LIMIT: &[&str] = &["limit", "name", "prefix", "key", "by", "missing", "cost"];
+const OF_THE_FUNCTION: &[&str] = &["and", "limiter", "otherwise", "blocking", "crate", "off"];
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        Self::parse_within(input, true)
+        Self::parse_within(input, &[OF_A_LIMIT, OF_THE_FUNCTION].concat())
     }
 }
 
 impl Options {
-    fn parse_within(input: ParseStream<'_>, is_outside: bool) -> Result<Self> {
+    fn parse_within(input: ParseStream<'_>, known: &[&str]) -> Result<Self> {
         let mut options = Self::default();
         if input.peek(LitStr) {
             options.before.push("limit".into());
@@ -56,7 +50,7 @@ impl Options {
             options.end(input)?;
         }
         while !input.is_empty() {
-            options.option(input, is_outside)?;
+            options.option(input, known)?;
             options.end(input)?;
         }
         Ok(options)
@@ -69,7 +63,7 @@ impl Options {
         Ok(())
     }
 
-    fn option(&mut self, input: ParseStream<'_>, is_outside: bool) -> Result<()> {
+    fn option(&mut self, input: ParseStream<'_>, known: &[&str]) -> Result<()> {
         if input.peek(LitStr) {
             return Err(input.error("the text of the limit comes first, or as `limit = \"...\"`"));
         }
@@ -85,7 +79,7 @@ impl Options {
         let written = input.fork();
         let word = Ident::parse_any(input)?;
         let text = word.to_string();
-        if !is_outside && OUTSIDE.contains(&text.as_str()) {
+        if OF_THE_FUNCTION.contains(&&*text) && !known.contains(&&*text) {
             let what = format!(
                 "`{text}` is said once for all limits of the function: write it outside of `and(...)`"
             );
@@ -102,8 +96,8 @@ impl Options {
             "cost" => self.cost = Some(no_text(input, &word, "items.len()")?),
             "limiter" => self.limiter = Some(no_text(input, &word, "self.limiter")?),
             "otherwise" => self.otherwise = Some(value(input, &word, "|refusal| ...")?),
-            "by" => self.by = By::all(value(input, &word, "user")?)?,
-            "missing" => self.missing = Some(one_word(&word, &value(input, &word, "refuse")?, "refuse")?),
+            "by" => self.by = Some(value(input, &word, "user")?),
+            "missing" => self.missing = Some(value(input, &word, "refuse")?),
             "crate" => self.krate = Some(crate_path(&value(input, &word, "my_tidegate")?, "my_tidegate")?),
             "blocking" => self.blocking = Some(word.span()),
             "off" => self.off = Some(word.span()),
@@ -113,102 +107,28 @@ impl Options {
                 }
                 let content;
                 parenthesized!(content in input);
-                self.and.push((word.span(), Self::parse_within(&content, false)?));
+                self.and.push((word.span(), Self::parse_within(&content, OF_A_LIMIT)?));
             }
             _ => {
-                let hint = hint(&text, is_outside);
+                let hint = hint(&text, known);
                 let is_value = input.peek(Token![::]) || input.peek(Token![!]) || input.peek(Token![.]);
                 let is_constant = text.starts_with(char::is_uppercase);
                 let is_no_option = is_value || !input.peek(Token![=]) && (is_constant || hint.is_empty());
                 if self.limit.is_none() && is_no_option {
-                    return not_known_yet(&written, None);
+                    return not_known_yet(&written.parse()?, "limit", "#[limited(\"1000/s burst 20\")]");
                 }
-                return unknown(&word, &text, &hint, known(is_outside));
+                return unknown(&word, &text, &hint, known);
             }
         }
         Ok(())
     }
 }
 
-impl By {
-    fn all(given: Expr) -> Result<Vec<Self>> {
-        match given {
-            Expr::Tuple(all) if all.elems.is_empty() => {
-                fail(&all, "`by = ()` names nobody: leave it out, or write for example `by = user`")
-            }
-            Expr::Tuple(all) => all.elems.into_iter().map(|one| Self::new(&one)).collect(),
-            Expr::Paren(one) => Ok(vec![Self::new(&one.expr)?]),
-            one => Ok(vec![Self::new(&one)?]),
-        }
-    }
-
-    fn new(expression: &Expr) -> Result<Self> {
-        const KNOWN: [&str; 4] = ["ip", "user", "global", "custom"];
-        let is_known = |text: &str| KNOWN.contains(&text);
-        if let Some(literal) = as_text(expression) {
-            let text = literal.value();
-            let what = match text.to_lowercase() {
-                word if is_known(&word) => format!("`by` is a word, not a text: write `by = {word}`"),
-                _ => format!(
-                    "`by` is `ip`, `user`, `global` or `custom`, not a text; an argument is \
-                     `by = user({text})` or `key = {text}`"
-                ),
-            };
-            return fail(literal, what);
-        }
-        let (word, given) = match expression {
-            Expr::Call(call) => (&*call.func, Some(&call.args)),
-            word => (word, None),
-        };
-        let Some(word) = as_word(word).cloned() else {
-            let expr = source(expression);
-            let last = expr.rsplit("::").next().unwrap_or_default().to_lowercase();
-            let what = match expr.contains("::") && is_known(&last) {
-                true => format!("`by` is a word: write `by = {last}`"),
-                false => format!(
-                    "`by` says who calls in a word, and `{expr}` is an expression: write \
-                     `by = user({expr})` or `key = {expr}`"
-                ),
-            };
-            return fail(expression, what);
-        };
-        let text = word.to_string();
-        if !is_known(&text) {
-            let lower = text.to_lowercase();
-            let hint = match suggestion(&lower, KNOWN.into_iter()) {
-                _ if is_known(&lower) => format!(" (did you mean `{lower}`?)"),
-                none if none.is_empty() => format!("; an argument is `by = user({text})` or `key = {text}`"),
-                hint => hint,
-            };
-            return fail(&word, format!("`by` is `ip`, `user`, `global` or `custom`, not `{text}`{hint}"));
-        }
-        let given = match given.map(|given| given.iter().collect::<Vec<_>>()).as_deref() {
-            None => None,
-            Some(_) if text != "ip" && text != "user" => {
-                return fail(&word, format!("`by = {text}` takes nothing in parentheses"));
-            }
-            Some([one]) => Some(ungrouped((*one).clone())),
-            Some(given) => {
-                return fail(
-                    given.get(1).unwrap_or(&expression),
-                    format!("`by = {text}(...)` takes one expression"),
-                );
-            }
-        };
-        Ok(Self { word, given })
-    }
-}
-
-fn equals(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<()> {
-    if input.parse::<Option<Token![=]>>()?.is_none() {
-        return fail(word, format!("`{word}` needs a value: write `{word} = {example}`"));
-    }
-    Ok(())
-}
-
 fn value(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> {
-    equals(input, word, example)?;
-    input.parse().map(ungrouped)
+    match input.parse::<Option<Token![=]>>()? {
+        Some(_) => input.parse().map(ungrouped),
+        None => fail(word, format!("`{word}` needs a value: write `{word} = {example}`")),
+    }
 }
 
 /// An expression; a text stands there in another language's annotation.
@@ -217,15 +137,6 @@ fn no_text(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<Expr> 
     let Some(text) = as_text(&given) else { return Ok(given) };
     let meant = syn::parse_str::<Expr>(&text.value()).map_or(example.to_string(), |_| text.value());
     fail(text, format!("`{word}` is an expression, not a text: write `{word} = {meant}`"))
-}
-
-/// A word; somebody may write it as a text or as a variant.
-fn one_word(option: &Ident, given: &Expr, example: &str) -> Result<Ident> {
-    let not_a_text = if as_text(given).is_some() { ", not a text" } else { "" };
-    match as_word(given) {
-        Some(word) => Ok(word.clone()),
-        None => fail(given, format!("`{option}` is a word{not_a_text}: write `{option} = {example}`")),
-    }
 }
 
 /// The path of a crate.
@@ -239,44 +150,39 @@ pub(crate) fn crate_path(given: &Expr, example: &str) -> Result<Path> {
     }
 }
 
+/// A text, as this is read before anything has a value.
 fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr> {
-    equals(input, word, &format!("\"{example}\""))?;
-    if input.peek(LitStr) {
-        return input.parse();
+    let form = format!("{word} = \"{example}\"");
+    match value(input, word, &format!("\"{example}\""))? {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
+        Expr::Lit(other) if word == "limit" => {
+            let what =
+                "`limit` is a text that says its period, too: write for example `limit = \"10 per 60s\"`";
+            fail(&other, what)
+        }
+        Expr::Lit(other) => fail(&other, format!("`{word}` is a text: write `{form}`")),
+        other => not_known_yet(&other, &word.to_string(), &form),
     }
-    if word == "limit" && input.peek(Lit) {
-        let what = "`limit` is a text that says its period, too: write for example `limit = \"10 per 60s\"`";
-        return Err(input.error(what));
-    }
-    if input.peek(Ident::peek_any) {
-        return not_known_yet(input, Some((word, example)));
-    }
-    fail(&input.span(), format!("`{word}` is a text: write `{word} = \"{example}\"`"))
 }
 
-/// A constant or a call where a text has to be: this is read before anything has a value.
-fn not_known_yet<T>(value: ParseStream<'_>, option: Option<(&Ident, &str)>) -> Result<T> {
-    let span = value.span();
-    let value = value.parse().map_or_else(|_| "this".into(), |value| format!("`{}`", source(&value)));
-    let (is_limit, form) = match option {
-        None => (true, "#[limited(\"1000/s burst 20\")]".to_string()),
-        Some((word, example)) => (word == "limit", format!("{word} = \"{example}\"")),
-    };
-    let later = match is_limit {
-        true => "; a limit that is known only when the program runs replaces it by `Gate::change`",
-        false => "",
+/// A constant or a call where the text of this option has to be.
+fn not_known_yet<T>(value: &Expr, option: &str, form: &str) -> Result<T> {
+    let later = match option {
+        "limit" => "; a limit that is known only when the program runs replaces it by `Gate::change`",
+        _ => "",
     };
     let what = format!(
-        "{value} has no value yet, as `#[limited]` is read before constants are: write the text itself, as in \
-         `{form}`{later}"
+        "`{}` has no value yet, as `#[limited]` is read before constants are: write the text itself, as in \
+         `{form}`{later}",
+        source(value)
     );
-    fail(&span, what)
+    fail(value, what)
 }
 
-fn hint(word: &str, is_outside: bool) -> String {
+fn hint(word: &str, known: &[&str]) -> String {
     match said_by_a_limit(word) {
         Some(limit) => format!(" (the text of the limit says it, as in `\"{limit}\"`)"),
-        None => suggestion(word, known(is_outside)),
+        None => suggestion(word, known),
     }
 }
 
@@ -290,16 +196,6 @@ pub(crate) fn seen(before: &mut Vec<String>, at: &impl Spanned, word: &str) -> R
 }
 
 /// Refuses a word that is no option. `hint` says of what, or which word is meant.
-pub(crate) fn unknown<T>(
-    at: &impl Spanned,
-    word: &str,
-    hint: &str,
-    known: impl Iterator<Item = &'static str>,
-) -> Result<T> {
-    let list: Vec<&str> = known.collect();
-    fail(at, format!("`{word}` is not an option{hint}; there are `{}`", list.join("`, `")))
-}
-
-fn known(is_outside: bool) -> impl Iterator<Item = &'static str> {
-    EACH.into_iter().chain(OUTSIDE.into_iter().filter(move |_| is_outside))
+pub(crate) fn unknown<T>(at: &impl Spanned, word: &str, hint: &str, known: &[&str]) -> Result<T> {
+    fail(at, format!("`{word}` is not an option{hint}; there are `{}`", known.join("`, `")))
 }

@@ -123,20 +123,15 @@ impl VisitMut for Forever {
 
 /// Refuses what stands for more than one function.
 pub(crate) fn check_generics(signature: &Signature) -> Result<()> {
-    for parameter in &signature.generics.params {
-        if let GenericParam::Type(_) | GenericParam::Const(_) = parameter {
-            let what = format!(
-                "`{}` is many functions, and the replay would not know which was called: write one function \
-                 for each type, and let it call this one",
-                signature.ident
-            );
-            return fail(parameter, what);
-        }
+    let is_lifetime = |parameter: &&GenericParam| matches!(parameter, GenericParam::Lifetime(_));
+    if let Some(parameter) = signature.generics.params.iter().find(|parameter| !is_lifetime(parameter)) {
+        let what = format!(
+            "`{}` is many functions, and the replay would not know which was called: write one function \
+             for each type, and let it call this one",
+            signature.ident
+        );
+        return fail(parameter, what);
     }
-    match &signature.safety {
-        Safety::Unsafe(word) => {
-            fail(word, "an `unsafe fn` cannot be deferred: nobody vouches for the call that is made later")
-        }
-        _ => Ok(()),
-    }
+    let Safety::Unsafe(word) = &signature.safety else { return Ok(()) };
+    fail(word, "an `unsafe fn` cannot be deferred: nobody vouches for the call that is made later")
 }

@@ -12,8 +12,9 @@
 use crate::deferral::Deferral;
 use crate::errors::fail;
 use crate::function::Function;
+use crate::key::Part;
 use crate::owned::{self, Argument};
-use crate::rule::{Part, Rules};
+use crate::rule::Rules;
 use crate::statement::{self, code, code_at, placed};
 use crate::{arguments, attributes, future};
 use proc_macro2::{Span, TokenStream};
@@ -33,17 +34,14 @@ pub(crate) fn split(
     refused: &TokenStream,
 ) -> Result<(TokenStream, Vec<ItemFn>)> {
     check(rules, deferral, function)?;
-    let generated = Generated::new(function);
-    let unguarded = generated.unguarded(function);
+    let written = function.signature.clone();
     let arguments = owned::arguments(function.signature)?;
-    let recorded = generated.recorded(rules, deferral, function.signature, &arguments, refused);
-    let mut functions = vec![
-        unguarded,
-        generated.gate(rules, deferral, function.signature),
-        generated.method(rules, deferral),
-        generated.deferred(deferral, function, &arguments)?,
-    ];
-    let (called, passed) = (generated.path("unguarded"), arguments::passed_on(function.signature)?);
+    let passed = arguments::passed_on(function.signature)?;
+    let (journal, name) = (deferral.krate(), function.signature.ident.unraw().to_string());
+    let generated = Generated { rules, deferral, journal, function, name, arguments };
+    let mut functions =
+        vec![generated.unguarded(written), generated.gate(), generated.method(), generated.deferred()?];
+    let (recorded, called) = (generated.recorded(refused), generated.path("unguarded"));
     let awaited = function.signature.asyncness.map(|_| code!(.await));
     *function.block = parse_quote!({ #called(#(#passed),*)#awaited });
     let cfgs = picked(function.attributes, &["cfg"]);
@@ -112,53 +110,52 @@ fn picked(attributes: &[Attribute], names: &[&str]) -> Vec<Attribute> {
     attributes.iter().filter(is_named).cloned().collect()
 }
 
-/// The functions that are generated, by their names.
-struct Generated {
-    function: Ident,
+/// What the functions are made of that are generated.
+struct Generated<'a> {
+    rules: &'a Rules,
+    deferral: &'a Deferral,
+    /// The journal's crate.
+    journal: TokenStream,
+    function: &'a Function<'a>,
     name: String,
-    is_method: bool,
+    arguments: Vec<Argument>,
 }
 
-impl Generated {
-    fn new(function: &Function<'_>) -> Self {
-        let ident = &function.signature.ident;
-        Self { function: ident.clone(), name: ident.unraw().to_string(), is_method: function.is_method }
-    }
-
+impl Generated<'_> {
     fn ident(&self, what: &str) -> Ident {
-        format_ident!("__tidegate_{}_{what}", self.name, span = self.function.span())
+        format_ident!("__tidegate_{}_{what}", self.name, span = self.function.signature.ident.span())
     }
 
     fn path(&self, what: &str) -> TokenStream {
         let ident = self.ident(what);
-        if self.is_method { code!(Self::#ident) } else { code!(#ident) }
+        if self.function.is_method { code!(Self::#ident) } else { code!(#ident) }
     }
 
     /// The body as it was written.
-    fn unguarded(&self, function: &Function<'_>) -> ItemFn {
-        let mut signature = function.signature.clone();
-        signature.ident = self.ident("unguarded");
-        signature.abi = None;
-        let lints = picked(function.attributes, &["allow", "expect", "warn", "deny", "forbid"]);
-        let block = &*function.block;
+    fn unguarded(&self, written: Signature) -> ItemFn {
+        let signature = Signature { ident: self.ident("unguarded"), abi: None, ..written };
+        let lints = picked(self.function.attributes, &["allow", "expect", "warn", "deny", "forbid"]);
+        let block = &*self.function.block;
         parse_quote!(#(#lints)* #signature #block)
     }
 
     /// Its limits, as a worker's gate.
-    fn gate(&self, rules: &Rules, deferral: &Deferral, signature: &Signature) -> ItemFn {
-        let (tidegate, journal) = (&rules.krate, deferral.krate());
-        let mut signature = signature.clone();
-        signature.ident = self.ident("gate");
-        signature.abi = None;
-        signature.asyncness = parse_quote!(async);
-        signature.output = parse_quote!(-> #journal::Go);
+    fn gate(&self) -> ItemFn {
+        let Self { rules: Rules { krate, .. }, journal, function, .. } = self;
+        let signature = Signature {
+            ident: self.ident("gate"),
+            abi: None,
+            asyncness: parse_quote!(async),
+            output: parse_quote!(-> #journal::Go),
+            ..function.signature.clone()
+        };
         let refused = code! {
-            match #tidegate::__private::retry_in(&__tidegate_refusal) {
+            match #krate::__private::retry_in(&__tidegate_refusal) {
                 ::core::result::Result::Ok(__tidegate_wait) => #journal::Go::ask_again(__tidegate_wait),
                 ::core::result::Result::Err(__tidegate_reason) => #journal::Go::never(__tidegate_reason),
             }
         };
-        let limiting = statement::limiting(rules, true, &refused, Some(&self.name));
+        let limiting = statement::limiting(self.rules, true, &refused);
         syn::parse_quote_spanned! {Span::mixed_site()=>
             #[allow(dead_code, unused_variables, clippy::all, clippy::pedantic)]
             #signature {
@@ -169,90 +166,82 @@ impl Generated {
     }
 
     /// The name in the journal.
-    fn method(&self, rules: &Rules, deferral: &Deferral) -> ItemFn {
-        let (tidegate, name, ident) = (&rules.krate, &self.name, self.ident("method"));
-        let named = match &deferral.method {
+    fn method(&self) -> ItemFn {
+        let Self { rules: Rules { krate, .. }, name, .. } = self;
+        let ident = self.ident("method");
+        let named = match &self.deferral.method {
             Some(given) => code!(::std::string::String::from(#given)),
-            None if self.is_method => {
-                code!(#tidegate::__private::deferred_method(::core::any::type_name::<Self>(), #name))
+            None if self.function.is_method => {
+                code!(#krate::__private::deferred_method(::core::any::type_name::<Self>(), #name))
             }
             None => code! {
                 fn __tidegate_path() -> &'static str {
                     ::core::any::type_name_of_val(&__tidegate_path)
                 }
-                #tidegate::__private::deferred_function(__tidegate_path(), #name)
+                #krate::__private::deferred_function(__tidegate_path())
             },
         };
         parse_quote!(fn #ident() -> ::std::string::String { #named })
     }
 
     /// What a worker is given.
-    fn deferred(
-        &self,
-        deferral: &Deferral,
-        function: &Function<'_>,
-        arguments: &[Argument],
-    ) -> Result<ItemFn> {
-        let (krate, journal) = (&deferral.krate, deferral.krate());
-        let (visibility, signature) = (function.visibility, &*function.signature);
-        let ident = format_ident!("{}_deferred", self.name, span = self.function.span());
-        let this = format_ident!("this", span = Span::mixed_site());
+    fn deferred(&self) -> Result<ItemFn> {
+        let Self { deferral: Deferral { krate, .. }, journal, name, arguments, .. } = self;
+        let (visibility, signature) = (self.function.visibility, &*self.function.signature);
+        let ident = format_ident!("{name}_deferred", span = signature.ident.span());
         let receiver = signature.receiver();
-        let input = receiver.map(|_| code!(#this: ::std::sync::Arc<Self>));
+        let input = receiver.map(|_| code!(this: ::std::sync::Arc<Self>));
         let bound =
             receiver.map(|_| code!(where Self: ::core::marker::Send + ::core::marker::Sync + 'static));
-        let again = receiver.map(|_| code!(let #this = ::std::sync::Arc::clone(&#this);));
-        let this = receiver.map(|receiver| match is_arc(receiver) {
-            true => code!(#this,),
-            false => code!(&#this,),
+        let again = receiver.map(|_| code!(let this = ::std::sync::Arc::clone(&this);));
+        let this = receiver.map(|receiver| if is_arc(receiver) { code!(this,) } else { code!(&this,) });
+        let read = arguments.iter().map(|Argument { ident, name, owned, .. }| {
+            code_at!(owned=> let #ident: #owned = __tidegate_replayed.read(#name)?;)
         });
-        let read = |Argument { ident, name, owned, .. }: &Argument| code_at!(owned=> let #ident: #owned = __tidegate_replayed.read(#name)?;);
-        let read: TokenStream = arguments.iter().map(read).collect();
+        let read: TokenStream = read.collect();
         let passed = arguments.iter().map(|Argument { ident, is_borrowed, .. }| match is_borrowed {
             true => code!(&#ident),
             false => code!(#ident),
         });
         let passed = code!(#this #(#passed),*);
+        let replay = |run: TokenStream| {
+            code! {{
+                #again
+                move |__tidegate_replayed: #journal::site::Replayed| {
+                    #again
+                    async move {
+                        #read
+                        #run
+                    }
+                }
+            }}
+        };
         let (gate, unguarded, method) = (self.path("gate"), self.path("unguarded"), self.path("method"));
+        let gate = replay(code!(::core::result::Result::Ok(#gate(#passed).await)));
         let run = match signature.asyncness {
             Some(_) => code!(#unguarded(#passed).await),
             None => code!(#journal::site::on_a_thread(move || #unguarded(#passed)).await),
         };
+        let body = replay(code! {
+            #[allow(unused_imports)]
+            use #journal::site::{MayPass as _, SaysWhether as _};
+            match #run {
+                ::core::result::Result::Ok(value) => ::core::result::Result::Ok(value),
+                ::core::result::Result::Err(error) => {
+                    ::core::result::Result::Err((&error).__tidegate_kind().job_error(error))
+                }
+            }
+        });
         let made = at_return(signature, &parse_quote!(#krate::site::method));
         let doc = format!(
-            " What a worker needs to replay the calls that [`{}`] deferred, behind the same limits: \
-             `Worker::with` takes it.",
-            self.name
+            " What a worker needs to replay the calls that [`{name}`] deferred, behind the same limits: \
+             `Worker::with` takes it."
         );
         syn::parse2(code! {
             #[doc = #doc]
             #visibility fn #ident(#input) -> #journal::Method #bound {
-                let __tidegate_gate = {
-                    #again
-                    move |__tidegate_replayed: #journal::site::Replayed| {
-                        #again
-                        async move {
-                            #read
-                            ::core::result::Result::Ok(#gate(#passed).await)
-                        }
-                    }
-                };
-                let __tidegate_body = move |__tidegate_replayed: #journal::site::Replayed| {
-                    #again
-                    async move {
-                        #[allow(unused_imports)]
-                        use #journal::site::{MayPass as _, SaysWhether as _};
-                        #read
-                        match #run {
-                            ::core::result::Result::Ok(__tidegate_value) => {
-                                ::core::result::Result::Ok(__tidegate_value)
-                            }
-                            ::core::result::Result::Err(__tidegate_error) => ::core::result::Result::Err(
-                                (&__tidegate_error).__tidegate_kind().job_error(__tidegate_error),
-                            ),
-                        }
-                    }
-                };
+                let __tidegate_gate = #gate;
+                let __tidegate_body = #body;
                 #made(&#method(), __tidegate_gate, __tidegate_body)
             }
         })
@@ -260,25 +249,17 @@ impl Generated {
 
     /// What a refused call returns: that it was recorded, or that it was refused and why it
     /// could not be recorded.
-    fn recorded(
-        &self,
-        rules: &Rules,
-        deferral: &Deferral,
-        signature: &Signature,
-        arguments: &[Argument],
-        refused: &TokenStream,
-    ) -> TokenStream {
-        let (krate, journal, tidegate) = (&deferral.krate, deferral.krate(), &rules.krate);
-        let method = self.path("method");
-        let with = arguments.iter().map(|argument| {
-            let Argument { ident, name, given, .. } = argument;
-            code_at!(given=> .with(#name, &#ident))
-        });
+    fn recorded(&self, refused: &TokenStream) -> TokenStream {
+        let Self { rules: Rules { krate: tidegate, .. }, deferral, journal, arguments, .. } = self;
+        let (krate, signature, method) = (&deferral.krate, &*self.function.signature, self.path("method"));
+        let with = arguments
+            .iter()
+            .map(|Argument { ident, name, given, .. }| code_at!(given=> .with(#name, &#ident)));
         let to_text = |key: &syn::Expr| code_at!(key=> .key(::std::string::ToString::to_string(&(#key))));
         let key = deferral.key.as_ref().map(to_text);
         let deadline = deferral.deadline.as_ref().map(|time| code!(.deadline_in(#time)));
         let priority = deferral.priority.as_ref().map(|priority| code!(.priority(#priority)));
-        let own = statement::optional_reference(&journal, "Journal", deferral.journal.as_ref());
+        let own = statement::optional_reference(journal, "Journal", deferral.journal.as_ref());
         let record = match signature.asyncness {
             Some(_) => code!(#journal::site::record(__tidegate_call, __tidegate_journal).await),
             None => code!(#journal::site::record_blocking(__tidegate_call, __tidegate_journal)),

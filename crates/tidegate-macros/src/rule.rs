@@ -2,11 +2,11 @@
 //! the function.
 
 use crate::deferral::Deferral;
-use crate::errors::{Errors, fail};
+use crate::errors::{fail, fail_with_all};
 use crate::expressions::{as_number, as_text};
-use crate::options::{By, Options};
+use crate::key::{self, Part};
+use crate::options::Options;
 use proc_macro2::Span;
-use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::{Error, Expr, LitStr, Path, Result, parse_quote};
 use tidegate_limit::{Algorithm, Limit};
@@ -36,20 +36,6 @@ pub(crate) struct Rule {
     /// What happens to a caller who is not known: a variant of `Missing`.
     pub(crate) missing: &'static str,
     pub(crate) cost: Option<Expr>,
-}
-
-/// A part of a key. A caller that no argument names is the one of the running task.
-pub(crate) enum Part {
-    Value(Expr),
-    Ip(Option<Expr>),
-    User(Option<Expr>),
-}
-
-impl Part {
-    /// True if it is the caller of the running task.
-    pub(crate) fn is_caller(&self) -> bool {
-        matches!(self, Self::Ip(None) | Self::User(None))
-    }
 }
 
 /// What a refused call does.
@@ -83,28 +69,22 @@ impl Rules {
             krate: options.krate.clone().unwrap_or_else(|| parse_quote!(::tidegate)),
             span,
         };
-        let mut errors = Errors::default();
+        let mut errors = Vec::new();
         let and = options.and.iter().map(|(span, options)| (*span, options));
         let all = std::iter::once((Span::call_site(), options)).chain(and);
         for (nth, (span, own)) in all.enumerate() {
-            match Rule::new(own, span) {
-                Ok(mut rule) => {
-                    if rule.name.is_none() {
-                        rule.nth = nth + 1;
-                        rule.name.clone_from(&options.name);
-                        rule.prefix = rule.prefix.or_else(|| options.prefix.clone());
-                    }
-                    rules.limits.push(rule);
-                }
-                Err(error) => errors.add(error),
+            match Rule::new(own, options, nth + 1, span) {
+                Ok(rule) => rules.limits.push(rule),
+                Err(error) => errors.push(error),
             }
         }
         for (at, rule) in rules.limits.iter().enumerate() {
-            let contradicts = |other: &&Rule| other.gate() == rule.gate() && other.limit != rule.limit;
+            let gate = |rule: &Rule| (rule.name.as_ref().map(LitStr::value), rule.nth);
+            let contradicts = |other: &&Rule| gate(other) == gate(rule) && other.limit != rule.limit;
             if let (Some(name), Some(other)) = (&rule.name, rules.limits[..at].iter().find(contradicts)) {
                 let (limit, gate) = (&other.limit, name.value());
                 let what = format!("gate `{gate}` is `{limit}` already: write another name");
-                errors.add(Error::new(name.span(), what));
+                errors.push(Error::new(name.span(), what));
             }
         }
         if let Some(span) = rules.blocking
@@ -112,9 +92,9 @@ impl Rules {
             && rules.deferral.is_none()
         {
             let what = "`blocking` is for a limit that can wait, and none here does: leave it out";
-            errors.add(Error::new(span, what));
+            errors.push(Error::new(span, what));
         }
-        errors.into_result().map(|()| rules)
+        fail_with_all(errors).map(|()| rules)
     }
 
     /// True if a caller may have to wait.
@@ -122,14 +102,21 @@ impl Rules {
         self.limits.iter().find(|rule| rule.limit.can_wait())
     }
 
-    /// True if something is held until the function returns.
-    pub(crate) fn holds(&self) -> bool {
-        self.limits.iter().any(|rule| matches!(rule.limit.algorithm(), Algorithm::Concurrency { .. }))
+    /// True if a call takes units of one limit, without a wait, and holds nothing.
+    pub(crate) fn is_one_rate(&self) -> bool {
+        let is_slots = |rule: &Rule| matches!(rule.limit.algorithm(), Algorithm::Concurrency { .. });
+        matches!(&*self.limits, [rule] if !rule.limit.can_wait() && !is_slots(rule))
+    }
+
+    /// True if every call checks the same key of the process's limiter, and no other.
+    pub(crate) fn has_fixed_key(&self) -> bool {
+        self.is_one_rate() && self.limiter.is_none() && self.limits[0].parts.is_empty()
     }
 }
 
 impl Rule {
-    fn new(options: &Options, span: Span) -> Result<Self> {
+    /// The nth limit of a function; one without a name has the first one's.
+    fn new(options: &Options, first: &Options, nth: usize, span: Span) -> Result<Self> {
         let Some(text) = options.limit.clone() else {
             return fail(&span, "there is no limit: write for example `limit = \"1000/s burst 20\"`");
         };
@@ -142,78 +129,17 @@ impl Rule {
         if let Some(cost) = options.cost.as_ref().and_then(as_number) {
             limit.check_cost(cost.base10_parse()?).or_else(|what| fail(cost, what))?;
         }
-        let parts = parts(options)?;
-        let mut missing = "Share";
-        if let Some(word) = &options.missing {
-            missing = match word.to_string().as_str() {
-                "share" => "Share",
-                "refuse" => "Refuse",
-                "skip" => "Skip",
-                _ => {
-                    let what = format!(
-                        "`missing` is `share` (one allowance for all of them), `refuse` or `skip` (the limit \
-                         does not apply to them), not `{word}`"
-                    );
-                    return fail(word, what);
-                }
-            };
-            if parts.iter().all(|part| matches!(part, Part::Value(_))) {
-                let what =
-                    "`missing` is for callers that are not known: it goes with `by = ip` or `by = user`";
-                return fail(word, what);
-            }
-        }
-        let (name, prefix, cost) = (options.name.clone(), options.prefix.clone(), options.cost.clone());
-        Ok(Self { limit, text, name, nth: 1, prefix, parts, missing, cost })
+        let parts = key::parts(options.by.as_ref(), options.key.as_ref())?;
+        let missing = key::missing(options.missing.as_ref(), &parts)?;
+        let (named, nth) = if options.name.is_some() { (options, 1) } else { (first, nth) };
+        let (name, prefix) = (named.name.clone(), options.prefix.as_ref().or(named.prefix.as_ref()).cloned());
+        Ok(Self { limit, text, name, nth, prefix, parts, missing, cost: options.cost.clone() })
     }
 
     /// The callers in the key, as the library's rules name them: `user + ip`.
     pub(crate) fn callers(&self) -> String {
-        let callers = self.parts.iter().filter_map(|part| match part {
-            Part::Ip(_) => Some("ip"),
-            Part::User(_) => Some("user"),
-            Part::Value(_) => None,
-        });
-        callers.collect::<Vec<_>>().join(" + ")
+        self.parts.iter().filter_map(Part::word).collect::<Vec<_>>().join(" + ")
     }
-
-    fn gate(&self) -> (Option<String>, usize) {
-        (self.name.as_ref().map(LitStr::value), self.nth)
-    }
-}
-
-/// The parts of the key, who calls first.
-fn parts(options: &Options) -> Result<Vec<Part>> {
-    let mut parts = Vec::new();
-    for (at, By { word, given }) in options.by.iter().enumerate() {
-        let source = |given: &Option<Expr>| given.to_token_stream().to_string();
-        let is_same = |other: &By| other.word == *word && source(&other.given) == source(given);
-        if options.by[..at].iter().any(is_same) {
-            return fail(word, format!("`{word}` stands in `by` twice"));
-        }
-        match word.to_string().as_str() {
-            "ip" => parts.push(Part::Ip(given.clone())),
-            "user" => parts.push(Part::User(given.clone())),
-            "custom" if options.key.is_none() => {
-                return fail(word, "`by = custom` needs a key: write for example `key = goods_id`");
-            }
-            "global" if options.key.is_some() => {
-                let what = "`by = global` is one allowance for everybody: leave it out, or leave `key` out";
-                return fail(word, what);
-            }
-            _ if options.by.len() > 1 => return fail(word, format!("`by = {word}` stands alone")),
-            _ => {}
-        }
-    }
-    match &options.key {
-        Some(Expr::Tuple(tuple)) if tuple.elems.is_empty() => {
-            return fail(tuple, "an empty key is everybody's: leave `key` out, or name an argument");
-        }
-        Some(Expr::Tuple(tuple)) => parts.extend(tuple.elems.iter().cloned().map(Part::Value)),
-        Some(key) => parts.push(Part::Value(key.clone())),
-        None => {}
-    }
-    Ok(parts)
 }
 
 impl Otherwise {

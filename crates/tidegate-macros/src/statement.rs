@@ -4,12 +4,13 @@
 use crate::deferral::RETURNS;
 use crate::errors::fail;
 use crate::expressions::{as_number, as_word};
-use crate::rule::{Otherwise, Part, Rule, Rules};
+use crate::key::Part;
+use crate::rule::{Otherwise, Rule, Rules};
 use crate::{arguments, future};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident};
 use syn::spanned::Spanned;
-use syn::{Expr, Ident, Local, Pat, Path, Result, ReturnType, Signature, Stmt, Type};
+use syn::{Expr, Ident, LitStr, Local, Pat, Path, Result, ReturnType, Signature, Stmt, Type};
 
 /// Code whose names are its own: they neither see nor are seen by the function's.
 macro_rules! code {
@@ -43,16 +44,10 @@ pub(crate) fn is_limiting(first: &Stmt) -> bool {
     bound.ident == "__tidegate_held"
 }
 
-/// The statement that lets the call through or returns. In a function that is generated, `limits`
-/// is the name of the one beside it whose limits are checked.
-pub(crate) fn limiting(
-    rules: &Rules,
-    is_async: bool,
-    refused: &TokenStream,
-    limits: Option<&str>,
-) -> TokenStream {
+/// The statement that lets the call through or returns.
+pub(crate) fn limiting(rules: &Rules, is_async: bool, refused: &TokenStream) -> TokenStream {
     let krate = &rules.krate;
-    let statics = rules.limits.iter().enumerate().map(|(at, rule)| limit(krate, at, rule, limits));
+    let statics = rules.limits.iter().enumerate().map(|(at, rule)| limit(krate, at, rule));
     let checks = rules.limits.iter().enumerate().map(|(at, rule)| check(rules, at, rule));
     let limiter = optional_reference(krate, "Limiter", rules.limiter.as_ref());
     let decide = decide(rules, is_async);
@@ -95,9 +90,9 @@ pub(crate) fn optional_reference(krate: &impl ToTokens, of: &str, given: Option<
 }
 
 /// The static of one limit.
-fn limit(krate: &Path, at: usize, rule: &Rule, function: Option<&str>) -> TokenStream {
+fn limit(krate: &Path, at: usize, rule: &Rule) -> TokenStream {
     let (ident, limit, nth) = (limit_ident(at), &rule.text, rule.nth);
-    let (name, prefix, function) = (optional(&rule.name), optional(&rule.prefix), optional(&function));
+    let (name, prefix) = (optional(rule.name.as_ref()), optional(rule.prefix.as_ref()));
     let (callers, missing) = (rule.callers(), Ident::new(rule.missing, Span::mixed_site()));
     code! {
         static #ident: #krate::__private::FunctionLimit =
@@ -109,17 +104,13 @@ fn limit(krate: &Path, at: usize, rule: &Rule, function: Option<&str>) -> TokenS
                 prefix: #prefix,
                 limit: #limit,
                 path: __tidegate_path,
-                function: #function,
                 location: ::core::concat!(::core::file!(), ":", ::core::line!()),
             });
     }
 }
 
-fn optional(text: &Option<impl ToTokens>) -> TokenStream {
-    match text {
-        Some(text) => code!(::core::option::Option::Some(#text)),
-        None => code!(::core::option::Option::None),
-    }
+fn optional(text: Option<&LitStr>) -> TokenStream {
+    text.map_or(code!(::core::option::Option::None), |text| code!(::core::option::Option::Some(#text)))
 }
 
 /// What a call checks of one limit: key and cost; of a fixed key, the cost alone.
@@ -133,7 +124,7 @@ fn check(rules: &Rules, at: usize, rule: &Rule) -> TokenStream {
             code_at!(cost=> #krate::__private::Cost::units(#cost))
         }
     };
-    if is_fixed(rules) {
+    if rules.has_fixed_key() {
         return code!(let #check: u64 = #cost;);
     }
     let count = rule.parts.len();
@@ -165,33 +156,22 @@ fn is_plain_number(expression: &Expr) -> bool {
 fn decide(rules: &Rules, is_async: bool) -> TokenStream {
     let (krate, limit, check) = (&rules.krate, limit_ident(0), check_ident(0));
     // Who waits is settled here, not by what a limit is changed to while the program runs.
-    let method = match (rules.waits().is_some(), rules.holds()) {
-        (true, _) => "acquire",
-        (false, true) => "hold",
-        (false, false) => "check",
+    let method = match rules.waits() {
+        Some(_) => "acquire",
+        None if rules.is_one_rate() => "check",
+        None => "hold",
     };
-    let (method, awaited) = match is_async {
-        true => (format_ident!("{method}_async", span = Span::mixed_site()), code!(.await)),
-        false => (Ident::new(method, Span::mixed_site()), TokenStream::new()),
-    };
-    if is_fixed(rules) {
+    let suffix = if is_async { "_async" } else { "" };
+    let method = format_ident!("{method}{suffix}", span = Span::mixed_site());
+    let awaited = is_async.then(|| code!(.await));
+    if rules.has_fixed_key() {
         return code!(#limit.#method(#check)#awaited);
     }
-    if rules.limits.len() == 1 && method.to_string().starts_with("check") {
+    if rules.is_one_rate() {
         return code!(#check.#method(__tidegate_limiter)#awaited);
     }
     let checks = (0..rules.limits.len()).map(check_ident);
     code!(#krate::__private::CallChecks::new(__tidegate_limiter, &[#(&#checks),*]).#method()#awaited)
-}
-
-/// True if every call checks the same key of the process's limiter, and no other.
-fn is_fixed(rules: &Rules) -> bool {
-    match rules.limits.as_slice() {
-        [rule] => {
-            rule.parts.is_empty() && rules.limiter.is_none() && rules.waits().is_none() && !rules.holds()
-        }
-        _ => false,
-    }
 }
 
 /// What a refused call returns.
@@ -210,7 +190,7 @@ pub(crate) fn refused(rules: &Rules, signature: &mut Signature, is_async: bool) 
                 return Ok(code!(#krate::__private::otherwise(#refusal, #called)#awaited));
             }
             // A name that an argument has is the argument, not a function beside it.
-            if as_word(called).is_some_and(|name| arguments::has(signature, &name.to_string())) {
+            if as_word(called).is_some_and(|name| arguments::names(signature).contains(&name.to_string())) {
                 return Ok(code!(#called #awaited));
             }
             let arguments = arguments::passed_on(signature)?;

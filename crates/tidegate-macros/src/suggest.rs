@@ -1,7 +1,7 @@
 //! The word that somebody meant.
 
 /// ` (did you mean ...?)`, if one of the known words is close.
-pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn suggestion(word: &str, known: &[impl AsRef<str>]) -> String {
     // What the same thing is called elsewhere.
     let other = match plain(word).as_str() {
         "rate" | "quota" | "limits" | "permits" | "count" | "max" | "requests" => Some("limit"),
@@ -15,7 +15,7 @@ pub(crate) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -
         "client" | "addr" | "address" | "remote" => Some("ip"),
         _ => None,
     };
-    let known: Vec<&str> = known.collect();
+    let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
     let nearest = || {
         let near = known.iter().map(|known| (distance(word, known), *known)).min();
         near.filter(|(distance, known)| *distance <= 2 && *distance < known.len()).map(|(_, known)| known)
@@ -81,17 +81,17 @@ mod tests {
     #[test]
     fn only_close_words_are_suggested() {
         let known = ["limit", "key", "by"];
-        assert_eq!(suggestion("limt", known.into_iter()), " (did you mean `limit`?)");
-        assert_eq!(suggestion("rate", known.into_iter()), " (did you mean `limit`?)");
-        assert_eq!(suggestion("banana", known.into_iter()), "");
-        assert_eq!(suggestion("xy", ["by"].into_iter()), " (did you mean `by`?)");
-        assert_eq!(suggestion("zz", ["by"].into_iter()), "");
+        assert_eq!(suggestion("limt", &known), " (did you mean `limit`?)");
+        assert_eq!(suggestion("rate", &known), " (did you mean `limit`?)");
+        assert_eq!(suggestion("banana", &known), "");
+        assert_eq!(suggestion("xy", &["by"]), " (did you mean `by`?)");
+        assert_eq!(suggestion("zz", &["by"]), "");
     }
 
     #[test]
     fn words_of_annotations_are_known() {
         let known = ["limit", "key", "by", "otherwise", "name"];
-        let meant = |word| suggestion(word, known.into_iter());
+        let meant = |word| suggestion(word, &known);
         assert_eq!(meant("blockHandler"), " (did you mean `otherwise`?)");
         assert_eq!(meant("fallback_method"), " (did you mean `otherwise`?)");
         assert_eq!(meant("limitType"), " (did you mean `by`?)");

@@ -32,18 +32,14 @@ use std::task::{Context, Poll};
 ///   65,536 of its /64s. It is one client, by its /48 or by fewer bits if those are configured.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// The lower half of the first address of its network.
+    // In whole words: it is copied right after it was made, and a processor waits where pieces were
+    // written and a longer one is read.
+    /// The lower half of the first address of its network, [`mapped`].
     lower: u64,
-    /// The upper one; 0 of an IPv4 address.
     upper: u64,
-    /// How many leading bits it has in common, and its family.
+    /// How many leading bits all of them have in common, and one.
     width: NonZeroU64,
 }
-
-/// In a client's width.
-const V4: NonZeroU64 = NonZeroU64::new(0x400).unwrap();
-const V6: NonZeroU64 = NonZeroU64::new(0x600).unwrap();
-const BITS: u64 = 0xff;
 
 impl Client {
     /// IPv6 addresses by their /64.
@@ -56,28 +52,15 @@ impl Client {
     }
 
     /// The network that is this client, and how many leading bits it has in common.
-    #[cfg(feature = "rules")]
+    #[inline]
     pub(crate) fn network(&self) -> (IpAddr, u8) {
-        (self.first(), self.bits())
-    }
-
-    fn first(&self) -> IpAddr {
-        let Self { upper, lower, .. } = *self;
-        if self.is_v4() {
-            IpAddr::V4(Ipv4Addr::from_bits(lower as u32))
+        let first = (u128::from(self.upper) << 64) | u128::from(self.lower);
+        let bits = (self.width.get() - 1) as u8;
+        if first >> 32 == IPV4_MAPPED {
+            (Ipv4Addr::from_bits(first as u32).into(), bits - IPV4_MAPPED_BITS)
         } else {
-            IpAddr::V6(Ipv6Addr::from_bits((u128::from(upper) << 64) | u128::from(lower)))
+            (Ipv6Addr::from_bits(first).into(), bits)
         }
-    }
-
-    #[inline]
-    fn is_v4(&self) -> bool {
-        self.width.get() & !BITS == V4.get()
-    }
-
-    #[inline]
-    fn bits(&self) -> u8 {
-        (self.width.get() & BITS) as u8
     }
 
     /// The client of this address, where all addresses with the same leading bits are one
@@ -89,19 +72,22 @@ impl Client {
     /// [`within`](Self::within) for an address that is [`mapped`].
     #[inline]
     pub(crate) fn of_mapped(ip: u128, ipv4_bits: u8, ipv6_bits: u8) -> Self {
-        if ip >> 32 == IPV4_MAPPED || ip >> 32 == NAT64 {
-            let bits = u64::from(ipv4_bits.min(32));
-            let mask = u64::MAX << (32 - bits);
-            return Self { lower: u64::from(ip as u32) & mask, upper: 0, width: V4 | bits };
-        }
-        let bits = ipv6_bits.min(if ip >> 112 == SIX_TO_FOUR { SIX_TO_FOUR_BITS } else { 128 });
+        let (ip, bits) = match ip >> 32 {
+            IPV4_MAPPED | NAT64 => {
+                ((IPV4_MAPPED << 32) | u128::from(ip as u32), IPV4_MAPPED_BITS + ipv4_bits.min(32))
+            }
+            _ if ip >> 112 == SIX_TO_FOUR => (ip, ipv6_bits.min(SIX_TO_FOUR_BITS)),
+            _ => (ip, ipv6_bits.min(128)),
+        };
         let first = ip & u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
-        Self { lower: first as u64, upper: (first >> 64) as u64, width: V6 | u64::from(bits) }
+        let width = NonZeroU64::MIN.saturating_add(bits.into());
+        Self { lower: first as u64, upper: (first >> 64) as u64, width }
     }
 }
 
 /// The upper 96 bits of an IPv4 address written as IPv6.
 const IPV4_MAPPED: u128 = 0xffff;
+const IPV4_MAPPED_BITS: u8 = 96;
 /// The upper 96 bits of an IPv4 address that NAT64 has translated, `64:ff9b::/96` (RFC 6052).
 const NAT64: u128 = 0x0064_ff9b_0000_0000_0000_0000;
 /// The upper 16 bits of a 6to4 address, `2002::/16` (RFC 3056).
@@ -119,15 +105,16 @@ pub(crate) fn nat64(ip: Ipv6Addr) -> Option<Ipv4Addr> {
 #[inline]
 pub(crate) fn mapped(ip: IpAddr) -> u128 {
     match ip {
-        IpAddr::V4(ip) => (IPV4_MAPPED << 32) | u128::from(ip.to_bits()),
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
         IpAddr::V6(ip) => ip.to_bits(),
     }
 }
 
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, whole) = (self.first(), if self.is_v4() { 32 } else { 128 });
-        if self.bits() == whole { write!(f, "{first}") } else { write!(f, "{first}/{}", self.bits()) }
+        let (first, bits) = self.network();
+        let whole = if first.is_ipv4() { 32 } else { 128 };
+        if bits == whole { write!(f, "{first}") } else { write!(f, "{first}/{bits}") }
     }
 }
 
@@ -192,8 +179,7 @@ pub struct Caller {
 }
 
 thread_local! {
-    static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
-    static USER: Cell<Option<User>> = const { Cell::new(None) };
+    static CURRENT: Cell<Caller> = const { Cell::new(Caller { client: None, user: None }) };
 }
 
 impl Caller {
@@ -228,25 +214,27 @@ impl Caller {
 
     /// The current caller; without client and user outside a scope.
     pub fn current() -> Self {
-        Self { client: Self::current_client(), user: Self::current_user() }
+        Self::with_current(Self::clone)
     }
 
-    pub(crate) fn current_client() -> Option<Client> {
-        CLIENT.get()
+    pub(crate) fn with_current<R>(read: impl FnOnce(&Self) -> R) -> R {
+        let mut current = Self::new();
+        current.swap_with_current();
+        let read = read(&current);
+        current.swap_with_current();
+        read
     }
 
-    pub(crate) fn current_user() -> Option<User> {
-        USER.with(|current| {
-            let user = current.take();
-            current.set(user.clone());
-            user
-        })
+    /// At the end of a thread there is no caller any more.
+    #[inline]
+    fn swap_with_current(&mut self) {
+        let _ = CURRENT.try_with(|current| *self = current.replace(std::mem::take(self)));
     }
 
     /// Runs `f` as this caller.
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-        let mut user = self.user.clone();
-        let _entered = Entered::new(self.client, &mut user);
+        let mut caller = self.clone();
+        let _entered = Entered::new(&mut caller);
         f()
     }
 
@@ -259,38 +247,30 @@ impl Caller {
 
 /// Makes a caller the current one until it is dropped, by a panic, too.
 pub(crate) struct Entered<'a> {
-    client_before: Option<Client>,
-    /// Holds the user before, as long as the other one is the current one.
-    user: &'a mut Option<User>,
+    /// Holds the caller before, as long as the other one is the current one.
+    caller: &'a mut Caller,
 }
 
 impl<'a> Entered<'a> {
     /// None without client and user: the caller before stays.
     #[cfg(feature = "tower")]
     #[inline(always)]
-    pub(crate) fn known(client: Option<Client>, user: &'a mut Option<User>) -> Option<Self> {
-        if client.is_some() || user.is_some() { Some(Self::new(client, user)) } else { None }
+    pub(crate) fn known(caller: &'a mut Caller) -> Option<Self> {
+        if caller.client.is_some() || caller.user.is_some() { Some(Self::new(caller)) } else { None }
     }
 
     #[inline(always)]
-    fn new(client: Option<Client>, user: &'a mut Option<User>) -> Self {
-        swap_users(user);
-        Self { client_before: CLIENT.replace(client), user }
+    fn new(caller: &'a mut Caller) -> Self {
+        caller.swap_with_current();
+        Self { caller }
     }
 }
 
 impl Drop for Entered<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        CLIENT.set(self.client_before);
-        swap_users(self.user);
+        self.caller.swap_with_current();
     }
-}
-
-#[inline]
-fn swap_users(user: &mut Option<User>) {
-    // At the end of a thread there is no caller any more.
-    let _ = USER.try_with(|current| *user = current.replace(user.take()));
 }
 
 pin_project_lite::pin_project! {
@@ -309,7 +289,7 @@ pin_project_lite::pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // At the end of a thread there is no caller any more.
-            if USER.try_with(|_| ()).is_ok() {
+            if CURRENT.try_with(|_| ()).is_ok() {
                 this.caller.enter(|| this.future.set(None));
             }
         }

@@ -70,7 +70,7 @@ impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
         mut caller: Caller,
     ) -> Self {
         admission.add_to_request(request.extensions_mut());
-        let lent = Entered::known(caller.client, &mut caller.user);
+        let lent = Entered::known(&mut caller);
         let future = service.call(request);
         drop(lent);
         Self { state: State::Running { future, admission, caller } }
@@ -124,7 +124,7 @@ where
         }
         match this.project().state.project() {
             StateProj::Running { future, admission, caller } => {
-                let lent = Entered::known(caller.client, &mut caller.user);
+                let lent = Entered::known(caller);
                 let response = ready!(future.poll(context));
                 drop(lent);
                 Poll::Ready(response.map(|mut response| {

@@ -13,6 +13,7 @@ use crate::rules::facts::Fact;
 use crate::rules::key::KeyBytes;
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
+use std::time::Duration;
 
 /// One limit of a call.
 pub struct CallCheck {
@@ -27,13 +28,9 @@ impl CallCheck {
     /// `cost` units of this key, or of the one that is shared by callers who are not known.
     #[inline]
     pub fn new(limit: &'static FunctionLimit, key: CallKey, cost: u64) -> Self {
-        match key.found {
-            Fact::Found(()) => Self { limit, key: key.bytes, settled: None, cost },
-            found => {
-                let settled = without_key(found, limit.definition.missing);
-                Self { limit, key: limit.shared_key(), settled, cost }
-            }
-        }
+        let settled = without_key(key.found, limit.definition.missing);
+        let key = if key.found == Fact::Found(()) { key.bytes } else { limit.shared_key() };
+        Self { limit, key, settled, cost }
     }
 
     /// Decides now. Default limiter: the process's.
@@ -41,7 +38,7 @@ impl CallCheck {
     pub fn check(&self, limiter: Option<&Limiter>) -> Result<(), Refusal> {
         let gate = self.limit.gate_in(limiter);
         match self.settled {
-            None => self.limit.result(&gate, || &self.key, gate.check_cost(&self.key, self.cost)),
+            None => self.limit.result(&gate, Some(&self.key), gate.check_cost(&self.key, self.cost)),
             Some(outcome) => self.settle(&gate, outcome),
         }
     }
@@ -53,7 +50,7 @@ impl CallCheck {
         match self.settled {
             None => {
                 let decision = gate.check_cost_async(&self.key, self.cost).await;
-                self.limit.result(&gate, || &self.key, decision)
+                self.limit.result(&gate, Some(&self.key), decision)
             }
             Some(outcome) => self.settle(&gate, outcome),
         }
@@ -62,7 +59,9 @@ impl CallCheck {
     /// Lets the call through that the limit does not apply to, or refuses it.
     #[cold]
     fn settle(&self, gate: &Gate, outcome: Outcome) -> Result<(), Refusal> {
-        self.limit.record_settled(gate, outcome);
+        if outcome.is_refusal() || observe::is_observed() {
+            self.limit.record(gate, outcome, None, Duration::ZERO);
+        }
         if outcome.is_refusal() { Err(Refusal::unidentified(gate)) } else { Ok(()) }
     }
 }
@@ -79,19 +78,6 @@ impl<'a> CallChecks<'a> {
         let with_gate = |check: &&'a CallCheck| (*check, check.limit.gate_in(limiter).into_owned());
         let checks = checks.iter().map(with_gate).collect();
         Self { limiter: limiter.unwrap_or_else(|| Limiter::global()), checks }
-    }
-
-    /// Decides now.
-    pub fn check(mut self) -> Result<Permit, Refusal> {
-        self.settle()?;
-        self.result(self.limiter.check(&self.checks()))
-    }
-
-    /// [`check`](Self::check) for async code.
-    pub async fn check_async(mut self) -> Result<Permit, Refusal> {
-        self.settle()?;
-        let verdict = self.limiter.check_async(&self.checks());
-        self.result(verdict.await)
     }
 
     /// Takes slots and units now or not at all, whatever wait is in force by now.
@@ -139,7 +125,7 @@ impl<'a> CallChecks<'a> {
                     (true, false) => Outcome::Waited,
                     (false, _) => Outcome::of_denied(decision),
                 };
-                check.limit.record(gate, &check.key, *decision, outcome, wait);
+                check.limit.record(gate, outcome, Some((&check.key, *decision)), wait);
             }
         }
         verdict.into_permit()

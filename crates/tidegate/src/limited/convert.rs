@@ -3,7 +3,7 @@
 
 use crate::decision::Denial;
 use crate::refusal::Refusal;
-use std::num::{NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::num::NonZero;
 use std::time::Duration;
 
 /// Return types that can be made of a refusal.
@@ -20,7 +20,7 @@ pub trait FromRefusal {
 
 impl<T, E: ErrorFromRefusal> FromRefusal for Result<T, E> {
     fn from_refusal(refusal: Refusal) -> Self {
-        Err(E::error_from(refusal))
+        Err(E::from(refusal))
     }
 }
 
@@ -31,17 +31,10 @@ impl<T, E: ErrorFromRefusal> FromRefusal for Result<T, E> {
     note = "write `impl From<tidegate::Refusal> for {Self}`, if the type is yours",
     note = "or say what to return instead: `otherwise = |refusal| Err(...)`"
 )]
-pub trait ErrorFromRefusal {
-    /// The refusal as this error.
-    fn error_from(refusal: Refusal) -> Self;
-}
+pub trait ErrorFromRefusal: From<Refusal> {}
 
 #[diagnostic::do_not_recommend]
-impl<E: From<Refusal>> ErrorFromRefusal for E {
-    fn error_from(refusal: Refusal) -> Self {
-        Self::from(refusal)
-    }
-}
+impl<E: From<Refusal>> ErrorFromRefusal for E {}
 
 /// Calls `f`, whose argument's type is known here.
 pub fn otherwise<T, F: FnOnce(Refusal) -> T>(refusal: Refusal, f: F) -> T {
@@ -67,33 +60,16 @@ pub trait Cost {
     fn units(self) -> u64;
 }
 
-impl Cost for u64 {
-    fn units(self) -> u64 {
-        self
-    }
-}
-
-impl Cost for usize {
-    fn units(self) -> u64 {
-        u64::try_from(self).unwrap_or(u64::MAX)
-    }
-}
-
 macro_rules! costs {
     ($($number:ty),*) => {
         $(impl Cost for $number {
+            #[allow(clippy::cast_lossless, reason = "the same words for all of them")]
             fn units(self) -> u64 {
-                self.into()
+                self as u64
             }
-        })*
-    };
-}
+        }
 
-costs!(u8, u16, u32);
-
-macro_rules! nonzero_costs {
-    ($($number:ty),*) => {
-        $(impl Cost for $number {
+        impl Cost for NonZero<$number> {
             fn units(self) -> u64 {
                 self.get().units()
             }
@@ -101,7 +77,7 @@ macro_rules! nonzero_costs {
     };
 }
 
-nonzero_costs!(NonZeroU8, NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize);
+costs!(u8, u16, u32, u64, usize);
 
 impl<T: Cost + Copy> Cost for &T {
     fn units(self) -> u64 {

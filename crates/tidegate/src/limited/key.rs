@@ -5,9 +5,9 @@
 
 use crate::caller::{Caller, Client};
 use crate::rules::facts::Fact;
-use crate::rules::key::value::{VALUE_MAX, escape_from, write_tag, write_text};
+use crate::rules::key::value::{Secrets, plain, write_client, write_tag, write_text, write_value};
 use crate::rules::key::{KeyBytes, Part};
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The key of a call, as far as it is written.
@@ -28,75 +28,64 @@ impl CallKey {
 
     /// Adds the value of an expression over the arguments.
     #[inline]
-    #[must_use]
     pub fn part<T: KeyPart + ?Sized>(mut self, part: &T) -> Self {
-        let start = self.join();
-        write_text(&mut self.bytes, Displayed(part));
+        self.join();
         if self.has_several_parts {
-            escape_from(&mut self.bytes, start);
+            let mut value = KeyBytes::new();
+            write_text(&mut value, part);
+            plain(&mut self.bytes, &value);
+        } else {
+            write_text(&mut self.bytes, part);
         }
         self
     }
 
     /// Adds the client of the running task.
-    #[must_use]
     pub fn caller_ip(self) -> Self {
-        self.ip(&Caller::current_client())
+        self.ip(&Caller::with_current(|caller| caller.client))
     }
 
     /// Adds the user of the running task.
-    #[must_use]
     pub fn caller_user(self) -> Self {
-        let user = Caller::current_user();
-        self.user(user.as_ref().map(|user| user as &dyn Display))
+        Caller::with_current(|caller| self.user(caller.user.as_ref().map(|user| user as &dyn Display)))
     }
 
     /// Adds the client of an address.
     #[inline]
-    #[must_use]
     pub fn ip<T: AsClient + ?Sized>(mut self, address: &T) -> Self {
         self.join();
-        match address.as_client() {
-            Some(client) => {
-                write_tag(&Part::Ip, &mut self.bytes);
-                write_text(&mut self.bytes, client);
-            }
-            None => self.lacks(Fact::Missing),
-        }
+        let Some(client) = address.as_client() else { return self.and_found(Fact::Missing) };
+        write_tag(&Part::Ip, &mut self.bytes);
+        write_client(&mut self.bytes, client);
         self
     }
 
     /// Adds a user.
     #[inline]
-    #[must_use]
     pub fn user(mut self, user: Option<&dyn Display>) -> Self {
         self.join();
         write_tag(&Part::User, &mut self.bytes);
-        let start = self.bytes.len();
+        let mut value = KeyBytes::new();
         if let Some(user) = user {
-            write_text(&mut self.bytes, user);
+            write_text(&mut value, user);
         }
-        match self.bytes.len() - start {
-            0 => self.lacks(Fact::Missing),
-            1..=VALUE_MAX => escape_from(&mut self.bytes, start),
-            _ => self.lacks(Fact::Ambiguous),
+        let found = write_value(&Part::User, &value, Secrets::Whole, &mut self.bytes);
+        self.and_found(found)
+    }
+
+    /// The first part that is not found decides what becomes of the call, as in a rule.
+    fn and_found(mut self, fact: Fact<()>) -> Self {
+        if self.found == Fact::Found(()) {
+            self.found = fact;
         }
         self
     }
 
-    /// The first part that is not found decides what becomes of the call, as in a rule.
-    fn lacks(&mut self, fact: Fact<()>) {
-        if self.found == Fact::Found(()) {
-            self.found = fact;
-        }
-    }
-
     /// Where the next part begins.
     #[inline]
-    fn join(&mut self) -> usize {
+    fn join(&mut self) {
         self.bytes.extend_from_slice(self.joint.as_bytes());
         self.joint = "+";
-        self.bytes.len()
     }
 }
 
@@ -106,27 +95,10 @@ impl CallKey {
     label = "`key = ...` takes what implements `Display`, such as a number or a text",
     note = "name a field of it (`key = order.id`), or write `key = format_args!(...)`"
 )]
-pub trait KeyPart {
-    /// Writes it.
-    fn write_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
-}
+pub trait KeyPart: Display {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Display + ?Sized> KeyPart for T {
-    #[inline]
-    fn write_part(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fmt(f)
-    }
-}
-
-struct Displayed<'a, T: ?Sized>(&'a T);
-
-impl<T: KeyPart + ?Sized> Display for Displayed<'_, T> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.write_part(f)
-    }
-}
+impl<T: Display + ?Sized> KeyPart for T {}
 
 /// What `by = ip(...)` can take.
 #[diagnostic::on_unimplemented(
@@ -215,7 +187,7 @@ impl<'a, T> AlwaysKnown<'a> for Given<'a, T> {
     where
         T: UserId,
     {
-        Some(self.0.as_display())
+        Some(self.0)
     }
 }
 
@@ -225,17 +197,10 @@ impl<'a, T> AlwaysKnown<'a> for Given<'a, T> {
     label = "`by = user(...)` takes what implements `Display`, such as a number or a text, or an `Option` of it",
     note = "name a field of it, as in `by = user(account.id)`"
 )]
-pub trait UserId {
-    /// Their name or number.
-    fn as_display(&self) -> &dyn Display;
-}
+pub trait UserId: Display {}
 
 #[diagnostic::do_not_recommend]
-impl<T: Display> UserId for T {
-    fn as_display(&self) -> &dyn Display {
-        self
-    }
-}
+impl<T: Display> UserId for T {}
 
 #[cfg(test)]
 mod tests {

@@ -55,10 +55,8 @@ pub struct Definition {
     pub prefix: Option<&'static str>,
     /// Checked when the function was compiled.
     pub limit: &'static str,
-    /// Returns the full path of itself, an item in the function.
+    /// Returns the full path of itself, an item in the function or in one that was generated beside it.
     pub path: fn() -> &'static str,
-    /// The function's name, where that item is in another one that was generated beside it.
-    pub function: Option<&'static str>,
     /// File and line of the attribute, for whoever has to correct it.
     pub location: &'static str,
 }
@@ -96,7 +94,7 @@ impl FunctionLimit {
     #[inline]
     pub fn check(&self, cost: u64) -> Result<(), Refusal> {
         let handle = self.handle();
-        self.result(handle.gate(), || self.fixed_key(), handle.check_cost(cost))
+        self.result(handle.gate(), None, handle.check_cost(cost))
     }
 
     /// [`check`](Self::check) for async code.
@@ -104,26 +102,20 @@ impl FunctionLimit {
     pub async fn check_async(&self, cost: u64) -> Result<(), Refusal> {
         let handle = self.handle();
         let decision = handle.check_cost_async(cost).await;
-        self.result(handle.gate(), || self.fixed_key(), decision)
+        self.result(handle.gate(), None, decision)
     }
 
-    /// What one decision returns, once it is recorded.
+    /// What one decision returns, once it is recorded. Default key: the fixed one.
     #[inline]
-    fn result<'k>(
-        &self,
-        gate: &Gate,
-        key: impl FnOnce() -> &'k [u8],
-        decision: Decision,
-    ) -> Result<(), Refusal> {
-        if !decision.is_allowed() {
-            let key = key();
-            self.record(gate, key, decision, Outcome::of_denied(&decision), Duration::ZERO);
-            return Err(Refusal::new(gate, key, decision));
+    fn result(&self, gate: &Gate, key: Option<&[u8]>, decision: Decision) -> Result<(), Refusal> {
+        let is_allowed = decision.is_allowed();
+        if is_allowed && !observe::is_observed() {
+            return Ok(());
         }
-        if observe::is_observed() {
-            self.record(gate, key(), decision, Outcome::Allowed, Duration::ZERO);
-        }
-        Ok(())
+        let key = key.unwrap_or_else(|| self.fixed_key());
+        let outcome = if is_allowed { Outcome::Allowed } else { Outcome::of_denied(&decision) };
+        self.record(gate, outcome, Some((key, decision)), Duration::ZERO);
+        if is_allowed { Ok(()) } else { Err(Refusal::new(gate, key, decision)) }
     }
 
     /// The key that calls share whose callers are not known.
@@ -162,22 +154,14 @@ impl FunctionLimit {
     /// If the gate cannot be put in force. Going on would mean to let everybody through,
     /// or nobody, because of two lines that contradict each other.
     fn gate_of(&self, limiter: &Limiter) -> Gate {
-        let resolved = self.resolved();
+        let (resolved, location) = (self.resolved(), self.definition.location);
         match limiter.gate(&resolved.name, resolved.limit.clone()) {
             Ok(gate) => gate,
-            Err(error) => self.fail(&error),
-        }
-    }
-
-    #[cold]
-    fn fail(&self, error: &GateError) -> ! {
-        let location = self.definition.location;
-        match error {
-            GateError::Defined { name, now, limit } => panic!(
+            Err(GateError::Defined { name, now, limit }) => panic!(
                 "#[limited] at {location}: gate `{name}` is in force as `{now}`, not as `{limit}`; \
                  write another `name`, or the same limit at both places"
             ),
-            error => panic!("#[limited] at {location}: {error}"),
+            Err(error) => panic!("#[limited] at {location}: {error}"),
         }
     }
 
@@ -188,11 +172,7 @@ impl FunctionLimit {
 
 impl Definition {
     fn resolve(&self) -> Resolved {
-        let item = (self.path)();
-        let path = match self.function {
-            Some(function) => path::tidy(&path::sibling(item, function)),
-            None => path::tidy(item),
-        };
+        let path = path::tidy((self.path)());
         let mut name = self.name.map_or_else(|| path.clone(), String::from);
         if self.nth > 1 {
             name = format!("{name}/{}", self.nth);
@@ -202,10 +182,8 @@ impl Definition {
             (None, Some(_)) => (path, "/"),
             (None, None) => (String::new(), ""),
         };
-        let callers = self.callers.parse().ok();
-        match self.limit.parse() {
-            Ok(limit) => Resolved { name: path::shortened(name), prefix, joint, callers, limit },
-            Err(error) => panic!("#[limited] at {}: {error}", self.location),
-        }
+        let limit = self.limit.parse();
+        let limit = limit.unwrap_or_else(|error| panic!("#[limited] at {}: {error}", self.location));
+        Resolved { name: path::shortened(name), prefix, joint, callers: self.callers.parse().ok(), limit }
     }
 }

@@ -65,50 +65,34 @@ pub(super) fn is_observed() -> bool {
 }
 
 impl FunctionLimit {
-    /// Records what the limit decided.
+    /// Records what became of a call: what the limit has decided about its key, or what the callers
+    /// in the key have settled without the limit.
     #[cold]
     pub(super) fn record(
         &self,
         gate: &Gate,
-        key: &[u8],
-        decision: Decision,
         outcome: Outcome,
+        decided: Option<(&[u8], Decision)>,
         wait: Duration,
     ) {
-        let limit = gate.limit();
-        let (key, limit, decision) = ((!key.is_empty()).then(|| Key::new(key)), Some(&limit), Some(decision));
-        self.observe(gate, &Record { key, limit, decision, wait, ..self.settled(gate, outcome) });
-    }
-
-    /// Records what the callers in the key have settled without the limit.
-    #[cold]
-    pub(super) fn record_settled(&self, gate: &Gate, outcome: Outcome) {
-        if outcome.is_refusal() || is_observed() {
-            self.observe(gate, &self.settled(gate, outcome));
-        }
-    }
-
-    fn settled<'a>(&'a self, gate: &'a Gate, outcome: Outcome) -> Record<'a> {
-        Record {
+        let (limit, key) = (gate.limit(), decided.map(|(key, _)| key));
+        let record = Record {
             rule: gate.name(),
             policy: gate.name(),
-            key: None,
-            limit: None,
+            key: key.filter(|key| !key.is_empty()).map(Key::new),
+            limit: decided.is_some().then_some(&limit),
             quota: None,
-            decision: None,
+            decision: decided.map(|(_, decision)| decision),
             outcome,
             is_shadow: false,
             shows_keys: false,
-            wait: Duration::ZERO,
+            wait,
             took: Duration::ZERO,
             expr: self.resolved().callers.as_ref(),
-        }
-    }
-
-    fn observe(&self, gate: &Gate, record: &Record<'_>) {
+        };
         if let Some(observer) = OBSERVER.get() {
-            observer.verdict(record);
+            observer.verdict(&record);
         }
-        observe::log(record, &self.sampler, LOGGED_EACH_SECOND, || gate.clock().now());
+        observe::log(&record, &self.sampler, LOGGED_EACH_SECOND, || gate.clock().now());
     }
 }

@@ -1,22 +1,21 @@
 //! The paths of functions, as the compiler calls them and as people read them.
 
-/// The name under which calls of a function are deferred, from the path of an item in a sibling
-/// of it.
-pub fn deferred_function(item: &str, function: &str) -> String {
-    shortened(tidy(&sibling(item, function)))
+/// The name under which calls of a function are deferred, from the path of an item in it or in one
+/// that was generated beside it.
+pub fn deferred_function(item: &str) -> String {
+    shortened(tidy(item))
 }
 
 /// The same of a method. Its type is whole, so that `Desk<u8>` and `Desk<u16>` are two.
 pub fn deferred_method(type_name: &str, method: &str) -> String {
-    shortened(tidy(&format!("{type_name}::{method}::_")))
+    deferred_function(&format!("{type_name}::{method}::_"))
 }
 
-/// The path of an item in `function` from that of one in another function beside it.
-pub(super) fn sibling(item: &str, function: &str) -> String {
-    let path = item.rsplit_once("::").map_or(item, |(path, _)| path);
-    let path = path.trim_end_matches("::{{closure}}");
-    let parent = path.rsplit_once("::").map_or("", |(parent, _)| parent);
-    format!("{parent}::{function}::_")
+/// The path of the function beside which one was generated: of `sell` for `__tidegate_sell_gate`.
+fn original(path: &str) -> Option<String> {
+    let (parent, generated) = path.rsplit_once("::")?;
+    let (function, _) = generated.strip_prefix("__tidegate_")?.rsplit_once('_')?;
+    Some(format!("{parent}::{function}"))
 }
 
 /// `shop::Desk::sell` from what the compiler calls an item inside of it. A path that cannot
@@ -26,6 +25,7 @@ pub(super) fn tidy(item: &str) -> String {
     let path = item.rsplit_once("::").map_or(item, |(path, _)| path);
     // The body of an async function is a closure of it. One further left is another function.
     let path = path.trim_end_matches("::{{closure}}");
+    let path = &original(path).unwrap_or_else(|| path.into());
     let is_inside_a_closure = path.contains("::{{closure}}");
     // In `<A as B>::c`, `a::<impl A>::c` and `A<_>::c` the brackets add nothing.
     let mut words = path.strip_prefix('<').unwrap_or(path).to_string();
@@ -86,16 +86,20 @@ mod tests {
     }
 
     #[test]
-    fn a_sibling_of_a_function_knows_its_path() {
+    fn what_is_generated_beside_a_function_has_its_path() {
         for (item, function) in [
-            ("shop::desk::check::item", "shop::desk::sell"),
-            ("shop::check::{{closure}}::item", "shop::sell"),
-            ("shop::buy::{{closure}}::check::{{closure}}::item", "shop::buy::{{closure}}::sell"),
-            ("shop::Desk<_>::check::item", "shop::Desk<_>::sell"),
+            ("shop::desk::__tidegate_sell_gate::item", "shop::desk::sell"),
+            ("shop::__tidegate_sell_gate::{{closure}}::item", "shop::sell"),
+            ("shop::__tidegate_sell_one_gate::item", "shop::sell_one"),
+            (
+                "shop::buy::{{closure}}::__tidegate_sell_gate::{{closure}}::item",
+                "shop::buy::{{closure}}::sell",
+            ),
+            ("shop::Desk<_>::__tidegate_sell_gate::item", "shop::Desk<_>::sell"),
         ] {
-            assert_eq!(tidy(&sibling(item, "sell")), tidy(&format!("{function}::item")), "{item}");
+            assert_eq!(tidy(item), tidy(&format!("{function}::item")), "{item}");
         }
-        assert_eq!(deferred_function("shop::check::item", "sell"), "shop::sell");
+        assert_eq!(deferred_function("shop::__tidegate_sell_method::item"), "shop::sell");
         assert_eq!(deferred_method("shop::Desk<u8>", "sell"), "shop::Desk-u8::sell");
     }
 

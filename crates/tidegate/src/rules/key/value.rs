@@ -139,20 +139,9 @@ pub(crate) fn write_text(key: &mut KeyBytes, text: impl Display) {
     let _ = write!(Writer(key), "{text}");
 }
 
-/// Makes a value of what was written from `start` on, as [`plain`] writes it.
-#[cfg(feature = "macros")]
-#[inline]
-pub(crate) fn escape_from(key: &mut KeyBytes, start: usize) {
-    if key.len() - start > WHOLE_MAX || key[start..].iter().any(|byte| matches!(byte, b'+' | b'%')) {
-        let value = KeyBytes::from_slice(&key[start..]);
-        key.truncate(start);
-        plain(key, &value);
-    }
-}
-
 /// A value with its `+` and `%` escaped; a long one by its beginning and its digest.
 #[inline]
-fn plain(key: &mut KeyBytes, value: &[u8]) {
+pub(crate) fn plain(key: &mut KeyBytes, value: &[u8]) {
     if value.len() <= WHOLE_MAX {
         return escaped(key, value);
     }
