@@ -46,8 +46,7 @@ pub(crate) struct RedisClient {
     pub(super) node: String,
     pub(super) handle: tokio::runtime::Handle,
     pub(super) map: ServerMap,
-    /// What the sentinels say, where there are any.
-    pub(super) sentinels: Option<Sentinels>,
+    pub(super) sentinels: Sentinels,
     pub(super) nodes: Nodes,
     pub(super) held_slots: HeldSlots,
     close: Notify,
@@ -69,9 +68,8 @@ impl RedisStore {
         #[expect(clippy::expect_used, reason = "without a poll descriptor nothing can be done")]
         let runtime = runtime.expect("the system lets us watch sockets");
         let (addresses, sentinels) = match &config.deployment {
-            Deployment::Single(info) => (vec![info.addr().to_string()], 0),
             Deployment::Sentinel { master, sentinels, .. } => (vec![master.clone()], sentinels.len()),
-            Deployment::Cluster(seeds) => (seeds.iter().map(|seed| seed.addr().to_string()).collect(), 0),
+            Deployment::Single(_) | Deployment::Cluster(_) => (config.deployment.addresses(), 0),
         };
         let is_cluster = matches!(config.deployment, Deployment::Cluster(_));
         let sends_time = clock.is_some();
@@ -87,7 +85,7 @@ impl RedisStore {
             node: format!("{:016x}", random_word()),
             handle: runtime.handle().clone(),
             map: ServerMap::new(addresses, is_cluster, began),
-            sentinels: (sentinels > 0).then(|| Sentinels::new(sentinels)),
+            sentinels: Sentinels::new(sentinels),
             nodes: Nodes::default(),
             held_slots: HeldSlots::default(),
             close: Notify::new(),
@@ -187,13 +185,6 @@ impl RedisClient {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
-    }
-
-    /// Something suggests that there is another master.
-    pub(crate) fn ask_sentinels(&self) {
-        if let Some(sentinels) = &self.sentinels {
-            sentinels.ask();
-        }
     }
 
     /// Sends an update of a key, or of this node if there is none. Whoever waits for its answer

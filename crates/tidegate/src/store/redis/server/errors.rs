@@ -17,10 +17,10 @@ impl Pipeline<'_> {
         self.log(error);
         // Its replicas are gone, perhaps to another master.
         if errors.iter().any(|error| error.contains("NOREPLICAS")) {
-            self.client.ask_sentinels();
+            self.client.sentinels.ask();
         }
         if errors.iter().any(|error| error.contains("READONLY")) {
-            self.client.ask_sentinels();
+            self.client.sentinels.ask();
             return CallOutcome::WrongServer(IS_REPLICA);
         }
         CallOutcome::Done
@@ -55,7 +55,7 @@ impl Pipeline<'_> {
             }
             ServerErrorKind::BusyLoading => CallOutcome::WrongServer("it is loading its data"),
             ServerErrorKind::ReadOnly => {
-                self.client.ask_sentinels();
+                self.client.sentinels.ask();
                 CallOutcome::WrongServer(IS_REPLICA)
             }
             ServerErrorKind::NoPerm => {
@@ -80,7 +80,7 @@ impl Pipeline<'_> {
     fn failed(&self, error: &RedisError) -> CallOutcome {
         self.log(&error.to_string());
         if error.code() == Some("NOREPLICAS") {
-            self.client.ask_sentinels();
+            self.client.sentinels.ask();
         }
         CallOutcome::Done
     }

@@ -8,7 +8,6 @@ use super::role;
 use crate::clock::Timestamp;
 use crate::store::redis::stats::count;
 use crate::store::redis::store::RedisClient;
-use crate::store::redis::topology::sentinel::{News, Sentinels};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::sync::Arc;
@@ -51,7 +50,7 @@ async fn answer_late(client: &RedisClient, server: &RedisServer) {
 async fn serve(client: Arc<RedisClient>, server: Arc<RedisServer>) {
     let mut pauses = Pauses::default();
     let mut is_first = true;
-    let mut news = client.sentinels.as_ref().map(Sentinels::news);
+    let mut news = client.sentinels.news();
     loop {
         if server.is_retired.load(Ordering::Relaxed) || client.is_closed() {
             return;
@@ -65,7 +64,7 @@ async fn serve(client: Arc<RedisClient>, server: Arc<RedisServer>) {
                 let since = client.now();
                 // This server may not know the slots that another one, or this one before, gave out.
                 client.held_slots.renew_all();
-                let watching = role::watch(&client, &server, connection.share());
+                let watching = role::watch(&client, &server, connection.connection.clone());
                 let pipeline = Pipeline::new(&client, &server, connection);
                 let mut disconnect = match select(pin!(pipeline.run()), pin!(watching)).await {
                     Either::Left((disconnect, _)) => disconnect,
@@ -92,7 +91,8 @@ async fn serve(client: Arc<RedisClient>, server: Arc<RedisServer>) {
                 if disconnect.is_silent {
                     let pause = pauses.next(&client);
                     server.open_breaker(&client, pause, disconnect.why);
-                    rest(&mut news, pause).await;
+                    // Or until a sentinel says something new.
+                    let _ = timeout(pause, news.changed()).await;
                 }
             }
             Err(error) => {
@@ -100,19 +100,10 @@ async fn serve(client: Arc<RedisClient>, server: Arc<RedisServer>) {
                 let pause = pauses.next(&client);
                 server.open_breaker(&client, pause, &error);
                 client.refresh_cluster();
-                rest(&mut news, pause).await;
+                // Or until a sentinel says something new.
+                let _ = timeout(pause, news.changed()).await;
             }
         }
-    }
-}
-
-/// Waits for the next try, or until a sentinel says something new.
-async fn rest(news: &mut Option<News>, pause: Duration) {
-    match news {
-        Some(news) => {
-            let _ = timeout(pause, news.changed()).await;
-        }
-        None => tokio::time::sleep(pause).await,
     }
 }
 
