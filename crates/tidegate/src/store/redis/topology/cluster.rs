@@ -153,7 +153,7 @@ pub(crate) async fn follow(client: Arc<RedisClient>) {
     while !client.is_closed() {
         // Those that answer first: one that is cut off from the others has an old map.
         let mut servers = client.map.servers();
-        servers.sort_by_key(|server| !server.breaker.is_closed());
+        servers.sort_by_key(|server| !server.is_up());
         let addresses: Vec<String> = servers.iter().map(|server| server.address()).collect();
         let seeded = seeds.iter().map(|seed| seed.addr().to_string());
         for address in addresses.into_iter().chain(seeded) {
