@@ -11,6 +11,7 @@ use super::gate::charge::{GateCharge, SlotHolder, member};
 use super::gate::gate_limit::GateLimit;
 use super::script::key_name;
 use super::script::replay::ChargeMark;
+use super::server::RedisServer;
 use super::server::request_queue::queue_of;
 use crate::algorithm::Mode;
 use crate::clock::Timestamp;
@@ -37,8 +38,9 @@ impl PartialEq for GateKey {
 }
 
 impl GateKey {
-    pub(crate) fn hash_slot(&self) -> u16 {
-        key_name::hash_slot(&self.bytes)
+    /// The server that has it.
+    pub(crate) fn server(&self) -> Option<Arc<RedisServer>> {
+        self.gate.client().server_of(|| key_name::hash_slot(&self.bytes))
     }
 }
 
@@ -166,7 +168,7 @@ impl Operation {
     }
 
     pub(crate) fn hash_slot(&self) -> u16 {
-        self.keys().first().map_or_else(key_name::nodes_hash_slot, GateKey::hash_slot)
+        key_name::hash_slot(self.keys().first().map_or(key_name::NODES.as_bytes(), |key| &key.bytes))
     }
 
     /// Entries of lists that the script may have to read for it.
@@ -201,6 +203,17 @@ impl Operation {
             }
         }
     }
+
+    /// What was sent may have been done, or may be done later: it is not sent again. Rates count as
+    /// spent; slots would be held by nobody until their lease ends, so they are released.
+    pub(crate) fn release_slots(&self) {
+        let Self::Decide(RequestGroup { keys, requests }) = self else { return };
+        let holds =
+            |request: &&Request| matches!(request.mode, RequestMode::Take(Mode::Reserve | Mode::Hold));
+        for (key, member) in requests.iter().filter(holds).flat_map(|request| request.members(keys)) {
+            key.send(UpdateKind::Release { member, left: String::new() });
+        }
+    }
 }
 
 impl RequestGroup {
@@ -213,17 +226,5 @@ impl RequestGroup {
     /// One key of a rate: no member, and equal requests can be counted.
     pub(crate) fn is_one_rate(&self) -> bool {
         self.keys.len() == 1 && !self.keys[0].version.has_slots()
-    }
-
-    /// What was sent may have been done, or may be done later. Rates count as spent; slots would
-    /// be held by nobody until their lease ends, so they are released.
-    pub(crate) fn release_slots(&self) {
-        let holds =
-            |request: &&Request| matches!(request.mode, RequestMode::Take(Mode::Reserve | Mode::Hold));
-        for (key, member) in
-            self.requests.iter().filter(holds).flat_map(|request| request.members(&self.keys))
-        {
-            key.send(UpdateKind::Release { member, left: String::new() });
-        }
     }
 }

@@ -7,7 +7,7 @@ use super::gate::accept::accept;
 use super::heartbeat;
 use super::held_slots::{self, HeldSlots};
 use super::request::{GateKey, KeyUpdate, Numbers, Operation, UpdateKind};
-use super::server::request_queue::QueuedOperation;
+use super::server::request_queue::{QueuedOperation, RequestQueue};
 use super::server::{RedisServer, supervise};
 use super::stats::{Counters, RedisStats, ShardStats};
 use super::topology::cluster::{self, ServerMap};
@@ -56,7 +56,7 @@ pub(crate) struct RedisClient {
     /// Looks at limits beside a denial.
     looks: Sampler,
     /// The process that has the thread which talks to Redis.
-    process: u32,
+    pub(super) process: u32,
     /// Gates ever opened.
     gates: AtomicU32,
     /// Numbers ever given out: to versions of limits, leases and holders of slots.
@@ -153,7 +153,7 @@ impl RedisStore {
 async fn until_closed(client: &RedisClient) {
     client.close.notified().await;
     for _ in 0..10 {
-        if client.map.servers().iter().all(|server| server.is_idle()) {
+        if client.map.servers().iter().flat_map(|server| &server.queues).all(RequestQueue::is_empty) {
             break;
         }
         tokio::time::sleep(client.config.deadline / 10).await;
@@ -166,12 +166,6 @@ impl RedisClient {
     /// The real time.
     pub(crate) fn now(&self) -> Timestamp {
         self.real.now()
-    }
-
-    /// True in a process that has it by `fork`: the thread that talks to Redis did not come
-    /// along, and whoever waited for it would wait for ever. To be checked before every wait.
-    pub(crate) fn is_inherited(&self) -> bool {
-        crate::process::id() != self.process
     }
 
     /// True a bounded number of times a second: what another limit would say beside a denial is
@@ -194,9 +188,7 @@ impl RedisClient {
     pub(crate) fn send(&self, key: Option<GateKey>, kind: UpdateKind) -> oneshot::Receiver<Numbers> {
         let (answer, numbers) = oneshot::channel();
         let operation = Operation::Update(KeyUpdate { key, kind, since: self.now(), answer: Some(answer) });
-        if !self.is_inherited()
-            && let Some(server) = self.server_of(|| operation.hash_slot())
-        {
+        if let Some(server) = self.server_of(|| operation.hash_slot()) {
             server.push(QueuedOperation::new(operation, false));
         }
         numbers

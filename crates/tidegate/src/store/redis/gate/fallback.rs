@@ -13,7 +13,6 @@ use crate::store::memory::{HashedCheck, MemoryGate, Pages, Tables, Write, tracke
 use crate::store::redis::config::Fallback;
 use crate::store::redis::request::GateKey;
 use crate::store::redis::script::replay::FoundState;
-use crate::store::redis::server::RedisServer;
 use crate::store::redis::stats::count;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,13 +94,8 @@ impl GateKey {
     }
 
     fn unavailable(&self) -> Decision {
-        let client = self.gate.client();
-        let server = self.server().filter(|_| !client.is_inherited());
-        Decision::unavailable(&self.version.limit, server.map_or(RETRY, |server| server.retry(client)))
-    }
-
-    fn server(&self) -> Option<Arc<RedisServer>> {
-        self.gate.client().server_of(|| self.hash_slot())
+        let retry = self.server().map_or(RETRY, |server| server.retry(self.gate.client()));
+        Decision::unavailable(&self.version.limit, retry)
     }
 }
 

@@ -140,7 +140,7 @@ async fn take_ahead(key: GateKey, units: u64) {
     let Some(until) = until else { return };
     tokio::time::sleep(until.since(client.clock.now())).await;
     let Some(Lease { left, charge, .. }) = leases.end(&key, number) else { return };
-    match client.server_of(|| key.hash_slot()) {
+    match key.server() {
         Some(server) if server.is_up() => {
             count(&client.counters.lease_returned, left);
             charge.refund(charge.cost, left);

@@ -41,8 +41,7 @@ pub(super) async fn queue(key: GateKey, units: u64) -> Option<GateCharge> {
         let left = until.since(now).max(Duration::from_millis(1));
         let pause = ASK_AGAIN.mul_f64(0.75 + client.random() / 2.0).min(left);
         let clock = StoreClock::Monotonic(MonotonicClock::new());
-        let wake = clock.now() + pause;
-        Sleep::until(clock, wake).await;
+        Sleep::until(clock.clone(), clock.now() + pause).await;
     }
 }
 

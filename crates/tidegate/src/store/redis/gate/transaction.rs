@@ -197,10 +197,7 @@ impl RequestedChecks {
     pub(super) fn send(&self, mode: RequestMode) -> Option<GrantedRequest> {
         let keys = &self.keys;
         let client = keys[0].gate.client();
-        let server = client.server_of(|| keys[0].hash_slot()).filter(|server| server.is_up())?;
-        if client.is_inherited() {
-            return None;
-        }
+        let server = keys[0].server().filter(|server| server.is_up())?;
         let (answer, receiver) = oneshot::channel();
         let slots = keys.iter().filter(|key| key.version.has_slots()).count() as u64;
         let request = Request {

@@ -48,7 +48,7 @@ impl Reply<'_> {
                 }
                 (Some(Value::Int(0)), Operation::Update(update)) => update.answer(self.sent, &mut values),
                 (Some(Value::BulkString(error)), _) => {
-                    errors.push(String::from_utf8_lossy(error).into_owned())
+                    errors.push(String::from_utf8_lossy(error).into_owned());
                 }
                 (Some(Value::SimpleString(error)), _) => errors.push(error.clone()),
                 (other, _) => errors.push(format!("a reply that makes no sense: {other:?}")),

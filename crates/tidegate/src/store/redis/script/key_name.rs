@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
 const FORMAT: &str = "1";
+/// The hash tag of the set of nodes.
+pub(crate) const NODES: &str = "nodes";
 /// Longer subjects are digested.
 const LONGEST: usize = 96;
 /// Characters of a digested subject that stay readable.
@@ -51,16 +53,12 @@ pub(crate) fn name(prefix: &str, gate: &str, subject: &[u8], part: &str) -> Vec<
 
 /// The set of nodes that are alive.
 pub(crate) fn nodes(prefix: &str) -> Vec<u8> {
-    format!("{prefix}:{FORMAT}:{{nodes}}").into_bytes()
+    format!("{prefix}:{FORMAT}:{{{NODES}}}").into_bytes()
 }
 
 /// The hash slot of a key: its subject is the hash tag.
 pub(crate) fn hash_slot(key: &[u8]) -> u16 {
     hash_slot_of_tag(&subject(key))
-}
-
-pub(crate) fn nodes_hash_slot() -> u16 {
-    hash_slot_of_tag(b"nodes")
 }
 
 /// CRC16 (XMODEM) modulo 16,384.

@@ -223,12 +223,12 @@ impl<'a> Pipeline<'a> {
                 self.check_errors(&reply.read(operations, &values))
             }
             Some(Ok(_)) => {
-                release_slots(&operations);
+                operations.iter().for_each(Operation::release_slots);
                 CallOutcome::GivenUp(Disconnect::silent("it answers something else than a script's result"))
             }
             Some(Err(error)) => self.refused(&error, operations),
             None => {
-                release_slots(&operations);
+                operations.iter().for_each(Operation::release_slots);
                 CallOutcome::Missed
             }
         }
@@ -250,15 +250,6 @@ impl<'a> Pipeline<'a> {
             let failed = operations.iter_mut().map(|operation| operation.fail_until(late));
             count(&client.counters.timeouts, failed.sum());
             until = operations.iter().filter_map(Operation::since).min()? + deadline;
-        }
-    }
-}
-
-/// What was sent may have been done: it counts as spent, and is not sent again.
-pub(super) fn release_slots(operations: &[Operation]) {
-    for operation in operations {
-        if let Operation::Decide(group) = operation {
-            group.release_slots();
         }
     }
 }

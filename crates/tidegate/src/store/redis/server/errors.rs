@@ -2,7 +2,7 @@
 //! stays.
 
 use super::RedisServer;
-use super::batch::{CallOutcome, Disconnect, Pipeline, TRY_AGAIN, release_slots};
+use super::batch::{CallOutcome, Disconnect, Pipeline, TRY_AGAIN};
 use super::request_queue::QueuedOperation;
 use crate::clock::Timestamp;
 use crate::store::redis::request::Operation;
@@ -29,7 +29,7 @@ impl Pipeline<'_> {
         let at_once = Timestamp::default();
         match error.kind() {
             ErrorKind::Server(ServerErrorKind::Moved) => {
-                self.client.refresh_cluster();
+                self.client.map.refresh.notify_one();
                 let server = error.redirect_node().and_then(|(at, slot)| self.client.moved(at, slot));
                 redirect(operations, server.as_deref(), false, at_once)
             }
@@ -55,11 +55,11 @@ impl Pipeline<'_> {
             }
             ErrorKind::Server(_) | ErrorKind::Extension => {
                 // A script that failed may have done a part of its operations.
-                release_slots(&operations);
+                operations.iter().for_each(Operation::release_slots);
                 self.check_errors(&[error.to_string()])
             }
             _ => {
-                release_slots(&operations);
+                operations.iter().for_each(Operation::release_slots);
                 CallOutcome::GivenUp(Disconnect::closed("the connection was closed"))
             }
         }

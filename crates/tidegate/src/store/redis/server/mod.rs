@@ -13,7 +13,6 @@ pub(crate) mod role;
 pub(crate) mod supervise;
 
 use super::lock;
-use super::stats::count;
 use super::store::RedisClient;
 use crate::clock::Timestamp;
 use clock_offset::ClockOffset;
@@ -79,23 +78,8 @@ impl RedisServer {
         std::mem::replace(&mut *lock(&self.policy), found.clone()) != found
     }
 
-    pub(crate) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Relaxed);
-        self.wake_all();
-    }
-
     pub(crate) fn wake_all(&self) {
         self.queues.iter().for_each(|queue| queue.wake.notify_one());
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queues.iter().all(RequestQueue::is_empty)
-    }
-
-    /// Leaves those in the queues without an answer whose deadline has passed.
-    pub(crate) fn fail_late(&self, client: &RedisClient) {
-        let until = client.now().before(client.config.deadline);
-        count(&client.counters.timeouts, self.queues.iter().map(|queue| queue.fail_late(until)).sum());
     }
 
     /// True while the server is there, as far as is known.

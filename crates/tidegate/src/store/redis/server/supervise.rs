@@ -39,7 +39,9 @@ async fn answer_late(client: &RedisClient, server: &RedisServer) {
             server.unserved.notified().await;
         } else {
             tokio::time::sleep(often).await;
-            server.fail_late(client);
+            let until = client.now().before(client.config.deadline);
+            let late = server.queues.iter().map(|queue| queue.fail_late(until));
+            count(&client.counters.timeouts, late.sum());
         }
     }
 }
@@ -48,7 +50,7 @@ async fn answer_late(client: &RedisClient, server: &RedisServer) {
 async fn serve(client: &Arc<RedisClient>, server: &RedisServer) {
     let mut tries = 0;
     let mut is_first = true;
-    let mut news = client.sentinels.news();
+    let mut news = client.sentinels.views.subscribe();
     while !server.is_retired.load(Ordering::Relaxed) && !client.is_closed() {
         let (why, is_silent) = match connect(client, server, is_first).await {
             Ok(connection) => {
@@ -63,7 +65,7 @@ async fn serve(client: &Arc<RedisClient>, server: &RedisServer) {
             }
             Err(error) => (error, true),
         };
-        client.refresh_cluster();
+        client.map.refresh.notify_one();
         // A connection that was closed is made anew at once; a server that was silent is left
         // alone for a while, or until a sentinel says something new.
         is_first = !is_silent;

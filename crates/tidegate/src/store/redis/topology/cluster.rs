@@ -9,6 +9,7 @@ use crate::store::redis::server::connection::{at, connect};
 use crate::store::redis::server::{RedisServer, supervise};
 use crate::store::redis::store::RedisClient;
 use redis::Value;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -25,7 +26,8 @@ pub(crate) struct ServerMap {
     /// The one server, where there is no Cluster.
     single: Option<Arc<RedisServer>>,
     cluster: RwLock<ClusterMap>,
-    refresh: Notify,
+    /// Has the Cluster asked again which server has which hash slot; soon, not now.
+    pub(crate) refresh: Notify,
 }
 
 struct ClusterMap {
@@ -64,8 +66,12 @@ impl ServerMap {
 }
 
 impl RedisClient {
-    /// The server that has this hash slot.
+    /// The server that has this hash slot. None in a process that has the client by `fork`: the
+    /// thread that talks to Redis did not come along, and whoever waited for it would wait for ever.
     pub(crate) fn server_of(&self, hash_slot: impl FnOnce() -> u16) -> Option<Arc<RedisServer>> {
+        if crate::process::id() != self.process {
+            return None;
+        }
         if let Some(single) = &self.map.single {
             return Some(single.clone());
         }
@@ -101,11 +107,6 @@ impl RedisClient {
         server
     }
 
-    /// Has the Cluster asked again which server has which hash slot; soon, not now.
-    pub(crate) fn refresh_cluster(&self) {
-        self.map.refresh.notify_one();
-    }
-
     /// Takes over what `CLUSTER SLOTS` says; false if it makes no sense.
     fn update_map(self: &Arc<Self>, slots: &[Vec<Value>], host: &str) -> bool {
         let Some(mut ranges) = ranges(slots, host).filter(|ranges| !ranges.is_empty()) else { return false };
@@ -123,7 +124,8 @@ impl RedisClient {
         let before = std::mem::replace(&mut map.servers, servers);
         for server in before.iter().filter(|server| !map.servers.iter().any(|kept| Arc::ptr_eq(server, kept)))
         {
-            server.retire();
+            server.is_retired.store(true, Ordering::Relaxed);
+            server.wake_all();
         }
         true
     }

@@ -47,7 +47,8 @@ const MESSAGES: [&str; 4] =
 
 /// What each sentinel says, where there are any.
 pub(crate) struct Sentinels {
-    views: watch::Sender<Vec<SentinelView>>,
+    /// Changes when a sentinel says something new.
+    pub(crate) views: watch::Sender<Vec<SentinelView>>,
     requests: watch::Sender<()>,
     /// The epoch of the master that was accepted last.
     accepted: AtomicU64,
@@ -56,7 +57,7 @@ pub(crate) struct Sentinels {
 }
 
 /// Whom a sentinel names, or why nobody; none before it was asked.
-type SentinelView = Option<Result<Candidate, String>>;
+pub(crate) type SentinelView = Option<Result<Candidate, String>>;
 
 /// A server that sentinels name as the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,11 +81,6 @@ impl Sentinels {
     /// Has every sentinel asked at once.
     pub(crate) fn ask(&self) {
         self.requests.send_replace(());
-    }
-
-    /// Changes when a sentinel says something new.
-    pub(crate) fn news(&self) -> watch::Receiver<Vec<SentinelView>> {
-        self.views.subscribe()
     }
 
     fn learn(&self, nth: usize, view: Result<Candidate, String>) {
