@@ -1,7 +1,7 @@
 //! How Redis is reached, and what happens when it is not.
 
 use crate::{Limit, LimitError};
-use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
+use redis::{ClientTlsConfig, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 use std::fmt;
 use std::time::Duration;
 
@@ -35,6 +35,17 @@ pub(crate) enum Deployment {
     Single(ConnectionInfo),
     Sentinel { sentinels: Vec<ConnectionInfo>, master: String, login: Box<ConnectionInfo> },
     Cluster(Vec<ConnectionInfo>),
+}
+
+impl Deployment {
+    /// Those that are asked first.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let infos = match self {
+            Self::Single(info) => std::slice::from_ref(info),
+            Self::Sentinel { sentinels: infos, .. } | Self::Cluster(infos) => infos,
+        };
+        infos.iter().map(|info| info.addr().to_string()).collect()
+    }
 }
 
 /// What a gate has only in Redis.
@@ -210,12 +221,7 @@ impl Redis {
 /// Without the passwords.
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<String> = match &self.deployment {
-            Deployment::Single(info) => vec![info.addr().to_string()],
-            Deployment::Sentinel { sentinels: infos, .. } | Deployment::Cluster(infos) => {
-                infos.iter().map(|info| info.addr().to_string()).collect()
-            }
-        };
+        let addresses = self.deployment.addresses();
         f.debug_struct("Redis").field("at", &addresses).field("prefix", &self.prefix).finish_non_exhaustive()
     }
 }
@@ -240,18 +246,4 @@ fn infos<U: AsRef<str>>(
         )));
     }
     Ok(infos)
-}
-
-/// The same login at another address.
-pub(crate) fn moved(login: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
-    let addr = match login.addr() {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-            host: host.into(),
-            port,
-            insecure: *insecure,
-            tls_params: tls_params.clone(),
-        },
-        _ => ConnectionAddr::Tcp(host.into(), port),
-    };
-    login.clone().set_addr(addr)
 }

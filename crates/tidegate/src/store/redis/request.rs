@@ -3,13 +3,15 @@
 //! An [`Operation`] waits in a [queue](super::server::request_queue), travels in a
 //! [batch](super::server::batch), is [encoded](super::script::encode) for the script and answered
 //! by what that [found](super::script::replay). Whoever waits has a oneshot channel, which works
-//! under any executor: a sender that is dropped says that there is no answer.
+//! under any executor: a sender that is dropped says that there is no answer. So whatever drops an
+//! operation fails it, and whoever waits finds out from the server's breaker when to try again.
 
 use super::gate::RedisGate;
 use super::gate::charge::{GateCharge, SlotHolder, member};
 use super::gate::gate_limit::GateLimit;
 use super::script::key_name;
 use super::script::replay::ChargeMark;
+use super::server::RedisServer;
 use super::server::request_queue::queue_of;
 use crate::algorithm::Mode;
 use crate::clock::Timestamp;
@@ -18,18 +20,27 @@ use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
-/// One key of one gate, under one version of its limit.
+/// One key of one gate, under the version of its limit that decides.
 #[derive(Clone)]
 pub(crate) struct GateKey {
     pub(crate) gate: Arc<RedisGate>,
     pub(crate) version: Arc<GateLimit>,
-    pub(crate) bytes: Arc<[u8]>,
+    // Most keys are short enough to be kept without an allocation.
+    pub(crate) bytes: SmallVec<[u8; 24]>,
     pub(crate) hash: u64,
 }
 
+/// A version is one gate's.
+impl PartialEq for GateKey {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.version, &other.version) && self.bytes == other.bytes
+    }
+}
+
 impl GateKey {
-    pub(crate) fn is(&self, gate: &Arc<RedisGate>, version: &Arc<GateLimit>, bytes: &[u8]) -> bool {
-        Arc::ptr_eq(&self.version, version) && Arc::ptr_eq(&self.gate, gate) && *self.bytes == *bytes
+    /// The server that has it.
+    pub(crate) fn server(&self) -> Option<Arc<RedisServer>> {
+        self.gate.client().server_of(|| key_name::hash_slot(&self.bytes))
     }
 }
 
@@ -68,24 +79,14 @@ pub(crate) struct Request {
     pub(crate) slots_from: u64,
     pub(crate) since: Timestamp,
     /// None once it is answered.
-    pub(crate) answer: Option<oneshot::Sender<Answered>>,
+    pub(crate) answer: Option<oneshot::Sender<ScriptAnswer>>,
 }
 
-pub(crate) type Answered = Result<ScriptAnswer, Unanswered>;
-
 impl Request {
-    /// Answers, if that has not happened yet. An answer that nobody waits for comes back.
-    pub(crate) fn answer(&mut self, answer: Answered) -> Option<Answered> {
-        self.answer.take()?.send(answer).err()
-    }
-
-    /// True if nobody waits for an answer any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
-    pub(crate) fn slot_number(&self, nth: usize) -> u64 {
-        self.slots_from + nth as u64
+    /// The keys of slots among those of its group, and what stands for it in their sets of holders.
+    pub(crate) fn members<'a>(&'a self, keys: &'a [GateKey]) -> impl Iterator<Item = (&'a GateKey, String)> {
+        let slots = keys.iter().zip(&self.costs).filter(|(key, _)| key.version.has_slots());
+        slots.zip(self.slots_from..).map(|((key, cost), number)| (key, member(&key.gate, number, *cost)))
     }
 }
 
@@ -95,26 +96,6 @@ pub(crate) struct ScriptAnswer {
     /// The server's time of the decision.
     pub(crate) now_us: u64,
     pub(crate) charges: SmallVec<[GateCharge; 1]>,
-}
-
-impl ScriptAnswer {
-    /// A denial without a call.
-    pub(crate) fn denied(denial: Decision) -> Self {
-        Self { decisions: SmallVec::from_elem(denial, 1), now_us: 0, charges: SmallVec::new() }
-    }
-}
-
-/// The store did not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unanswered {
-    /// When it is tried again.
-    pub(crate) retry_us: u64,
-}
-
-impl Default for Unanswered {
-    fn default() -> Self {
-        Self { retry_us: 100_000 }
-    }
 }
 
 /// Requests about the same keys, decided in their order.
@@ -129,10 +110,11 @@ pub(crate) struct KeyUpdate {
     pub(crate) key: Option<GateKey>,
     pub(crate) kind: UpdateKind,
     pub(crate) since: Timestamp,
-    pub(crate) answer: Option<UpdateSender>,
+    pub(crate) answer: Option<oneshot::Sender<Numbers>>,
 }
 
-pub(crate) type UpdateSender = oneshot::Sender<Result<SmallVec<[i64; 2]>, Unanswered>>;
+/// What the script returns of an update.
+pub(crate) type Numbers = SmallVec<[i64; 2]>;
 
 /// Units of one charge that come back.
 pub(crate) struct RefundedCharge {
@@ -149,28 +131,22 @@ pub(crate) enum UpdateKind {
         charges: Vec<RefundedCharge>,
         has_own: bool,
     },
-    ChargeDebt {
-        units: u64,
-    },
+    /// So many units.
+    ChargeDebt(u64),
     Reset,
     Release {
         member: String,
         left: String,
     },
-    Renew {
-        holders: Vec<(Arc<SlotHolder>, String)>,
-    },
+    /// Holders, and the members that they are now.
+    Renew(Vec<(Arc<SlotHolder>, String)>),
     Queue {
         member: String,
         is_new: bool,
     },
-    Leave {
-        member: String,
-    },
-    Heartbeat {
-        node: String,
-        life_us: u64,
-    },
+    /// This member.
+    Leave(String),
+    Heartbeat,
 }
 
 pub(crate) enum Operation {
@@ -179,60 +155,64 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The queue that it waits in: operations about one subject keep their order.
-    pub(crate) fn queue(&self) -> usize {
-        self.key().map_or(0, |key| queue_of(&key.bytes))
-    }
-
-    fn key(&self) -> Option<&GateKey> {
+    fn keys(&self) -> &[GateKey] {
         match self {
-            Self::Decide(group) => group.keys.first(),
-            Self::Update(update) => update.key.as_ref(),
+            Self::Decide(group) => &group.keys,
+            Self::Update(update) => update.key.as_slice(),
         }
     }
 
+    /// The queue that it waits in: operations about one subject keep their order.
+    pub(crate) fn queue(&self) -> usize {
+        self.keys().first().map_or(0, |key| queue_of(&key.bytes))
+    }
+
     pub(crate) fn hash_slot(&self) -> u16 {
-        self.key().map_or_else(key_name::nodes_hash_slot, |key| key_name::hash_slot(&key.bytes))
+        key_name::hash_slot(self.keys().first().map_or(key_name::NODES.as_bytes(), |key| &key.bytes))
     }
 
     /// Entries of lists that the script may have to read for it.
     pub(crate) fn entries(&self) -> u64 {
+        self.keys().iter().map(|key| key.version.entries).sum()
+    }
+
+    /// When the first of those who wait for it began to.
+    pub(crate) fn since(&self) -> Option<Timestamp> {
         match self {
-            Self::Decide(group) => group.keys.iter().map(|key| key.version.entries).sum(),
-            Self::Update(update) => update.key.as_ref().map_or(1, |key| key.version.entries),
+            Self::Decide(RequestGroup { requests, .. }) => {
+                requests.iter().filter(|request| request.answer.is_some()).map(|request| request.since).min()
+            }
+            Self::Update(update) => {
+                update.answer.as_ref().filter(|answer| !answer.is_closed()).map(|_| update.since)
+            }
         }
     }
 
-    /// When the first of those who wait for it, and began to after `until`, began to.
-    pub(crate) fn next_since(&self, until: Timestamp) -> Option<Timestamp> {
-        let is_later = |since: &Timestamp| *since > until;
-        match self {
-            Self::Decide(group) => group.requests.iter().map(|request| request.since).filter(is_later).min(),
-            Self::Update(update) => update.answer.as_ref().map(|_| update.since).filter(is_later),
-        }
-    }
-
-    /// Answers those who began to wait no later than `until`; returns how many requests that were.
-    pub(crate) fn fail_until(&mut self, until: Timestamp, unanswered: Unanswered) -> u64 {
+    /// Leaves those without an answer who began to wait no later than `until`; returns how many
+    /// requests that were.
+    pub(crate) fn fail_until(&mut self, until: Timestamp) -> u64 {
         match self {
             Self::Decide(group) => {
                 let late = group.requests.iter_mut().filter(|request| request.since <= until);
-                let waiting = late.filter(|request| request.answer.is_some());
-                let heard = waiting.map(|request| request.answer(Err(unanswered)).is_none());
-                heard.filter(|heard| *heard).count() as u64
+                late.filter_map(|request| request.answer.take()).filter(|answer| !answer.is_closed()).count()
+                    as u64
             }
             Self::Update(update) => {
-                if let Some(sender) = update.answer.take_if(|_| update.since <= until) {
-                    let _ = sender.send(Err(unanswered));
-                }
+                drop(update.answer.take_if(|_| update.since <= until));
                 0
             }
         }
     }
 
-    /// Answers everyone who waits that there is no answer.
-    pub(crate) fn fail(mut self, unanswered: Unanswered) {
-        self.fail_until(Timestamp::MAX, unanswered);
+    /// What was sent may have been done, or may be done later: it is not sent again. Rates count as
+    /// spent; slots would be held by nobody until their lease ends, so they are released.
+    pub(crate) fn release_slots(&self) {
+        let Self::Decide(RequestGroup { keys, requests }) = self else { return };
+        let holds =
+            |request: &&Request| matches!(request.mode, RequestMode::Take(Mode::Reserve | Mode::Hold));
+        for (key, member) in requests.iter().filter(holds).flat_map(|request| request.members(keys)) {
+            key.send(UpdateKind::Release { member, left: String::new() });
+        }
     }
 }
 
@@ -246,19 +226,5 @@ impl RequestGroup {
     /// One key of a rate: no member, and equal requests can be counted.
     pub(crate) fn is_one_rate(&self) -> bool {
         self.keys.len() == 1 && !self.keys[0].version.has_slots()
-    }
-
-    /// What was sent may have been done, or may be done later. Rates count as spent; slots would
-    /// be held by nobody until their lease ends, so they are released.
-    pub(crate) fn release_slots(&self) {
-        let holds =
-            |request: &&Request| matches!(request.mode, RequestMode::Take(Mode::Reserve | Mode::Hold));
-        for request in self.requests.iter().filter(holds) {
-            let slots = self.keys.iter().zip(&request.costs).filter(|(key, _)| key.version.has_slots());
-            for (nth, (key, cost)) in slots.enumerate() {
-                let member = member(&key.gate, request.slot_number(nth), *cost);
-                key.send(UpdateKind::Release { member, left: String::new() });
-            }
-        }
     }
 }

@@ -77,13 +77,11 @@ impl RedisStats {
         let all: u64 = self.answer_times.iter().sum();
         let wanted = (all as f64 * percent / 100.0).ceil() as u64;
         let mut seen = 0;
-        for (power, count) in self.answer_times.iter().enumerate() {
+        let within = self.answer_times.iter().position(|count| {
             seen += count;
-            if seen >= wanted {
-                return Duration::from_micros(1 << power);
-            }
-        }
-        Duration::ZERO
+            seen >= wanted
+        });
+        within.map_or(Duration::ZERO, |power| Duration::from_micros(1 << power))
     }
 }
 

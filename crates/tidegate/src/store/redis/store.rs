@@ -4,10 +4,10 @@
 use super::config::{Deployment, Redis};
 use super::gate::RedisGate;
 use super::gate::accept::accept;
-use super::heartbeat::{self, Nodes};
+use super::heartbeat;
 use super::held_slots::{self, HeldSlots};
-use super::request::{GateKey, KeyUpdate, Operation, UpdateKind, UpdateSender};
-use super::server::request_queue::QueuedOperation;
+use super::request::{GateKey, KeyUpdate, Numbers, Operation, UpdateKind};
+use super::server::request_queue::{QueuedOperation, RequestQueue};
 use super::server::{RedisServer, supervise};
 use super::stats::{Counters, RedisStats, ShardStats};
 use super::topology::cluster::{self, ServerMap};
@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// Requests that are denied from the cache, and look at their other limits all the same.
 const LOOKS_EACH_SECOND: u32 = 1_000;
@@ -46,19 +46,21 @@ pub(crate) struct RedisClient {
     pub(super) node: String,
     pub(super) handle: tokio::runtime::Handle,
     pub(super) map: ServerMap,
-    /// What the sentinels say, where there are any.
-    pub(super) sentinels: Option<Sentinels>,
-    pub(super) nodes: Nodes,
+    pub(super) sentinels: Sentinels,
+    /// Nodes alive, as last heard; zero before that.
+    pub(super) nodes: AtomicU32,
     pub(super) held_slots: HeldSlots,
     close: Notify,
     is_closed: AtomicBool,
-    warn_at_us: AtomicU64,
+    warnings: Sampler,
     /// Looks at limits beside a denial.
     looks: Sampler,
     /// The process that has the thread which talks to Redis.
-    process: u32,
+    pub(super) process: u32,
     /// Gates ever opened.
     gates: AtomicU32,
+    /// Numbers ever given out: to versions of limits, leases and holders of slots.
+    numbers: AtomicU64,
 }
 
 impl RedisStore {
@@ -69,9 +71,8 @@ impl RedisStore {
         #[expect(clippy::expect_used, reason = "without a poll descriptor nothing can be done")]
         let runtime = runtime.expect("the system lets us watch sockets");
         let (addresses, sentinels) = match &config.deployment {
-            Deployment::Single(info) => (vec![info.addr().to_string()], 0),
             Deployment::Sentinel { master, sentinels, .. } => (vec![master.clone()], sentinels.len()),
-            Deployment::Cluster(seeds) => (seeds.iter().map(|seed| seed.addr().to_string()).collect(), 0),
+            Deployment::Single(_) | Deployment::Cluster(_) => (config.deployment.addresses(), 0),
         };
         let is_cluster = matches!(config.deployment, Deployment::Cluster(_));
         let sends_time = clock.is_some();
@@ -87,15 +88,16 @@ impl RedisStore {
             node: format!("{:016x}", random_word()),
             handle: runtime.handle().clone(),
             map: ServerMap::new(addresses, is_cluster, began),
-            sentinels: (sentinels > 0).then(|| Sentinels::new(sentinels)),
-            nodes: Nodes::default(),
+            sentinels: Sentinels::new(sentinels),
+            nodes: AtomicU32::new(0),
             held_slots: HeldSlots::default(),
             close: Notify::new(),
             is_closed: AtomicBool::new(false),
-            warn_at_us: AtomicU64::new(0),
+            warnings: Sampler::default(),
             looks: Sampler::default(),
             process: crate::process::id(),
             gates: AtomicU32::new(0),
+            numbers: AtomicU64::new(0),
         });
         for nth in 0..sentinels {
             client.handle.spawn(sentinel::follow(client.clone(), nth));
@@ -137,10 +139,8 @@ impl Store for RedisStore {
 
 impl RedisStore {
     pub(crate) fn stats(&self) -> RedisStats {
-        let shard = |server: &Arc<RedisServer>| ShardStats {
-            address: server.address(),
-            is_up: server.breaker.is_closed(),
-        };
+        let shard =
+            |server: &Arc<RedisServer>| ShardStats { address: server.address(), is_up: server.is_up() };
         RedisStats {
             nodes: self.client.nodes(),
             shards: self.client.map.servers().iter().map(shard).collect(),
@@ -153,7 +153,7 @@ impl RedisStore {
 async fn until_closed(client: &RedisClient) {
     client.close.notified().await;
     for _ in 0..10 {
-        if client.map.servers().iter().all(|server| server.is_idle()) {
+        if client.map.servers().iter().flat_map(|server| &server.queues).all(RequestQueue::is_empty) {
             break;
         }
         tokio::time::sleep(client.config.deadline / 10).await;
@@ -163,20 +163,9 @@ async fn until_closed(client: &RedisClient) {
 }
 
 impl RedisClient {
-    /// The Unix time at which the clock that counts shows zero: the server's shows Unix time.
-    pub(crate) fn unix_us_at_zero(&self) -> u64 {
-        if self.sends_time { self.clock.unix_us_at_zero() } else { 0 }
-    }
-
     /// The real time.
     pub(crate) fn now(&self) -> Timestamp {
         self.real.now()
-    }
-
-    /// True in a process that has it by `fork`: the thread that talks to Redis did not come
-    /// along, and whoever waited for it would wait for ever. To be checked before every wait.
-    pub(crate) fn is_inherited(&self) -> bool {
-        crate::process::id() != self.process
     }
 
     /// True a bounded number of times a second: what another limit would say beside a denial is
@@ -189,35 +178,30 @@ impl RedisClient {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Something suggests that there is another master.
-    pub(crate) fn ask_sentinels(&self) {
-        if let Some(sentinels) = &self.sentinels {
-            sentinels.ask();
-        }
+    /// The first of so many numbers that nothing else of this node has.
+    pub(crate) fn numbers(&self, count: u64) -> u64 {
+        self.numbers.fetch_add(count, Ordering::Relaxed) + 1
     }
 
     /// Sends an update of a key, or of this node if there is none. Whoever waits for its answer
     /// hears if the server is not there.
-    pub(crate) fn send(&self, key: Option<GateKey>, kind: UpdateKind, answer: Option<UpdateSender>) {
-        let operation = Operation::Update(KeyUpdate { key, kind, since: self.now(), answer });
-        if !self.is_inherited()
-            && let Some(server) = self.server_of(|| operation.hash_slot())
-        {
+    pub(crate) fn send(&self, key: Option<GateKey>, kind: UpdateKind) -> oneshot::Receiver<Numbers> {
+        let (answer, numbers) = oneshot::channel();
+        let operation = Operation::Update(KeyUpdate { key, kind, since: self.now(), answer: Some(answer) });
+        if let Some(server) = self.server_of(|| operation.hash_slot()) {
             server.push(QueuedOperation::new(operation, false));
         }
+        numbers
     }
 
     /// The number of nodes that share the limits, if it is known.
     pub(crate) fn nodes(&self) -> Option<u32> {
-        self.nodes.get().or(self.config.nodes)
+        Some(self.nodes.load(Ordering::Relaxed)).filter(|nodes| *nodes > 0).or(self.config.nodes)
     }
 
     /// True once a second: what goes wrong with every call is logged that often.
     pub(crate) fn may_warn(&self) -> bool {
-        let (now_us, next_us) = (self.now().as_micros(), self.warn_at_us.load(Ordering::Relaxed));
-        let next = now_us + 1_000_000;
-        now_us >= next_us
-            && self.warn_at_us.compare_exchange(next_us, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.warnings.admit(self.now(), 1).is_some()
     }
 
     /// From zero to one.

@@ -2,12 +2,13 @@
 
 use super::RedisGate;
 use crate::clock::Timestamp;
+use crate::store::redis::lock;
 use crate::store::redis::request::{GateKey, RefundedCharge, UpdateKind};
 use crate::store::redis::script::numbers::{RENEWED_HELD, RENEWED_LOST};
 use crate::store::redis::script::replay::ChargeMark;
 use crate::store::{Correction, Shares, StoreCharge};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// One charge. A refund is sent, and not waited for.
@@ -55,7 +56,7 @@ impl GateCharge {
                 is_lost: AtomicBool::new(false),
                 renewed_us: AtomicU64::new(sent.as_micros()),
             });
-            key.gate.client().held_slots.add(number, &holder);
+            key.gate.client().held_slots.add(&holder);
             holder
         });
         let mark = Arc::new(Mutex::new(mark));
@@ -76,21 +77,11 @@ impl GateCharge {
         }
     }
 
-    /// It cost more than it was charged.
-    fn charge_debt(&self, units: u64) {
+    /// The call does not happen. Slots are released by the drop.
+    pub(crate) fn cancel(self) {
         if self.holder.is_none() {
-            self.key.send(UpdateKind::ChargeDebt { units });
+            self.refund(self.cost, self.cost);
         }
-    }
-
-    /// The call does not happen.
-    pub(crate) fn cancel(mut self) {
-        self.refund(self.cost, self.cost);
-        self.cost = 0;
-    }
-
-    fn is_lost(&self) -> bool {
-        self.holder.as_ref().is_some_and(|holder| holder.is_lost())
     }
 }
 
@@ -103,14 +94,15 @@ impl StoreCharge for RedisCharge {
             match shares.correct(costs, charge.holder.is_some()) {
                 Correction::Nothing => {}
                 Correction::Refund { charged, units } => charge.refund(charged, units),
-                Correction::Debt { units } => charge.charge_debt(units),
+                // Slots are held one by one: they have none.
+                Correction::Debt { units } => charge.key.send(UpdateKind::ChargeDebt(units)),
             }
             charge.cost = shares.charged();
         }
     }
 
     fn is_lost(&self) -> bool {
-        self.0.iter().any(|(charge, _)| charge.is_lost())
+        self.0.iter().filter_map(|(charge, _)| charge.holder.as_ref()).any(|holder| holder.is_lost())
     }
 }
 
@@ -159,14 +151,14 @@ impl GateKey {
 
     /// Sends an update that nobody waits for.
     pub(crate) fn send(&self, kind: UpdateKind) {
-        self.gate.forget_denial(self.hash);
-        self.gate.client().send(Some(self.clone()), kind, None);
+        self.forget_denial();
+        drop(self.gate.client().send(Some(self.clone()), kind));
     }
 }
 
 impl RefundedCharge {
     pub(crate) fn mark(&self) -> ChargeMark {
-        *self.mark.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.mark)
     }
 }
 
@@ -180,9 +172,6 @@ impl SlotHolder {
         let left = self.units.load(Ordering::Relaxed).saturating_sub(units);
         self.units.store(left, Ordering::Relaxed);
         let left = if left > 0 { self.member() } else { String::new() };
-        if left.is_empty() {
-            self.key.gate.client().held_slots.remove(self.number);
-        }
         self.key.send(UpdateKind::Release { member, left });
     }
 
@@ -205,7 +194,8 @@ impl SlotHolder {
 
     /// True if it is time for a sign of life, or if `all` are to give one.
     pub(crate) fn is_due(&self, all: bool) -> bool {
-        !self.is_lost.load(Ordering::Relaxed) && (all || self.since() >= self.key.gate.slot_lease / 3)
+        let is_held = self.units.load(Ordering::Relaxed) > 0 && !self.is_lost.load(Ordering::Relaxed);
+        is_held && (all || self.since() >= self.key.gate.slot_lease / 3)
     }
 
     fn since(&self) -> Duration {

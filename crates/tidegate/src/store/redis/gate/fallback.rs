@@ -1,41 +1,28 @@
 //! What a gate does while Redis does not answer.
 
-use super::gate_limit::GateLimit;
+use super::RedisGate;
 use super::per_node_share::per_node_share;
 use crate::Limit;
 use crate::algorithm::{Gauge, MILLIONTHS, Mode};
-use crate::clock::{StoreClock, Timestamp};
+use crate::clock::Timestamp;
 use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::gate::Gate;
 use crate::limiter::Overflow;
 use crate::store::Backend;
 use crate::store::memory::{HashedCheck, MemoryGate, Pages, Tables, Write, tracked_hash, with_state};
 use crate::store::redis::config::Fallback;
+use crate::store::redis::request::GateKey;
 use crate::store::redis::script::replay::FoundState;
-use std::sync::{Arc, Mutex, PoisonError};
+use crate::store::redis::stats::count;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Keys that a gate holds in memory.
 const MAX_KEYS: usize = 100_000;
+/// When Redis is tried again where no server can say.
+const RETRY: Duration = Duration::from_millis(100);
 
-pub(crate) struct GateFallback {
-    id: u32,
-    name: Box<str>,
-    fallback: Fallback,
-    clock: StoreClock,
-    share: Mutex<Option<NodeShare>>,
-}
-
-/// A node's share of a limit, counted in memory.
-#[derive(Clone)]
-struct NodeShare {
-    /// What it was made of; another one starts anew.
-    of: Limit,
-    nodes: u32,
-    gate: Gate,
-}
-
-/// One key of a share.
+/// One key of a node's share of a limit, which is counted in memory.
 pub(crate) struct NodeShareKey {
     gate: Gate,
     hash: u64,
@@ -59,95 +46,72 @@ fn in_memory(share: &Gate) -> &MemoryGate {
     share.backend().memory().unwrap_or_else(|| unreachable!("a share is counted in memory"))
 }
 
-/// The limit that decides a check: the one in force at the gate, or the check's own.
-#[derive(Clone, Copy)]
-pub(crate) struct DecidingLimit<'a> {
-    pub(crate) in_force: &'a Limit,
-    pub(crate) limit: &'a Limit,
-}
-
-/// How a check is decided without Redis.
-pub(crate) enum FallbackCheck {
-    InMemory(NodeShareKey),
-    Denied(Decision),
-}
-
-impl GateFallback {
-    pub(crate) fn new(id: u32, name: &str, fallback: Fallback, clock: StoreClock) -> Self {
-        Self { id, name: name.into(), fallback, clock, share: Mutex::default() }
-    }
-
-    /// How a check is decided, where Redis answered `since` last.
-    pub(crate) fn check(
-        &self,
-        DecidingLimit { in_force, limit }: DecidingLimit<'_>,
-        nodes: Option<u32>,
-        since: Timestamp,
-        key: &[u8],
-        cost: u64,
-        retry_us: u64,
-    ) -> FallbackCheck {
-        let denied = || FallbackCheck::Denied(unavailable(limit, retry_us));
-        let share_of = |limit: &Limit| match &self.fallback {
+impl GateKey {
+    /// The share that decides a check without Redis, or the denial where there is none.
+    pub(crate) fn fallback_check(&self, cost: u64) -> Result<NodeShareKey, Decision> {
+        let (gate, client) = (&self.gate, self.gate.client());
+        count(&client.counters.degraded, 1);
+        let nodes = client.nodes();
+        let share_of = |limit: &Limit| match &gate.fallback {
             Fallback::Deny => None,
             Fallback::Allow { cap } => Some(cap.clone()),
             Fallback::Local => nodes.and_then(|nodes| per_node_share(limit, nodes)),
         };
-        let is_share = matches!(self.fallback, Fallback::Local);
-        let key = if is_share { key } else { b"" };
-        let (Some(share), Some(own)) = (share_of(in_force), share_of(limit)) else { return denied() };
-        let gate = self.gate(in_force, &share, nodes.unwrap_or(1));
+        let in_force = if self.version.is_of_check() { gate.version() } else { self.version.clone() };
+        let (Some(share), Some(own)) = (share_of(&in_force.limit), share_of(&self.version.limit)) else {
+            count(&client.counters.degraded_denied, 1);
+            return Err(self.unavailable());
+        };
+        let is_share = gate.fallback == Fallback::Local;
+        let share_gate = gate.share_in_memory(&share);
         let limit = (own != share).then(|| Box::new(own));
-        let hash = in_memory(&gate).hash(key);
-        let mut key = NodeShareKey { gate, hash, limit };
+        let bytes: &[u8] = if is_share { &self.bytes } else { b"" };
+        let hash = in_memory(&share_gate).hash(bytes);
+        let mut key = NodeShareKey { gate: share_gate, hash, limit };
         // Looked for before anything is written: what starts nearly used up takes room, too.
         key.hash = tracked_hash(key.check(cost).1).unwrap_or(hash);
         if is_share && cost > 0 {
-            leave_one_request(key.check(cost).1, since);
+            leave_one_request(key.check(cost).1, gate.unanswered_since(self.server().as_deref()));
         }
-        FallbackCheck::InMemory(key)
-    }
-
-    fn gate(&self, of: &Limit, share: &Limit, nodes: u32) -> Gate {
-        let mut held = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(held) = &mut *held {
-            // Another limit, or another number of nodes: what was used goes along.
-            if held.of != *of || held.nodes != nodes {
-                (held.of, held.nodes) = (of.clone(), nodes);
-                held.gate.put_in_force(share.clone());
-            }
-            return held.gate.clone();
-        }
-        let tables = Arc::new(Tables::new(self.clock.clone(), MAX_KEYS, Pages::AsTouched));
-        let backend = Backend::Memory(MemoryGate::new(self.id, share.clone(), tables, Overflow::Share));
-        let gate = Gate::new(&self.name, share.clone(), self.clock.clone(), backend);
-        *held = Some(NodeShare { of: of.clone(), nodes, gate: gate.clone() });
-        gate
+        Ok(key)
     }
 
     /// A decision in memory as the caller's: a cap is nobody's limit, and what is too much for a
     /// share may fit once Redis answers.
-    pub(crate) fn decision(
-        &self,
-        decision: Decision,
-        version: &GateLimit,
-        cost: u64,
-        mode: Mode,
-        retry_us: u64,
-    ) -> Decision {
-        let limit = &version.limit;
-        let never_fits = || {
-            let unused = FoundState::unused(&version.numbers);
-            let outcome = unused.map(|mut key| key.decide(0, cost, mode, limit.capacity()).outcome);
-            matches!(outcome, Some(DecisionOutcome::Deny(DenialReason::Never)))
-        };
-        match (&self.fallback, decision.outcome) {
-            (Fallback::Allow { .. }, DecisionOutcome::Deny(_)) => unavailable(limit, retry_us),
-            (Fallback::Local, DecisionOutcome::Deny(DenialReason::Never)) if !never_fits() => {
-                unavailable(limit, retry_us)
+    pub(crate) fn fallback_decision(&self, decision: Decision, cost: u64, mode: Mode) -> Decision {
+        if !decision.is_allowed() {
+            count(&self.gate.client().counters.degraded_denied, 1);
+        }
+        match (&self.gate.fallback, decision.outcome) {
+            (Fallback::Allow { .. }, DecisionOutcome::Deny(_)) => self.unavailable(),
+            (Fallback::Local, never @ DecisionOutcome::Deny(DenialReason::Never))
+                if FoundState::unused(&self.version).decide(0, cost, mode).outcome != never =>
+            {
+                self.unavailable()
             }
             _ => degraded(decision),
         }
+    }
+
+    fn unavailable(&self) -> Decision {
+        let retry = self.server().map_or(RETRY, |server| server.retry(self.gate.client()));
+        Decision::unavailable(&self.version.limit, retry)
+    }
+}
+
+impl RedisGate {
+    fn share_in_memory(&self, share: &Limit) -> Gate {
+        let gate = self.share.get_or_init(|| {
+            let clock = &self.client().clock;
+            let tables = Arc::new(Tables::new(clock.clone(), MAX_KEYS, Pages::AsTouched));
+            let backend = Backend::Memory(MemoryGate::new(self.id, share.clone(), tables, Overflow::Share));
+            Gate::new(&self.name, share.clone(), clock.clone(), backend)
+        });
+        // Another limit, or another number of nodes: what was used goes along.
+        if gate.limit() != *share {
+            gate.put_in_force(share.clone());
+        }
+        gate.clone()
     }
 }
 
@@ -167,10 +131,6 @@ fn leave_one_request(check: HashedCheck<'_>, since: Timestamp) {
     });
 }
 
-fn unavailable(limit: &Limit, retry_us: u64) -> Decision {
-    Decision::unavailable(limit, Duration::from_micros(retry_us))
-}
-
 fn degraded(decision: Decision) -> Decision {
     let gauge = Gauge::Degraded {
         remaining: decision.remaining(),
@@ -183,39 +143,34 @@ fn degraded(decision: Decision) -> Decision {
 #[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
+    use crate::clock::{ManualClock, StoreClock};
     use crate::store::memory::decide;
+    use crate::store::redis::config::{Redis, RedisGateOptions};
+    use crate::store::redis::store::RedisStore;
 
     const SINCE: Timestamp = Timestamp::from_micros(1_000_000);
 
-    fn by(limit: &Limit) -> DecidingLimit<'_> {
-        DecidingLimit { in_force: limit, limit }
-    }
-
-    /// A gate on one of three nodes, which Redis answered a moment ago.
+    /// A gate on one of some nodes, which Redis answered a moment ago.
     struct Node {
         clock: ManualClock,
-        fallback: GateFallback,
-        limit: Limit,
+        gate: Arc<RedisGate>,
     }
 
     impl Node {
-        fn new(limit: &str) -> Self {
+        fn new(limit: &str, nodes: u32) -> Self {
             let clock = ManualClock::at(SINCE);
-            let fallback =
-                GateFallback::new(1, "g", Fallback::Local, StoreClock::Other(Arc::new(clock.clone())));
-            Self { clock, fallback, limit: limit.parse().unwrap() }
+            let redis = Redis::at("redis://127.0.0.1:1").unwrap().nodes(nodes);
+            let store = Arc::new(RedisStore::new(redis, Some(StoreClock::Other(Arc::new(clock.clone())))));
+            let options = RedisGateOptions::default();
+            Self { clock, gate: Arc::new(RedisGate::new(1, "g", limit.parse().unwrap(), store, &options)) }
         }
 
         /// How many of ten requests are let through.
         fn starts(&self, key: &str, cost: u64) -> usize {
-            let is_allowed =
-                || match self.fallback.check(by(&self.limit), Some(3), SINCE, key.as_bytes(), cost, 0) {
-                    FallbackCheck::InMemory(share) => {
-                        decide(&[share.check(cost)], Mode::Check).decisions[0].is_allowed()
-                    }
-                    FallbackCheck::Denied(_) => false,
-                };
+            let is_allowed = || match self.gate.key(key.as_bytes()).fallback_check(cost) {
+                Ok(share) => decide(&[share.check(cost)], Mode::Check).decisions[0].is_allowed(),
+                Err(_) => false,
+            };
             (0..10).filter(|_| is_allowed()).count()
         }
     }
@@ -240,7 +195,7 @@ mod tests {
             "30/min wait 1s",
             "30/min warmup 10s",
         ] {
-            let node = Node::new(limit);
+            let node = Node::new(limit, 3);
             assert_eq!((node.starts("a", 1), node.starts("b", 1)), (1, 1), "{limit}");
             node.clock.advance(Duration::from_secs(3));
             assert_eq!(node.starts("a", 1), 0, "{limit}: a share is 10 a minute at most");
@@ -252,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_request_of_several_units_starts_once() {
-        let node = Node::new("90/min");
+        let node = Node::new("90/min", 3);
         assert_eq!(node.starts("a", 10), 1);
         assert_eq!(node.starts("a", 1), 0, "nothing is left beside it");
         assert_eq!((node.starts("b", 1), node.starts("b", 10)), (1, 0));
@@ -261,28 +216,23 @@ mod tests {
 
     #[test]
     fn fewer_slots_than_nodes_are_nobodys() {
-        let decide = |limit: &str| {
-            let node = Node::new(limit);
-            node.fallback.check(by(&node.limit), Some(3), SINCE, b"a", 1, 7)
+        let decide = |limit: &str| Node::new(limit, 3).gate.key(b"a").fallback_check(1);
+        assert!(decide("3 concurrent").is_ok());
+        let Err(decision) = decide("2 concurrent") else { panic!("two slots on three nodes") };
+        let DecisionOutcome::Deny(DenialReason::Unavailable { retry_us }) = decision.outcome else {
+            panic!("{decision:?}")
         };
-        assert!(matches!(decide("3 concurrent"), FallbackCheck::InMemory(_)));
-        let FallbackCheck::Denied(decision) = decide("2 concurrent") else {
-            panic!("two slots on three nodes")
-        };
-        assert_eq!(decision.outcome, DecisionOutcome::Deny(DenialReason::Unavailable { retry_us: 7 }));
+        assert!((1_000..=1_500_000).contains(&retry_us), "when the server is tried again: {retry_us}");
     }
 
     #[test]
     fn a_flood_of_keys_while_redis_is_away_stays_under_the_cap() {
-        let clock = StoreClock::Other(Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000))));
-        let limit: Limit = "1000/day".parse().unwrap();
-        let fallback = GateFallback::new(1, "flooded", Fallback::Local, clock);
+        let node = Node::new("1000/day", 1);
         let mut gate = None;
         for key in 0u32..400_000 {
-            let since = Timestamp::from_micros(999_000);
-            match fallback.check(by(&limit), Some(1), since, &key.to_le_bytes(), 1, 0) {
-                FallbackCheck::InMemory(share) => gate = Some(share.gate),
-                FallbackCheck::Denied(decision) => panic!("{decision:?}"),
+            match node.gate.key(&key.to_le_bytes()).fallback_check(1) {
+                Ok(share) => gate = Some(share.gate),
+                Err(decision) => panic!("{decision:?}"),
             }
         }
         let gate = gate.unwrap();

@@ -2,12 +2,13 @@
 
 use super::accept::entries;
 use crate::Limit;
-use crate::algorithm::{Bucket, LimitNumbers, OTHERS_MAX, Scale, Slices};
+use crate::algorithm::{Bucket, LimitNumbers, OTHERS_MAX, Scale};
 use crate::clock::Timestamp;
 use crate::store::redis::script::numbers::{
     EXACT, KIND_BUCKET, KIND_SLICES, KIND_SLOTS, KIND_STEPPED, KIND_WARM_UP, TAG_BUCKET, TAG_SLICES,
     TAG_STEPPED, TAG_WARM_UP,
 };
+use crate::store::redis::store::RedisClient;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,65 +40,60 @@ pub(crate) struct EncodedLimit {
 }
 
 impl GateLimit {
-    /// `slot_lease` is how long a slot is held without a sign of its holder. The clock that counts
-    /// shows zero at `unix_us_at_zero`: the server's at 0.
-    pub(crate) fn new(
-        number: u64,
-        limit: Limit,
-        slot_lease: Duration,
-        since: Timestamp,
-        unix_us_at_zero: u64,
-    ) -> Self {
-        let numbers = match LimitNumbers::new(&limit, unix_us_at_zero) {
-            LimitNumbers::Smooth(Bucket { scale }) => {
-                // As in decide.lua, which works it out from the tag of another limit's state.
-                let most = u128::from(scale.full_units() + 1) * u128::from(scale.cell);
-                let fits = |factor: u64| most * u128::from(factor) < u128::from(EXACT);
-                LimitNumbers::Smooth(Bucket { scale: scale.finer(fits) })
-            }
+    /// A limit that comes into force now. `slot_lease` is how long a slot is held without a sign of
+    /// its holder.
+    pub(crate) fn new(client: &RedisClient, limit: Limit, slot_lease: Duration) -> Self {
+        // The clock that counts shows zero at this Unix time: the server's at 0.
+        let unix_us_at_zero = if client.sends_time { client.clock.unix_us_at_zero() } else { 0 };
+        let mut numbers = LimitNumbers::new(&limit, unix_us_at_zero);
+        if let LimitNumbers::Smooth(Bucket { scale }) = &mut numbers {
+            // As in decide.lua, which works it out from the tag of another limit's state.
+            let most = u128::from(scale.full_units() + 1) * u128::from(scale.cell);
+            *scale = scale.finer(|factor| most * u128::from(factor) < u128::from(EXACT));
+        }
+        if let LimitNumbers::Slices(slices) = &mut numbers {
             // The script's slices sit on the zero of the clock that counts.
-            LimitNumbers::Slices(slices) => LimitNumbers::Slices(Slices { phase_us: 0, ..slices }),
-            numbers @ (LimitNumbers::Stepped(_) | LimitNumbers::WarmUp(_) | LimitNumbers::Slots(_)) => {
-                numbers
-            }
-        };
-        let encoded = Arc::new(EncodedLimit::new(&limit, &numbers, slot_lease, since));
-        let entries = entries(&limit);
-        Self { number, limit, numbers, encoded, before: SmallVec::new(), entries }
+            slices.phase_us = 0;
+        }
+        let encoded = EncodedLimit::new(&limit, &numbers, slot_lease, client.clock.now());
+        Self {
+            number: client.numbers(1),
+            entries: entries(&limit),
+            limit,
+            numbers,
+            encoded: Arc::new(encoded),
+            before: SmallVec::new(),
+        }
     }
 
-    /// The `number`th own limit of checks. It has always been in force, as at a node that has had it
-    /// since it began.
-    pub(crate) fn of_check(number: u64, limit: Limit, slot_lease: Duration, unix_us_at_zero: u64) -> Self {
-        Self::new(number | OF_CHECK, limit, slot_lease, Timestamp::default(), unix_us_at_zero)
-    }
-
-    pub(crate) fn is_of_check(&self) -> bool {
-        self.number & OF_CHECK != 0
+    /// An own limit of checks. It has always been in force, as at a node that has had it since it
+    /// began.
+    pub(crate) fn of_check(client: &RedisClient, limit: Limit, slot_lease: Duration) -> Self {
+        let version = Self::new(client, limit, slot_lease);
+        Self { number: version.number | OF_CHECK, ..version }.in_force_since(Timestamp::default())
     }
 
     /// The version that comes after this one.
-    pub(crate) fn next(
-        &self,
-        limit: Limit,
-        slot_lease: Duration,
-        since: Timestamp,
-        unix_us_at_zero: u64,
-    ) -> Self {
-        let mut next = Self::new(self.number + 1, limit, slot_lease, since, unix_us_at_zero);
-        next.before = self.before.clone();
+    pub(crate) fn next(&self, client: &RedisClient, limit: Limit, slot_lease: Duration) -> Self {
+        let mut next = Self { before: self.before.clone(), ..Self::new(client, limit, slot_lease) };
         if next.encoded.tag == self.encoded.tag {
             // One that counts alike goes on with the same counts.
-            let EncodedLimit { numbers, ref tag, .. } = *next.encoded;
-            let since = self.encoded.since;
-            next.encoded = Arc::new(EncodedLimit { numbers, tag: tag.clone(), since });
-            return next;
+            return next.in_force_since(self.encoded.since);
         }
         if next.before.len() == OTHERS_MAX {
             next.before.remove(0);
         }
         next.before.push(self.encoded.clone());
         next
+    }
+
+    fn in_force_since(self, since: Timestamp) -> Self {
+        let EncodedLimit { numbers, ref tag, .. } = *self.encoded;
+        Self { encoded: Arc::new(EncodedLimit { numbers, tag: tag.clone(), since }), ..self }
+    }
+
+    pub(crate) fn is_of_check(&self) -> bool {
+        self.number & OF_CHECK != 0
     }
 
     /// True if both count alike, so that a call of one can be counted with a call of the other.
@@ -123,13 +119,7 @@ impl EncodedLimit {
                 let (cell, drain) = limit.cell_and_drain();
                 let rest = narrow(s.full % u128::from(s.cell)) / (s.cell / cell);
                 let all = [cell, s.full_units(), drain, rest];
-                let needed = if rest != 0 {
-                    4
-                } else if drain != 1 {
-                    3
-                } else {
-                    2
-                };
+                let needed = if rest != 0 { 4 } else { 2 + usize::from(drain != 1) };
                 let numbers = [KIND_BUCKET, s.cell, s.drain, narrow(s.burst), narrow(s.full), 0];
                 (numbers, tag(TAG_BUCKET, &all[..needed]))
             }
@@ -159,16 +149,11 @@ impl EncodedLimit {
 
 /// The numbers of a limit in base 36, short as they stand behind every state.
 fn tag(kind: char, numbers: &[u64]) -> String {
-    let digits = |number: &u64| {
-        let (mut number, mut digits) = (*number, Vec::new());
-        loop {
-            digits.push(char::from_digit((number % 36) as u32, 36).unwrap_or('0'));
-            number /= 36;
-            if number == 0 {
-                return digits.into_iter().rev().collect::<String>();
-            }
-        }
-    };
-    let parts: Vec<String> = numbers.iter().map(digits).collect();
+    let parts: Vec<String> = numbers.iter().map(|number| base36(*number)).collect();
     format!("{kind}{}", parts.join("/"))
+}
+
+fn base36(number: u64) -> String {
+    let last = char::from_digit((number % 36) as u32, 36).unwrap_or('0');
+    if number < 36 { last.into() } else { format!("{}{last}", base36(number / 36)) }
 }

@@ -4,19 +4,18 @@
 //! it is charged in Redis before anything of it is spent, and what is left at its end goes back. So
 //! no more starts in any window than the limit allows and what was outstanding at its beginning.
 
-use super::RedisGate;
 use super::charge::GateCharge;
 use super::gate_limit::GateLimit;
-use crate::algorithm::{Gauge, LimitNumbers, Mode};
+use super::transaction::RequestedChecks;
+use crate::algorithm::{LimitNumbers, Mode};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DecisionOutcome};
-use crate::store::redis::request::RequestMode;
-use crate::store::redis::script::key_name;
+use crate::store::redis::lock;
+use crate::store::redis::request::{GateKey, RequestMode};
 use crate::store::redis::stats::count;
-use crate::store::redis::store::RedisClient;
 use crate::{Algorithm, Limit};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Keys that can be leased at once by a gate.
@@ -61,87 +60,61 @@ impl Leases {
         Self { life, keys: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, KeyLeases>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Spends from what was taken ahead, if there is enough; takes more ahead if it is
     /// about to be short.
-    pub(crate) fn spend(
-        &self,
-        gate: &Arc<RedisGate>,
-        version: &Arc<GateLimit>,
-        key: &[u8],
-        hash: u64,
-        cost: u64,
-    ) -> Option<Decision> {
-        let now = gate.client().clock.now();
-        let most = self.most(&version.limit);
-        let mut keys = self.lock();
-        if keys.len() >= KEYS_MAX && !keys.contains_key(&hash) {
+    pub(super) fn spend(&self, key: &GateKey, cost: u64) -> Option<Decision> {
+        let client = key.gate.client();
+        let now = client.clock.now();
+        let mut keys = lock(&self.keys);
+        if keys.len() >= KEYS_MAX && !keys.contains_key(&key.hash) {
             keys.retain(|_, leased| !leased.leases.is_empty() || leased.is_taking);
             if keys.len() >= KEYS_MAX {
                 return None;
             }
         }
-        let leased = keys.entry(hash).or_default();
+        let leased = keys.entry(key.hash).or_default();
         if now.since(leased.since) >= self.life {
             leased.size = leased.wanted;
             (leased.wanted, leased.since) = (0, now);
         }
         leased.wanted = leased.wanted.saturating_add(cost);
         let is_of_now = |lease: &&mut Lease| {
-            lease.until > now && Arc::ptr_eq(&lease.charge.key.version, version) && lease.left >= cost
+            lease.until > now && Arc::ptr_eq(&lease.charge.key.version, &key.version) && lease.left >= cost
         };
         let spent = leased.leases.iter_mut().find(is_of_now).map(|lease| lease.left -= cost);
         let left: u64 = leased.leases.iter().filter(|lease| lease.until > now).map(|lease| lease.left).sum();
-        let size = leased.size.max(leased.wanted).min(most);
+        let size = leased.size.max(leased.wanted).min(self.most(&key.version.limit));
         // One check in a life is not worth a lease.
         if size > 1 && left < size / 2 && !leased.is_taking && now >= leased.not_before {
             leased.is_taking = true;
-            let ahead = take_ahead(gate.clone(), version.clone(), key.to_vec(), hash, size - left);
-            gate.client().handle.spawn(ahead);
+            client.handle.spawn(take_ahead(key.clone(), size - left));
         }
         drop(keys);
         spent?;
-        count(&gate.client().counters.leased, 1);
-        count(&gate.client().counters.lease_spent, cost);
-        let gauge = Gauge::Plain { remaining: left, reset_us: 0 };
-        Some(Decision {
-            outcome: DecisionOutcome::Allow { wait_us: 0 },
-            limit: version.limit.capacity(),
-            gauge,
-        })
+        count(&client.counters.leased, 1);
+        count(&client.counters.lease_spent, cost);
+        let allowed = DecisionOutcome::Allow { wait_us: 0 };
+        Some(Decision::plain(allowed, key.version.limit.capacity(), left))
     }
 
-    /// A lease has come, or none. Its number, and when it ends.
-    fn took(
-        &self,
-        client: &RedisClient,
-        hash: u64,
-        units: u64,
-        charge: Option<(GateCharge, Timestamp)>,
-    ) -> Option<(u64, Timestamp)> {
-        let mut keys = self.lock();
-        let leased = keys.entry(hash).or_default();
+    /// A lease has come, or none.
+    fn took(&self, key: &GateKey, units: u64, lease: Option<Lease>) {
+        let mut keys = lock(&self.keys);
+        let leased = keys.entry(key.hash).or_default();
         leased.is_taking = false;
-        let Some((charge, until)) = charge else {
+        if let Some(lease) = lease {
+            leased.leases.push(lease);
+            count(&key.gate.client().counters.lease_granted, units);
+        } else {
             leased.size = units / 2;
             leased.wanted = 0;
-            leased.not_before = client.clock.now() + self.life / 2;
-            return None;
-        };
-        let number = client.held_slots.numbers(1);
-        leased.leases.push(Lease { number, left: units, until, charge });
-        count(&client.counters.lease_granted, units);
-        Some((number, until))
+            leased.not_before = key.gate.client().clock.now() + self.life / 2;
+        }
     }
 
-    fn end(&self, hash: u64, number: u64) -> Option<Lease> {
-        let mut keys = self.lock();
-        let leased = keys.get_mut(&hash)?;
-        let at = leased.leases.iter().position(|lease| lease.number == number)?;
-        Some(leased.leases.swap_remove(at))
+    fn end(&self, key: &GateKey, number: u64) -> Option<Lease> {
+        let mut keys = lock(&self.keys);
+        keys.get_mut(&key.hash)?.leases.extract_if(.., |lease| lease.number == number).next()
     }
 
     /// What flows in one life, which is the most that may be outstanding.
@@ -152,27 +125,27 @@ impl Leases {
 }
 
 /// Takes a lease, lets it be spent, and gives back what is left of it.
-async fn take_ahead(gate: Arc<RedisGate>, version: Arc<GateLimit>, key: Vec<u8>, hash: u64, units: u64) {
-    let Some(leases) = &gate.leases else { return };
-    let client = gate.client().clone();
-    let sent = client.clock.now();
-    let mode = RequestMode::Take(Mode::Check);
-    let charge = async {
-        let mut answer = gate.request(&version, &key, hash, units, mode, true).ok()?.await.ok()?.ok()?;
-        let until = sent + leases.life.min(life_of_window(&version, answer.now_us));
-        answer.charges.pop().map(|charge| (charge, until))
+async fn take_ahead(key: GateKey, units: u64) {
+    let (client, Some(leases)) = (key.gate.client(), &key.gate.leases) else { return };
+    let (number, sent) = (client.numbers(1), client.clock.now());
+    let lease = async {
+        let checks = RequestedChecks::one(key.clone(), units).wanting_charges();
+        let mut answer = checks.send(RequestMode::Take(Mode::Check))?.answer().await?;
+        let until = sent + leases.life.min(life_of_window(&key.version, answer.now_us));
+        answer.charges.pop().map(|charge| Lease { number, left: units, until, charge })
     };
-    let charge = charge.await;
-    let Some((number, until)) = leases.took(&client, hash, units, charge) else { return };
+    let lease = lease.await;
+    let until = lease.as_ref().map(|lease| lease.until);
+    leases.took(&key, units, lease);
+    let Some(until) = until else { return };
     tokio::time::sleep(until.since(client.clock.now())).await;
-    let Some(lease) = leases.end(hash, number) else { return };
-    let charge = lease.charge;
-    match client.server_of(|| key_name::hash_slot(&key)) {
-        Some(server) if server.breaker.is_closed() => {
-            count(&client.counters.lease_returned, lease.left);
-            charge.refund(charge.cost, lease.left);
+    let Some(Lease { left, charge, .. }) = leases.end(&key, number) else { return };
+    match key.server() {
+        Some(server) if server.is_up() => {
+            count(&client.counters.lease_returned, left);
+            charge.refund(charge.cost, left);
         }
-        _ => count(&client.counters.lease_expired, lease.left),
+        _ => count(&client.counters.lease_expired, left),
     }
 }
 

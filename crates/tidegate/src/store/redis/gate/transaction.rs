@@ -1,25 +1,23 @@
 //! A gate in Redis as the library sees it: several checks of one hash slot are one request to the
 //! script, and what Redis does not answer is decided by the fallback, all or none.
 
+use super::RedisGate;
 use super::accept::accept;
 use super::charge::{GateCharge, RedisCharge};
-use super::fallback::{FallbackCheck, NodeShareKey};
+use super::fallback::NodeShareKey;
 use super::slot_queue::queue;
-use super::{NewRequest, RedisGate};
 use crate::Limit;
 use crate::decision::Decision;
 use crate::gate::{Gate, GateError};
 use crate::pending::Pending;
 use crate::store::memory::{self, HashedCheck};
-use crate::store::redis::request::{Answered, GateKey, RequestMode, ScriptAnswer, Unanswered, UpdateKind};
+use crate::store::redis::request::{GateKey, Request, RequestMode, ScriptAnswer, UpdateKind};
 use crate::store::redis::script::key_name;
+use crate::store::redis::stats::count;
 use crate::store::{GroupDecisions, GroupId, KeySharing, Mode, OwnedCheck, Shares, StoreCharge, StoreGate};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
 impl StoreGate for RedisGate {
@@ -36,25 +34,30 @@ impl StoreGate for RedisGate {
     }
 
     fn check(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision> {
-        self.decide_one(key, cost, RequestMode::Take(Mode::Check))
+        let key = self.key(key);
+        let leased = self.leases.as_ref().and_then(|leases| leases.spend(&key, cost));
+        match leased.or_else(|| key.cached_denial(cost, Mode::Check)) {
+            Some(decision) => Pending::ready(decision),
+            None => {
+                RequestedChecks::one(key, cost).decide(RequestMode::Take(Mode::Check), |all| all.decisions[0])
+            }
+        }
     }
 
     fn peek(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision> {
-        self.decide_one(key, cost, RequestMode::Peek)
+        RequestedChecks::one(self.key(key), cost).decide(RequestMode::Peek, |all| all.decisions[0])
     }
 
     fn reset(self: Arc<Self>, key: &[u8]) -> Pending<bool> {
-        let hash = self.hash(key);
-        self.forget_denial(hash);
-        self.cancelled.forget(hash);
-        let key = self.key(key, hash);
+        let key = self.key(key);
+        key.forget_denial();
+        self.cancelled.forget(key.hash);
         // Held slots stay held.
         if key.version.has_slots() {
             return Pending::ready(true);
         }
-        let (answer, done) = oneshot::channel();
-        self.client().send(Some(key), UpdateKind::Reset, Some(answer));
-        Pending::new(async move { matches!(done.await, Ok(Ok(_))) })
+        let done = self.client().send(Some(key), UpdateKind::Reset);
+        Pending::new(async move { done.await.is_ok() })
     }
 
     fn group(&self, key: &[u8]) -> GroupId {
@@ -78,109 +81,86 @@ impl StoreGate for RedisGate {
     }
 
     fn decide(self: Arc<Self>, checks: &[OwnedCheck], mode: Mode) -> Pending<GroupDecisions> {
-        let merged = MergedChecks::new(checks);
-        match self.request_group(&merged, mode) {
-            Ok(answer) => Pending::new(async move {
-                match answer.await {
-                    Ok(answer) => merged.decided(answer),
-                    Err(unanswered) => merged.fall_back(mode, unanswered),
-                }
-            }),
-            Err(unanswered) => Pending::ready(merged.fall_back(mode, unanswered)),
-        }
+        RequestedChecks::merged(checks).decide(RequestMode::Take(mode), |decided| decided)
     }
 
     fn queue(self: Arc<Self>, key: &[u8], costs: &[u64]) -> Pending<Option<Box<dyn StoreCharge>>> {
-        let key = self.key(key, self.hash(key));
+        let key = self.key(key);
         let mut shares = Shares::new(0, costs.first().copied().unwrap_or(0));
         for (number, cost) in costs.iter().enumerate().skip(1) {
             shares.add(number, *cost);
         }
         Pending::new(async move {
-            let charge = queue(self, key, shares.charged()).await?;
+            let charge = queue(key, shares.charged()).await?;
             Some(Box::new(RedisCharge(vec![(charge, shares)])) as Box<dyn StoreCharge>)
         })
     }
 
     fn known_denial(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Option<Decision> {
-        self.cached_denial(self.hash(check.key()), &self.version_for(check), cost, mode)
+        check.store_gate::<Self>()?.key_of(check).cached_denial(cost, mode)
     }
 
     fn look(self: Arc<Self>, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {
-        let (version, key) = (self.version_for(check), check.key());
-        let hash = self.hash(key);
-        if let Some(decision) = self.cached_look(hash, &version, cost, mode) {
+        let key = self.key_of(check);
+        if let Some(decision) = key.cached_look(cost, mode) {
             return Pending::ready(Some(decision));
         }
         // Nobody knows when slots come back: there is no time to say.
-        if version.has_slots() || !self.client().may_look() {
+        if key.version.has_slots() || !self.client().may_look() {
             return Pending::ready(None);
         }
-        match self.request(&version, key, hash, cost, RequestMode::Look(mode), false) {
-            Ok(answer) => Pending::new(async move { Some(answer.await.ok()?.ok()?.decisions[0]) }),
-            Err(_) => Pending::ready(None),
-        }
-    }
-}
-
-impl RedisGate {
-    /// Sends one request about keys of one hash slot, which is this gate's first check's.
-    fn request_group(&self, merged: &MergedChecks, mode: Mode) -> Result<GrantedRequest, Unanswered> {
-        let (keys, mode) = (&merged.keys, RequestMode::Take(mode));
-        if let [key] = keys.as_slice() {
-            let cost = merged.costs[0];
-            let answer = key.gate.request(&key.version, &key.bytes, key.hash, cost, mode, true)?;
-            return Ok(GrantedRequest(answer));
-        }
-        let joins = keys.iter().all(|key| key.gate.coalesces);
-        let id = keys.iter().fold(0u64, |all, key| all.rotate_left(7) ^ key.hash ^ u64::from(key.gate.id));
-        let is_same = |others: &[GateKey]| {
-            let is = |(other, key): (&GateKey, &GateKey)| other.is(&key.gate, &key.version, &key.bytes);
-            others.len() == keys.len() && others.iter().zip(keys).all(is)
-        };
-        let slots = keys.iter().filter(|key| key.version.has_slots()).count() as u64;
-        NewRequest { mode, costs: merged.costs.clone(), wants_charges: true, slots }
-            .send(self.client(), &keys[0].bytes, joins.then_some(id), is_same, || keys.clone())
-            .map(GrantedRequest)
+        let sent = RequestedChecks::one(key, cost).send(RequestMode::Look(mode));
+        Pending::new(async move { Some(sent?.answer().await?.decisions[0]) })
     }
 }
 
 /// A request in flight. Dropped, it refunds what it is granted.
-struct GrantedRequest(oneshot::Receiver<Answered>);
+pub(super) struct GrantedRequest(oneshot::Receiver<ScriptAnswer>);
 
-impl Future for GrantedRequest {
-    type Output = Answered;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map(|answer| answer.unwrap_or(Err(Unanswered::default())))
+impl GrantedRequest {
+    /// None if the server does not answer in time.
+    pub(super) async fn answer(mut self) -> Option<ScriptAnswer> {
+        (&mut self.0).await.ok()
     }
 }
 
 impl Drop for GrantedRequest {
     fn drop(&mut self) {
         self.0.close();
-        if let Ok(Ok(answer)) = self.0.try_recv() {
+        if let Ok(answer) = self.0.try_recv() {
             answer.charges.into_iter().for_each(GateCharge::cancel);
         }
     }
 }
 
-/// The checks of a group, one cost for each key: a key that comes twice pays the sum. Checks
+/// The checks of a request, one cost for each key: a key that comes twice pays the sum. Checks
 /// of one key count alike, also if their gates are two.
-struct MergedChecks {
+#[derive(Default)]
+pub(super) struct RequestedChecks {
     keys: SmallVec<[GateKey; 1]>,
     costs: SmallVec<[u64; 1]>,
     /// The key and the cost of each check.
     checks: SmallVec<[(usize, u64); 2]>,
+    /// True if what is granted may be refunded.
+    wants_charges: bool,
 }
 
-impl MergedChecks {
-    fn new(checks: &[OwnedCheck]) -> Self {
-        let mut merged = Self { keys: SmallVec::new(), costs: SmallVec::new(), checks: SmallVec::new() };
+impl RequestedChecks {
+    /// One check, which is not refunded.
+    pub(super) fn one(key: GateKey, cost: u64) -> Self {
+        let (keys, costs, checks) = (smallvec![key], smallvec![cost], smallvec![(0, cost)]);
+        Self { keys, costs, checks, wants_charges: false }
+    }
+
+    pub(super) fn wanting_charges(self) -> Self {
+        Self { wants_charges: true, ..self }
+    }
+
+    fn merged(checks: &[OwnedCheck]) -> Self {
+        let mut merged = Self { wants_charges: true, ..Self::default() };
         for check in checks {
-            let Some(gate) = check.store_gate::<RedisGate>() else {
-                unreachable!("a group is of one store");
-            };
+            let gate: Arc<RedisGate> =
+                check.store_gate().unwrap_or_else(|| unreachable!("a group is of one store"));
             let is_same = |key: &GateKey| {
                 *key.bytes == *check.key() && key.gate.shares_keys(&*gate) != KeySharing::Apart
             };
@@ -195,13 +175,55 @@ impl MergedChecks {
         merged
     }
 
+    /// Decides, by the fallback if Redis does not answer.
+    fn decide<T: Send + 'static>(
+        self,
+        mode: RequestMode,
+        result: impl FnOnce(GroupDecisions) -> T + Send + 'static,
+    ) -> Pending<T> {
+        match self.send(mode) {
+            Some(request) => Pending::new(async move {
+                result(match request.answer().await {
+                    Some(answer) => self.decided(answer),
+                    None => self.fall_back(mode),
+                })
+            }),
+            None => Pending::ready(result(self.fall_back(mode))),
+        }
+    }
+
+    /// Sends a request to the server of the first key; the others have its hash slot. It may join
+    /// others about the same keys. None if the server does not answer.
+    pub(super) fn send(&self, mode: RequestMode) -> Option<GrantedRequest> {
+        let keys = &self.keys;
+        let client = keys[0].gate.client();
+        let server = keys[0].server().filter(|server| server.is_up())?;
+        let (answer, receiver) = oneshot::channel();
+        let slots = keys.iter().filter(|key| key.version.has_slots()).count() as u64;
+        let request = Request {
+            mode,
+            costs: self.costs.clone(),
+            wants_charges: self.wants_charges,
+            slots_from: if slots > 0 { client.numbers(slots) } else { 0 },
+            since: client.now(),
+            answer: Some(answer),
+        };
+        let id = keys
+            .iter()
+            .fold(0, |all: u64, key| all.rotate_left(7) ^ key.hash ^ u64::from(key.gate.id).rotate_left(48));
+        let joins = keys.iter().all(|key| key.gate.coalesces);
+        if server.add(joins.then_some(id), keys, request) {
+            count(&client.counters.coalesced, 1);
+        }
+        Some(GrantedRequest(receiver))
+    }
+
     fn decided(&self, answer: ScriptAnswer) -> GroupDecisions {
         let decisions = self.checks.iter().map(|(key, _)| answer.decisions[*key]).collect();
-        if answer.charges.is_empty() {
-            return GroupDecisions { decisions, charge: None };
-        }
         let charges = answer.charges.into_iter().enumerate().map(|(key, charge)| (charge, self.shares(key)));
-        GroupDecisions { decisions, charge: Some(Box::new(RedisCharge(charges.collect()))) }
+        let charges: Vec<(GateCharge, Shares)> = charges.collect();
+        let charge = (!charges.is_empty()).then(|| Box::new(RedisCharge(charges)) as Box<dyn StoreCharge>);
+        GroupDecisions { decisions, charge }
     }
 
     /// What the checks of one key were charged.
@@ -216,40 +238,36 @@ impl MergedChecks {
     }
 
     /// Decides without Redis: all by their shares in memory, or none.
-    fn fall_back(&self, mode: Mode, unanswered: Unanswered) -> GroupDecisions {
+    fn fall_back(&self, mode: RequestMode) -> GroupDecisions {
         let decision = |check: usize, decision: Decision| {
-            let (of, _) = self.checks[check];
-            let GateKey { gate, version, .. } = &self.keys[of];
-            gate.fallback_decision(decision, version, self.costs[of], mode, unanswered)
+            let of = self.checks[check].0;
+            let key = &self.keys[of];
+            key.fallback_decision(decision, self.costs[of], mode.decides_as(&key.version))
         };
-        let fallback_check = |(of, _): &(usize, u64)| {
-            let GateKey { gate, version, bytes, .. } = &self.keys[*of];
-            gate.fallback_check(version, bytes, self.costs[*of], unanswered)
-        };
-        let fallbacks: SmallVec<[FallbackCheck; 2]> = self.checks.iter().map(fallback_check).collect();
-        let shares = fallbacks.iter().filter_map(|fallback| match fallback {
-            FallbackCheck::InMemory(share) => Some(share),
-            FallbackCheck::Denied(_) => None,
-        });
-        let shares: SmallVec<[&NodeShareKey; 2]> = shares.collect();
-        if shares.len() < fallbacks.len() {
-            // The others say how their shares stand.
-            let decide = |(check, fallback): (usize, &FallbackCheck)| match fallback {
-                FallbackCheck::Denied(denial) => *denial,
-                FallbackCheck::InMemory(share) => decision(check, share.look(self.checks[check].1, mode)),
-            };
+        let fallback_check = |(of, _): &(usize, u64)| self.keys[*of].fallback_check(self.costs[*of]);
+        let fallbacks: SmallVec<[Result<NodeShareKey, Decision>; 2]> =
+            self.checks.iter().map(fallback_check).collect();
+        if let RequestMode::Take(mode) = mode
+            && fallbacks.iter().all(Result::is_ok)
+        {
+            let shares = fallbacks.iter().flatten().zip(&self.checks);
+            let checks: SmallVec<[(&Gate, HashedCheck<'_>); 2]> =
+                shares.map(|(share, (_, cost))| share.check(*cost)).collect();
+            let decided = memory::decide(&checks, mode);
+            let decisions = decided.decisions.into_iter().enumerate();
             return GroupDecisions {
-                decisions: fallbacks.iter().enumerate().map(decide).collect(),
-                charge: None,
+                decisions: decisions.map(|(check, decided)| decision(check, decided)).collect(),
+                charge: decided.charge.map(|charge| Box::new(charge) as Box<dyn StoreCharge>),
             };
         }
-        let checks: SmallVec<[(&Gate, HashedCheck<'_>); 2]> =
-            shares.iter().copied().zip(&self.checks).map(|(share, (_, cost))| share.check(*cost)).collect();
-        let decided = memory::decide(&checks, mode);
-        let decisions = decided.decisions.into_iter().enumerate();
-        GroupDecisions {
-            decisions: decisions.map(|(check, decided)| decision(check, decided)).collect(),
-            charge: decided.charge.map(|charge| Box::new(charge) as Box<dyn StoreCharge>),
-        }
+        // Nothing is taken: those that have a share say how it stands.
+        let look = |(check, fallback): (usize, &Result<NodeShareKey, Decision>)| match fallback {
+            Ok(share) => {
+                let (of, cost) = self.checks[check];
+                decision(check, share.look(cost, mode.decides_as(&self.keys[of].version)))
+            }
+            Err(denial) => *denial,
+        };
+        GroupDecisions { decisions: fallbacks.iter().enumerate().map(look).collect(), charge: None }
     }
 }

@@ -2,10 +2,13 @@
 //! that it found, and whoever waits is answered.
 
 use super::encode::runs;
+use super::numbers::RENEWED_NOT;
 use super::replay::{ChargeMark, FoundState};
+use crate::algorithm::Step;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::store::redis::gate::charge::GateCharge;
+use crate::store::redis::lock;
 use crate::store::redis::request::{
     GateKey, KeyUpdate, Operation, Request, RequestGroup, RequestMode, ScriptAnswer, UpdateKind,
 };
@@ -13,8 +16,7 @@ use crate::store::redis::server::RedisServer;
 use crate::store::redis::stats::count;
 use crate::store::redis::store::RedisClient;
 use redis::Value;
-use smallvec::SmallVec;
-use std::sync::PoisonError;
+use smallvec::{SmallVec, smallvec};
 
 /// A call that has been answered.
 pub(crate) struct Reply<'a> {
@@ -32,29 +34,24 @@ pub(crate) struct Reply<'a> {
 impl Reply<'_> {
     /// Reads the reply to `operations` and answers everyone. Returns the errors of single ones.
     pub(crate) fn read(&self, operations: Vec<Operation>, values: &[Value]) -> Vec<String> {
-        let unanswered = self.server.unanswered(self.client);
-        let mut reader = ReplyReader { values: values.iter() };
-        let Some(now_us) = reader.next().and_then(|now| u64::try_from(now).ok()) else {
-            operations.into_iter().for_each(|operation| operation.fail(unanswered));
+        let mut values = values.iter();
+        let Some(now_us) = values.next().and_then(number).and_then(|now| u64::try_from(now).ok()) else {
             return vec!["a reply without a time".to_string()];
         };
         let (mut errors, mut answers) = (Vec::new(), Vec::with_capacity(operations.len()));
         for operation in operations {
-            let read = match &operation {
-                Operation::Decide(group) if group.is_unit() => group.read_unit(now_us, &mut reader),
-                Operation::Decide(group) => reader.status().map(|()| group.read(now_us, &mut reader)),
-                Operation::Update(_) => reader.status().map(|()| None),
-            };
-            match (operation, read) {
-                (Operation::Decide(group), Ok(Some((found, taken)))) => {
-                    group.answer(now_us, self, found, &taken, &mut answers);
+            match (values.next(), operation) {
+                (Some(Value::Int(first)), Operation::Decide(group)) if *first == 0 || group.is_unit() => {
+                    if let Some((found, taken)) = group.read(now_us, *first, &mut values) {
+                        group.answer(now_us, self, found, &taken, &mut answers);
+                    }
                 }
-                (Operation::Update(update), Ok(_)) => update.answer(self.sent, &mut reader),
-                (operation, Ok(None)) => operation.fail(unanswered),
-                (operation, Err(error)) => {
-                    errors.push(error);
-                    operation.fail(unanswered);
+                (Some(Value::Int(0)), Operation::Update(update)) => update.answer(self.sent, &mut values),
+                (Some(Value::BulkString(error)), _) => {
+                    errors.push(String::from_utf8_lossy(error).into_owned());
                 }
+                (Some(Value::SimpleString(error)), _) => errors.push(error.clone()),
+                (other, _) => errors.push(format!("a reply that makes no sense: {other:?}")),
             }
         }
         // In one go: those who are woken find each other's answers there, too.
@@ -82,7 +79,9 @@ impl Reply<'_> {
         for (mut request, answer) in answers {
             let took_us = now.since(request.since).as_micros();
             self.client.counters.answered(u64::try_from(took_us).unwrap_or(u64::MAX));
-            if let Some(Ok(answer)) = request.answer(Ok(answer)) {
+            if let Some(sender) = request.answer.take()
+                && let Err(answer) = sender.send(answer)
+            {
                 // Nobody waits for it any more: what it was granted goes back. Whoever was answered
                 // at the deadline has decided otherwise: that is spent.
                 answer.charges.into_iter().for_each(GateCharge::cancel);
@@ -91,67 +90,38 @@ impl Reply<'_> {
     }
 }
 
-struct ReplyReader<'a> {
-    values: std::slice::Iter<'a, Value>,
-}
+type Values<'a> = std::slice::Iter<'a, Value>;
 
-impl Iterator for ReplyReader<'_> {
-    type Item = i64;
-
-    fn next(&mut self) -> Option<i64> {
-        match self.values.next()? {
-            Value::Int(number) => Some(*number),
-            _ => None,
-        }
-    }
-}
-
-impl ReplyReader<'_> {
-    /// Zero, or the error.
-    fn status(&mut self) -> Result<(), String> {
-        match self.number()? {
-            0 => Ok(()),
-            other => Err(format!("a reply that makes no sense: {other}")),
-        }
-    }
-
-    /// A number, or the error.
-    fn number(&mut self) -> Result<i64, String> {
-        match self.values.next() {
-            Some(Value::Int(number)) => Ok(*number),
-            Some(Value::BulkString(text)) => Err(String::from_utf8_lossy(text).into_owned()),
-            Some(Value::SimpleString(text)) => Err(text.clone()),
-            other => Err(format!("a reply that makes no sense: {other:?}")),
-        }
-    }
+fn number(value: &Value) -> Option<i64> {
+    if let Value::Int(number) = value { Some(*number) } else { None }
 }
 
 /// What the script found of each key, and whether it took each request.
 type FoundAndTaken = (SmallVec<[FoundState; 1]>, SmallVec<[bool; 8]>);
 
 impl RequestGroup {
-    /// One number for both: the level, or -1 - level if nothing was taken.
-    fn read_unit(&self, now_us: u64, reader: &mut ReplyReader<'_>) -> Result<Option<FoundAndTaken>, String> {
-        let number = reader.number()?;
-        let (level, is_taken) = if number < 0 { (-1 - number, false) } else { (number, true) };
-        let found = FoundState::read(&self.keys[0].version.numbers, now_us, &mut std::iter::once(level));
-        Ok(found.map(|found| (SmallVec::from_elem(found, 1), SmallVec::from_elem(is_taken, 1))))
-    }
-
-    fn read(&self, now_us: u64, reader: &mut ReplyReader<'_>) -> Option<FoundAndTaken> {
+    /// Reads what follows behind the first number, which is zero: of a unit it is the level, or
+    /// -1 - level if nothing was taken.
+    fn read(&self, now_us: u64, first: i64, values: &mut Values<'_>) -> Option<FoundAndTaken> {
+        if self.is_unit() {
+            let level = if first < 0 { -1 - first } else { first };
+            let found = FoundState::read(&self.keys[0].version, now_us, &mut std::iter::once(level))?;
+            return Some((smallvec![found], smallvec![first >= 0]));
+        }
+        let mut numbers = values.map_while(number);
         let mut found: SmallVec<[FoundState; 1]> = SmallVec::new();
         for key in &self.keys {
-            found.push(FoundState::read(&key.version.numbers, now_us, reader)?);
+            found.push(FoundState::read(&key.version, now_us, &mut numbers)?);
         }
         let mut taken = SmallVec::new();
         if self.is_one_rate() {
             for run in runs(&self.requests) {
-                let of_run = u64::try_from(reader.next()?).ok()?;
-                taken.extend((0..run.count).map(|nth| nth < of_run));
+                let of_run = usize::try_from(numbers.next()?).ok()?;
+                taken.extend((0..run.len()).map(|nth| nth < of_run));
             }
         } else {
             for _ in &self.requests {
-                taken.push(reader.next()? == 1);
+                taken.push(numbers.next()? == 1);
             }
         }
         Some((found, taken))
@@ -171,21 +141,19 @@ impl RequestGroup {
         let mut has_look = false;
         for (request, was_taken) in requests.into_iter().zip(taken) {
             let mut decisions: SmallVec<[Decision; 1]> = SmallVec::new();
-            let mut steps: SmallVec<[_; 1]> = SmallVec::new();
+            let mut steps: SmallVec<[Step; 1]> = SmallVec::new();
             let mut is_allowed = true;
             for (at, key) in keys.iter().enumerate() {
-                let capacity = key.version.limit.capacity();
                 let (cost, mode) = (request.costs[at], request.mode.decides_as(&key.version));
-                let mut answer = found[at].decide(now_us, cost, mode, capacity);
-                if !request.mode.takes() {
-                    // Nothing was taken: how full the key is says so.
-                    answer.gauge = found[at].decide(now_us, 0, mode, capacity).gauge;
-                }
+                let answer = match request.mode {
+                    RequestMode::Take(_) => found[at].decide(now_us, cost, mode),
+                    RequestMode::Peek | RequestMode::Look(_) => found[at].look(now_us, cost, mode),
+                };
                 if let DecisionOutcome::Deny(DenialReason::Later { .. }) = answer.outcome {
                     is_denied[at] |= request.mode != RequestMode::Peek;
                 }
                 is_allowed &= answer.is_allowed();
-                decisions.push(answer.decision(capacity));
+                decisions.push(answer.decision(found[at].capacity));
                 steps.push(answer.step);
             }
             has_look |= matches!(request.mode, RequestMode::Look(_));
@@ -196,11 +164,10 @@ impl RequestGroup {
                     decision.outcome = DecisionOutcome::Deny(DenialReason::Busy);
                 }
             } else if request.mode.takes() && is_allowed {
-                let mut slots = 0;
+                let mut numbers = request.slots_from..;
                 for (at, key) in keys.iter().enumerate() {
                     let mark = found[at].apply(steps[at]);
-                    let slot = key.version.has_slots().then(|| request.slot_number(slots));
-                    slots += usize::from(slot.is_some());
+                    let slot = if key.version.has_slots() { numbers.next() } else { None };
                     if request.wants_charges {
                         let start_us = now_us.saturating_add(decisions[at].wait_us());
                         let cost = request.costs[at];
@@ -214,51 +181,46 @@ impl RequestGroup {
         // forgotten, not cached afterwards. What was found beside a denial is cached with it.
         has_look |= is_denied.contains(&true);
         for (at, key) in keys.iter().enumerate() {
-            key.gate.cache_found(key, &found[at], is_denied[at] || has_look, reply.done);
+            key.cache_found(&found[at], is_denied[at] || has_look, reply.done);
             key.gate.set_answered(reply.server);
         }
     }
 }
 
 impl KeyUpdate {
-    fn answer(self, sent: Timestamp, reader: &mut ReplyReader<'_>) {
+    fn answer(self, sent: Timestamp, values: &mut Values<'_>) {
         // Whatever was cached of the key while this was in flight may be outdated.
         if let Some(key) = &self.key {
-            key.gate.forget_denial(key.hash);
+            key.forget_denial();
         }
-        let expected = match &self.kind {
-            UpdateKind::Refund { charges, .. } => 3 + charges.len(),
-            UpdateKind::Heartbeat { .. } => 2,
-            UpdateKind::Release { .. } | UpdateKind::Queue { .. } => 1,
-            UpdateKind::Renew { holders } => holders.len(),
-            UpdateKind::ChargeDebt { .. } | UpdateKind::Reset | UpdateKind::Leave { .. } => 0,
-        };
-        let numbers: SmallVec<[i64; 2]> = reader.by_ref().take(expected).collect();
-        match (self.kind, numbers.as_slice()) {
-            (UpdateKind::Refund { charges, has_own }, [m1, m2, span, came_back @ ..]) => {
-                if let (Some(own), Ok(m1), Ok(m2), Ok(span)) = (
-                    charges.first().filter(|_| has_own),
-                    u64::try_from(*m1),
-                    u64::try_from(*m2),
-                    u64::try_from(*span),
-                ) {
-                    let mut mark = own.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut returned = values.map_while(number);
+        let mut numbers = SmallVec::new();
+        match self.kind {
+            UpdateKind::Refund { charges, has_own } => {
+                let mut natural = || returned.next().and_then(|number| u64::try_from(number).ok());
+                if let (Some(m1), Some(m2), Some(span)) = (natural(), natural(), natural())
+                    && let Some(own) = charges.first().filter(|_| has_own)
+                {
+                    let mut mark = lock(&own.mark);
                     *mark = ChargeMark { end: (m1, m2), span, ..*mark };
                 }
-                let came_back: SmallVec<[bool; 4]> = came_back.iter().map(|one| *one == 1).collect();
+                let came_back: SmallVec<[bool; 4]> =
+                    returned.by_ref().take(charges.len()).map(|came_back| came_back == 1).collect();
                 if let Some(key) = &self.key {
                     key.refunded(charges, &came_back);
                 }
             }
-            (UpdateKind::Renew { holders }, renewed) => {
-                for ((holder, member), renewed) in holders.iter().zip(renewed) {
-                    holder.renewed(member, *renewed, sent);
+            UpdateKind::Renew(holders) => {
+                for (holder, member) in holders {
+                    holder.renewed(&member, returned.next().unwrap_or(RENEWED_NOT), sent);
                 }
             }
-            _ => {}
+            UpdateKind::Heartbeat => numbers.extend(returned.by_ref().take(2)),
+            UpdateKind::Release { .. } | UpdateKind::Queue { .. } => numbers.extend(returned.next()),
+            UpdateKind::ChargeDebt(_) | UpdateKind::Reset | UpdateKind::Leave(_) => {}
         }
         if let Some(sender) = self.answer {
-            let _ = sender.send(Ok(numbers));
+            let _ = sender.send(numbers);
         }
     }
 }
@@ -291,13 +253,13 @@ mod tests {
             since: client.now(),
             answer: Some(answer),
         };
-        let keys = SmallVec::from_elem(gate.key(b"a", 7), 1);
+        let keys = SmallVec::from_elem(gate.key(b"a"), 1);
         let group = RequestGroup { keys, requests: vec![request] };
         let server = client.server_of(|| 0).unwrap();
         let reply = Reply { client, server: &server, sent: client.clock.now(), done: client.clock.now() };
         let full = i64::try_from(gate.version().encoded.numbers[3]).unwrap();
         reply.read(vec![Operation::Decide(group)], &[Value::Int(1_000), Value::Int(full)]);
-        answered.try_recv().unwrap().ok().unwrap()
+        answered.try_recv().unwrap()
     }
 
     #[test]

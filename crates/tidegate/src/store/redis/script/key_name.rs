@@ -9,6 +9,8 @@ use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
 const FORMAT: &str = "1";
+/// The hash tag of the set of nodes.
+pub(crate) const NODES: &str = "nodes";
 /// Longer subjects are digested.
 const LONGEST: usize = 96;
 /// Characters of a digested subject that stay readable.
@@ -20,8 +22,8 @@ pub(crate) fn subject(key: &[u8]) -> Cow<'_, [u8]> {
     if is_plain(key) {
         return Cow::Borrowed(key);
     }
-    let mut readable: Vec<u8> =
-        key.iter().copied().take_while(|byte| is_readable(*byte)).take(READABLE).collect();
+    let is_readable = |byte: &u8| byte.is_ascii_graphic() && !b"{}#".contains(byte);
+    let mut readable: Vec<u8> = key.iter().copied().take_while(is_readable).take(READABLE).collect();
     readable.push(b'#');
     for byte in Sha256::digest(key).iter().take(DIGEST_BYTES) {
         readable.extend_from_slice(format!("{byte:02x}").as_bytes());
@@ -31,12 +33,9 @@ pub(crate) fn subject(key: &[u8]) -> Cow<'_, [u8]> {
 
 /// Safe to read in a terminal, to print in a log, and to hash as a tag.
 fn is_plain(key: &[u8]) -> bool {
-    let is_ascii = || key.iter().all(|byte| byte.is_ascii_graphic() && *byte != b'{' && *byte != b'}');
-    let is_text = || match std::str::from_utf8(key) {
-        Ok(text) => text.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != '{' && c != '}'),
-        Err(_) => false,
-    };
-    !key.is_empty() && key.len() <= LONGEST && !is_digest(key) && (is_ascii() || is_text())
+    let is_plain = |c: char| !c.is_control() && !c.is_whitespace() && c != '{' && c != '}';
+    let is_text = || std::str::from_utf8(key).is_ok_and(|text| text.chars().all(is_plain));
+    !key.is_empty() && key.len() <= LONGEST && !is_digest(key) && is_text()
 }
 
 /// Ends as a digested subject does.
@@ -45,34 +44,21 @@ fn is_digest(key: &[u8]) -> bool {
     key[at] == b'#' && key[at + 1..].iter().all(u8::is_ascii_hexdigit)
 }
 
-fn is_readable(byte: u8) -> bool {
-    byte.is_ascii_graphic() && byte != b'{' && byte != b'}' && byte != b'#'
-}
-
 /// The name of a key, followed by `part` for the sets that belong to a key of slots.
 pub(crate) fn name(prefix: &str, gate: &str, subject: &[u8], part: &str) -> Vec<u8> {
-    let mut name = Vec::with_capacity(prefix.len() + gate.len() + subject.len() + part.len() + 8);
-    for bytes in [prefix, ":", FORMAT, ":", gate, ":{"] {
-        name.extend_from_slice(bytes.as_bytes());
-    }
-    name.extend_from_slice(subject);
-    name.push(b'}');
-    name.extend_from_slice(part.as_bytes());
-    name
+    let (prefix, format, gate, part) =
+        (prefix.as_bytes(), FORMAT.as_bytes(), gate.as_bytes(), part.as_bytes());
+    [prefix, b":", format, b":", gate, b":{", subject, b"}", part].concat()
 }
 
 /// The set of nodes that are alive.
 pub(crate) fn nodes(prefix: &str) -> Vec<u8> {
-    format!("{prefix}:{FORMAT}:{{nodes}}").into_bytes()
+    format!("{prefix}:{FORMAT}:{{{NODES}}}").into_bytes()
 }
 
 /// The hash slot of a key: its subject is the hash tag.
 pub(crate) fn hash_slot(key: &[u8]) -> u16 {
     hash_slot_of_tag(&subject(key))
-}
-
-pub(crate) fn nodes_hash_slot() -> u16 {
-    hash_slot_of_tag(b"nodes")
 }
 
 /// CRC16 (XMODEM) modulo 16,384.

@@ -1,4 +1,4 @@
-//! LimitNumbers and short texts as one MessagePack array, which the script unpacks at once.
+//! Numbers and short texts as one MessagePack array, which the script unpacks at once.
 
 /// A flat array that grows.
 #[derive(Default)]
@@ -51,10 +51,6 @@ impl MessagePack {
 
     /// The whole array.
     pub(crate) fn finish(self) -> Vec<u8> {
-        let mut whole = Vec::with_capacity(self.bytes.len() + 5);
-        whole.push(0xdd);
-        whole.extend_from_slice(&self.items.to_be_bytes());
-        whole.extend_from_slice(&self.bytes);
-        whole
+        [&[0xdd][..], &self.items.to_be_bytes(), &self.bytes].concat()
     }
 }

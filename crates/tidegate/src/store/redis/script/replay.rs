@@ -6,40 +6,28 @@ use crate::algorithm::{
     Answer, Bucket, Counting, LimitNumbers, Mode, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped,
     WarmState, WarmUp, Wide,
 };
+use crate::store::redis::gate::gate_limit::GateLimit;
 
-/// What the script found of one key, at `at_us` on the server's clock.
+/// What the script found of one key.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundState {
-    at_us: u64,
+    /// When, on the server's clock.
+    pub(crate) at_us: u64,
+    /// Units that its limit holds.
+    pub(crate) capacity: u64,
     counted: Counted,
 }
 
 #[derive(Clone, Debug)]
 enum Counted {
-    /// Ticks that are in a bucket.
-    Smooth {
-        bucket: Bucket<Wide>,
-        level: u64,
-    },
-    /// Units in use since the tick of `at_us`.
-    Stepped {
-        bucket: Bucket<Stepped>,
-        units: u64,
-    },
-    WarmUp {
-        warm: WarmUp,
-        state: WarmState,
-    },
-    /// Slices, of which the first `single` are single ones and the rest is summed up.
-    Slices {
-        slices: Slices,
-        state: SliceState,
-        single: usize,
-    },
-    Slots {
-        slots: Slots,
-        state: SlotState,
-    },
+    /// The time when it will be empty, in ticks.
+    Smooth(Bucket<Wide>, u128),
+    /// The same, in units.
+    Stepped(Bucket<Stepped>, u64),
+    WarmUp(WarmUp, WarmState),
+    /// Slices, of which so many first are single ones and the rest is summed up.
+    Slices(Slices, SliceState, usize),
+    Slots(Slots, SlotState),
 }
 
 /// Where a charge stands, for the script to find it again.
@@ -56,105 +44,96 @@ pub(crate) struct ChargeMark {
 impl FoundState {
     /// Reads what the script replies of a key; `None` if it makes no sense.
     pub(crate) fn read(
-        numbers: &LimitNumbers,
+        version: &GateLimit,
         at_us: u64,
         reply: &mut impl Iterator<Item = i64>,
     ) -> Option<Self> {
         let mut natural = || reply.next().and_then(|number| u64::try_from(number).ok());
-        let counted = match *numbers {
-            LimitNumbers::Smooth(bucket) => Counted::Smooth { bucket, level: natural()? },
-            LimitNumbers::Stepped(bucket) => Counted::Stepped { bucket, units: natural()? },
+        let counted = match version.numbers {
+            LimitNumbers::Smooth(bucket) => {
+                Counted::Smooth(bucket, bucket.scale.now(at_us) + u128::from(natural()?))
+            }
+            LimitNumbers::Stepped(bucket) => Counted::Stepped(bucket, bucket.scale.now(at_us) + natural()?),
             LimitNumbers::WarmUp(warm) => {
                 let used = natural()? != 0;
                 let (base, stored) = (reply.next()?, u64::try_from(reply.next()?).ok()?);
-                Counted::WarmUp { warm, state: warm.state(at_us, used, base, stored) }
+                Counted::WarmUp(warm, warm.state(at_us, used, base, stored))
             }
             LimitNumbers::Slices(slices) => {
                 let (_total, single, entries) = (natural()?, natural()?, natural()?);
-                let mut read = Vec::new();
-                for _ in 0..entries {
-                    read.push((natural()?, natural()?));
-                }
-                let state = SliceState::of(read.into_iter());
-                Counted::Slices { slices, state, single: usize::try_from(single).ok()? }
+                let read: Option<Vec<_>> = (0..entries).map(|_| Some((natural()?, natural()?))).collect();
+                Counted::Slices(slices, SliceState::of(read?.into_iter()), usize::try_from(single).ok()?)
             }
-            LimitNumbers::Slots(slots) => {
-                let (held, waiting) = (natural()?, natural()?);
-                Counted::Slots { slots, state: SlotState::of(held, waiting) }
-            }
+            LimitNumbers::Slots(slots) => Counted::Slots(slots, SlotState::of(natural()?, natural()?)),
         };
-        Some(Self { at_us, counted })
+        Some(Self { at_us, capacity: version.limit.capacity(), counted })
     }
 
     /// The state of an unused key: for answers that do not depend on the state.
-    pub(crate) fn unused(numbers: &LimitNumbers) -> Option<Self> {
-        Self::read(numbers, 0, &mut std::iter::repeat(0))
-    }
-
-    /// When it was found, on the server's clock.
-    pub(crate) fn at_us(&self) -> u64 {
-        self.at_us
+    pub(crate) fn unused(version: &GateLimit) -> Self {
+        Self::read(version, 0, &mut std::iter::repeat(0)).unwrap_or_else(|| unreachable!("zeros make sense"))
     }
 
     /// Decides at `now_us`, which is the state's own time or a little later.
-    pub(crate) fn decide(&mut self, now_us: u64, cost: u64, mode: Mode, limit: u64) -> Answer {
+    pub(crate) fn decide(&mut self, now_us: u64, cost: u64, mode: Mode) -> Answer {
+        let capacity = self.capacity;
         match &mut self.counted {
-            Counted::Smooth { bucket, level } => {
-                let since_us = now_us.saturating_sub(self.at_us);
-                bucket.answer(since_us, u128::from(*level), cost, mode, limit)
-            }
-            Counted::Stepped { bucket, units } => {
-                let tat = bucket.scale.now(self.at_us) + *units;
-                bucket.answer(now_us, tat, cost, mode, limit)
-            }
-            Counted::WarmUp { warm, state } => warm.decide(now_us, state, cost, mode, limit),
-            Counted::Slices { slices, state, .. } => slices.decide(now_us, state, cost, mode, limit),
-            Counted::Slots { slots, state } => slots.decide(now_us, state, cost, mode, limit),
+            Counted::Smooth(bucket, tat) => bucket.answer(now_us, *tat, cost, mode, capacity),
+            Counted::Stepped(bucket, tat) => bucket.answer(now_us, *tat, cost, mode, capacity),
+            Counted::WarmUp(warm, state) => warm.decide(now_us, state, cost, mode, capacity),
+            Counted::Slices(slices, state, _) => slices.decide(now_us, state, cost, mode, capacity),
+            Counted::Slots(slots, state) => slots.decide(now_us, state, cost, mode, capacity),
         }
+    }
+
+    /// Decides with nothing taken: how full the key is says so.
+    pub(crate) fn look(&mut self, now_us: u64, cost: u64, mode: Mode) -> Answer {
+        let gauge = self.decide(now_us, 0, mode).gauge;
+        Answer { gauge, ..self.decide(now_us, cost, mode) }
     }
 
     /// Takes what an answer at the state's own time granted; returns where that stands.
     pub(crate) fn apply(&mut self, step: Step) -> ChargeMark {
-        match &mut self.counted {
-            Counted::Smooth { bucket, level } => {
-                let Step::Tat { before, after } = step else { return ChargeMark::default() };
-                *level = narrow(after);
-                let end = (self.at_us + *level / bucket.scale.drain, *level % bucket.scale.drain);
-                ChargeMark { end, span: narrow(after - before), stored: 0 }
+        let mark = |end, span| ChargeMark { end, span: narrow(span), stored: 0 };
+        match (&mut self.counted, step) {
+            (Counted::Smooth(bucket, tat), Step::Tat { before, after }) => {
+                *tat = after;
+                let drain = u128::from(bucket.scale.drain);
+                mark((narrow(after / drain), narrow(after % drain)), after - before)
             }
-            Counted::Stepped { bucket, units } => {
-                let Step::Tat { before, after } = step else { return ChargeMark::default() };
-                *units = narrow(after).saturating_sub(bucket.scale.now(self.at_us));
-                let end = (bucket.scale.tick(self.at_us), *units);
-                ChargeMark { end, span: narrow(after - before), stored: 0 }
+            (Counted::Stepped(bucket, tat), Step::Tat { before, after }) => {
+                *tat = narrow(after);
+                let units = tat.saturating_sub(bucket.scale.now(self.at_us));
+                mark((bucket.scale.tick(self.at_us), units), after - before)
             }
-            Counted::WarmUp { warm, state } => {
-                warm.apply(state, step);
-                let Step::Warm { before, after } = step else { return ChargeMark::default() };
-                let span = narrow(after.last_start().saturating_sub(before.last_start()));
-                ChargeMark { end: warm.last_start(after), span, stored: narrow(before.stored()) }
+            (Counted::WarmUp(warm, state), Step::Warm { before, after }) => {
+                *state = after;
+                let span = after.last_start().saturating_sub(before.last_start());
+                ChargeMark { stored: narrow(before.stored()), ..mark(warm.last_start(after), span) }
             }
-            Counted::Slices { slices, state, .. } => {
+            (Counted::Slices(slices, state, _), Step::Slice { slice, .. }) => {
                 slices.apply(state, step);
-                let Step::Slice { slice, .. } = step else { return ChargeMark::default() };
-                ChargeMark { end: (slice, 0), ..ChargeMark::default() }
+                mark((slice, 0), 0)
             }
-            Counted::Slots { slots, state } => {
+            (Counted::Slots(slots, state), step) => {
                 slots.apply(state, step);
-                ChargeMark::default()
+                mark((0, 0), 0)
             }
+            // Nothing was taken.
+            (Counted::Smooth(..) | Counted::Stepped(..), _) => mark((0, 0), 0),
+            (Counted::WarmUp(..) | Counted::Slices(..), _) => mark((0, 0), 0),
         }
     }
 
     /// True if it says enough about a call of this cost.
     pub(crate) fn covers(&self, cost: u64) -> bool {
         match &self.counted {
-            Counted::Smooth { .. } | Counted::Stepped { .. } | Counted::WarmUp { .. } => true,
-            Counted::Slices { slices, state, single } => {
+            Counted::Smooth(..) | Counted::Stepped(..) | Counted::WarmUp(..) => true,
+            Counted::Slices(slices, state, single) => {
                 let excess = state.total().saturating_add(cost).saturating_sub(slices.amount);
                 excess <= state.units_of_first(*single)
             }
-            Counted::Slots { .. } => false,
+            Counted::Slots(..) => false,
         }
     }
 }

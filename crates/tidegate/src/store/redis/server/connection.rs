@@ -1,56 +1,35 @@
 //! One connection to one server, made ready: logged in, to a master, with the script loaded.
 
-use crate::store::redis::config::{Deployment, moved};
+use crate::store::redis::config::Deployment;
 use crate::store::redis::script::encode::EncodedCall;
 use crate::store::redis::script::numbers::SCRIPT;
-use crate::store::redis::server::role::{Role, role};
+use crate::store::redis::server::role::replicas;
 use crate::store::redis::stats::count;
 use crate::store::redis::store::RedisClient;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind,
-    Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult,
+    ServerErrorKind, Value,
 };
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 pub(crate) struct ServerConnection {
-    connection: MultiplexedConnection,
-    digest: Mutex<String>,
+    pub(super) connection: MultiplexedConnection,
+    /// The script's.
+    digest: String,
 }
 
 impl ServerConnection {
     /// Connects to the server at `address`, or wherever the sentinels say that it is.
     pub(crate) async fn open(client: &RedisClient, address: &str) -> Result<(Self, String), String> {
-        let info = match &client.config.deployment {
-            Deployment::Single(info) => info.clone(),
-            Deployment::Cluster(seeds) => at(&seeds[0], address)?,
-            Deployment::Sentinel { login, .. } => {
-                let Some(sentinels) = &client.sentinels else { return Err("there are no sentinels".into()) };
-                let (connection, address) = sentinels.connect(client, login).await?;
-                return Ok((Self::ready(connection).await?, address));
-            }
+        let (mut connection, address) = match &client.config.deployment {
+            Deployment::Single(info) => open_at(client, info.clone()).await?,
+            Deployment::Cluster(seeds) => open_at(client, at(&seeds[0], address)?).await?,
+            Deployment::Sentinel { login, .. } => client.sentinels.connect(client, login).await?,
         };
-        let address = info.addr().to_string();
-        let mut connection = connect(client, info).await.map_err(|error| explain(&error))?;
-        // Not every proxy knows the command; a replica is found out by its refusals, then.
-        if let Ok(Role::Replica) = role(&mut connection).await {
-            return Err("it is a replica, and takes no writes".into());
-        }
-        Ok((Self::ready(connection).await?, address))
-    }
-
-    /// Has the script loaded.
-    async fn ready(mut connection: MultiplexedConnection) -> Result<Self, String> {
         let digest = load(&mut connection).await.map_err(|error| explain(&error))?;
-        Ok(Self { connection, digest: Mutex::new(digest) })
-    }
-
-    /// For commands beside the script's calls.
-    pub(crate) fn share(&self) -> MultiplexedConnection {
-        self.connection.clone()
+        Ok((Self { connection, digest }, address))
     }
 
     /// Runs the script. A server that has forgotten it loads it again: then nothing was done, and
@@ -66,37 +45,40 @@ impl ServerConnection {
             // Whatever comes next is let through, so it must be the call itself.
             let mut both = redis::pipe();
             both.add_command(redis::cmd("ASKING")).ignore();
-            both.add_command(self.command("EVAL", &SCRIPT, call));
-            let values: Vec<Value> = both.query_async(&mut connection).await?;
-            return values
-                .into_iter()
-                .next()
-                .ok_or_else(|| (ErrorKind::UnexpectedReturnType, "no answer").into());
+            both.add_command(command("EVAL", &SCRIPT, call));
+            let (answer,): (Value,) = both.query_async(&mut connection).await?;
+            return Ok(answer);
         }
-        let digest = self.digest.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let result = connection.send_packed_command(&self.command("EVALSHA", &digest, call)).await;
-        let result = result.and_then(Value::extract_error);
+        let call = command("EVALSHA", &self.digest, call);
+        let result = connection.send_packed_command(&call).await.and_then(Value::extract_error);
         match result {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 count(&client.counters.script_reloads, 1);
-                let digest = load(&mut connection).await?;
-                let again = connection.send_packed_command(&self.command("EVALSHA", &digest, call)).await;
-                *self.digest.lock().unwrap_or_else(PoisonError::into_inner) = digest;
-                again.and_then(Value::extract_error)
+                load(&mut connection).await?;
+                connection.send_packed_command(&call).await.and_then(Value::extract_error)
             }
             result => result,
         }
     }
+}
 
-    fn command(&self, name: &str, script: &str, call: &EncodedCall) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(call.keys.len());
-        for key in &call.keys {
-            command.arg(key.as_slice());
-        }
-        command.arg(call.packed.as_slice());
-        command
+async fn open_at(
+    client: &RedisClient,
+    info: ConnectionInfo,
+) -> Result<(MultiplexedConnection, String), String> {
+    let address = info.addr().to_string();
+    let mut connection = connect(client, info).await.map_err(|error| explain(&error))?;
+    // Not every proxy knows the command; a replica is found out by its refusals, then.
+    if let Ok(None) = replicas(&mut connection).await {
+        return Err("it is a replica, and takes no writes".into());
     }
+    Ok((connection, address))
+}
+
+fn command(name: &str, script: &str, call: &EncodedCall) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script).arg(call.keys.len()).arg(&call.keys).arg(&call.packed);
+    command
 }
 
 /// A connection that nothing was done with yet.
@@ -121,11 +103,18 @@ pub(crate) fn open_client(client: &RedisClient, info: ConnectionInfo) -> RedisRe
     }
 }
 
-/// The login of `seed` at an address like `host:port`.
-pub(crate) fn at(seed: &ConnectionInfo, address: &str) -> Result<ConnectionInfo, String> {
-    let (host, port) = address.rsplit_once(':').ok_or_else(|| format!("`{address}` is not an address"))?;
-    let port = port.parse().map_err(|_| format!("`{address}` is not an address"))?;
-    Ok(moved(seed, host, port))
+/// A login at another address, like `host:port`.
+pub(crate) fn at(login: &ConnectionInfo, address: &str) -> Result<ConnectionInfo, String> {
+    let parsed =
+        address.rsplit_once(':').and_then(|(host, port)| Some((host.to_string(), port.parse().ok()?)));
+    let (host, port) = parsed.ok_or_else(|| format!("`{address}` is not an address"))?;
+    let mut addr = login.addr().clone();
+    if let ConnectionAddr::TcpTls { host: its_host, port: its_port, .. } = &mut addr {
+        (*its_host, *its_port) = (host, port);
+    } else {
+        addr = ConnectionAddr::Tcp(host, port);
+    }
+    Ok(login.clone().set_addr(addr))
 }
 
 async fn load(connection: &mut MultiplexedConnection) -> RedisResult<String> {

@@ -2,103 +2,72 @@
 //! stays.
 
 use super::RedisServer;
-use super::batch::{CallOutcome, Pipeline, TRY_AGAIN};
+use super::batch::{CallOutcome, Disconnect, Pipeline, TRY_AGAIN};
+use super::request_queue::QueuedOperation;
 use crate::clock::Timestamp;
 use crate::store::redis::request::Operation;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
-use std::sync::Arc;
-
-const IS_REPLICA: &str = "it is a replica that takes no writes";
 
 impl Pipeline<'_> {
-    /// Errors of single operations that the server did not do.
+    /// Errors of what the server did not do, or not all of.
     pub(super) fn check_errors(&self, errors: &[String]) -> CallOutcome {
         let Some(error) = errors.first() else { return CallOutcome::Done };
         self.log(error);
         // Its replicas are gone, perhaps to another master.
         if errors.iter().any(|error| error.contains("NOREPLICAS")) {
-            self.client.ask_sentinels();
+            self.client.sentinels.ask();
         }
         if errors.iter().any(|error| error.contains("READONLY")) {
-            self.client.ask_sentinels();
-            return CallOutcome::WrongServer(IS_REPLICA);
+            return self.is_replica();
         }
         CallOutcome::Done
     }
 
     /// The whole call was refused. What was not done for sure is sent elsewhere, or again.
     pub(super) fn refused(&self, error: &RedisError, operations: Vec<Operation>) -> CallOutcome {
-        let ErrorKind::Server(kind) = error.kind() else {
-            self.give_up_operations(operations);
-            if error.kind() == ErrorKind::Extension {
-                return self.failed(error);
-            }
-            return CallOutcome::Disconnected;
-        };
-        let outcome = match kind {
-            ServerErrorKind::Moved => {
-                self.client.refresh_cluster();
+        let silent = |why| CallOutcome::GivenUp(Disconnect::silent(why));
+        let at_once = Timestamp::default();
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => {
+                self.client.map.refresh.notify_one();
                 let server = error.redirect_node().and_then(|(at, slot)| self.client.moved(at, slot));
-                return self.redirect(operations, server.as_ref(), false);
+                redirect(operations, server.as_deref(), false, at_once)
             }
-            ServerErrorKind::Ask => {
+            ErrorKind::Server(ServerErrorKind::Ask) => {
                 let server = error.redirect_node().and_then(|(at, _)| self.client.server_at(at));
-                return self.redirect(operations, server.as_ref(), true);
+                redirect(operations, server.as_deref(), true, at_once)
             }
-            ServerErrorKind::TryAgain => {
-                let later = self.client.now() + TRY_AGAIN;
-                operations.into_iter().for_each(|operation| self.server.redirect(operation, false, later));
-                return CallOutcome::Done;
+            ErrorKind::Server(ServerErrorKind::TryAgain) => {
+                redirect(operations, Some(self.server), false, self.client.now() + TRY_AGAIN)
             }
-            ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown => {
-                CallOutcome::WrongServer("its cluster is down")
+            ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => {
+                silent("its cluster is down")
             }
-            ServerErrorKind::BusyLoading => CallOutcome::WrongServer("it is loading its data"),
-            ServerErrorKind::ReadOnly => {
-                self.client.ask_sentinels();
-                CallOutcome::WrongServer(IS_REPLICA)
-            }
-            ServerErrorKind::NoPerm => {
+            ErrorKind::Server(ServerErrorKind::BusyLoading) => silent("it is loading its data"),
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => self.is_replica(),
+            ErrorKind::Server(ServerErrorKind::NoPerm) => {
                 tracing::error!(
                     server = self.server.address(),
                     error = error.to_string(),
                     "the Redis user may not run the script: see docs/redis.md for the rights it needs"
                 );
-                CallOutcome::WrongServer("the user lacks rights")
+                silent("the user lacks rights")
+            }
+            ErrorKind::Server(_) | ErrorKind::Extension => {
+                // A script that failed may have done a part of its operations.
+                operations.iter().for_each(Operation::release_slots);
+                self.check_errors(&[error.to_string()])
             }
             _ => {
-                // A script that failed may have done a part of its operations.
-                self.give_up_operations(operations);
-                return self.failed(error);
-            }
-        };
-        let unanswered = self.server.unanswered(self.client);
-        operations.into_iter().for_each(|operation| operation.fail(unanswered));
-        outcome
-    }
-
-    fn failed(&self, error: &RedisError) -> CallOutcome {
-        self.log(&error.to_string());
-        if error.code() == Some("NOREPLICAS") {
-            self.client.ask_sentinels();
-        }
-        CallOutcome::Done
-    }
-
-    fn redirect(
-        &self,
-        operations: Vec<Operation>,
-        server: Option<&Arc<RedisServer>>,
-        is_ask_redirect: bool,
-    ) -> CallOutcome {
-        let unanswered = self.server.unanswered(self.client);
-        for operation in operations {
-            match server {
-                Some(server) => server.redirect(operation, is_ask_redirect, Timestamp::default()),
-                None => operation.fail(unanswered),
+                operations.iter().for_each(Operation::release_slots);
+                CallOutcome::GivenUp(Disconnect::closed("the connection was closed"))
             }
         }
-        CallOutcome::Done
+    }
+
+    fn is_replica(&self) -> CallOutcome {
+        self.client.sentinels.ask();
+        CallOutcome::GivenUp(Disconnect::silent("it is a replica that takes no writes"))
     }
 
     fn log(&self, error: &str) {
@@ -117,4 +86,19 @@ impl Pipeline<'_> {
             tracing::warn!(server, error, "Redis refused an operation");
         }
     }
+}
+
+/// Sends operations that another server did not do, or this one not yet, to a server, if there is one.
+fn redirect(
+    operations: Vec<Operation>,
+    server: Option<&RedisServer>,
+    is_ask_redirect: bool,
+    not_before: Timestamp,
+) -> CallOutcome {
+    let Some(server) = server else { return CallOutcome::Done };
+    for operation in operations {
+        // In its own company: with others, of which only some have moved, it would be sent back again.
+        server.push(QueuedOperation { operation, is_alone: true, is_ask_redirect, not_before });
+    }
+    CallOutcome::Done
 }

@@ -5,7 +5,6 @@
 //! ([`supervise`]).
 
 pub(crate) mod batch;
-pub(crate) mod breaker;
 pub(crate) mod clock_offset;
 pub(crate) mod connection;
 mod errors;
@@ -13,15 +12,13 @@ pub(crate) mod request_queue;
 pub(crate) mod role;
 pub(crate) mod supervise;
 
-use super::request::{Operation, Unanswered};
-use super::stats::count;
+use super::lock;
 use super::store::RedisClient;
 use crate::clock::Timestamp;
-use breaker::Breaker;
 use clock_offset::ClockOffset;
-use request_queue::{QUEUES, QueuedOperation, RequestQueue};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use request_queue::{QUEUES, RequestQueue};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -29,7 +26,13 @@ pub(crate) struct RedisServer {
     /// Where it was reached last.
     address: Mutex<String>,
     pub(crate) queues: [RequestQueue; QUEUES],
-    pub(crate) breaker: Breaker,
+    /// The circuit breaker: while it is open, nobody waits for the server. It opens when the server
+    /// does not answer and closes once a connection to it is ready. Between is half-open by
+    /// construction: one task [connects](supervise), and callers are answered by the fallback until
+    /// that has succeeded.
+    breaker_is_open: AtomicBool,
+    /// When the server is probed next, on the real clock.
+    probe_at_us: AtomicU64,
     /// No longer part of the Cluster.
     pub(crate) is_retired: AtomicBool,
     /// True while batches are taken from its queues. Otherwise nobody looks at who waits there
@@ -49,7 +52,8 @@ impl RedisServer {
         Self {
             address: Mutex::new(address),
             queues: Default::default(),
-            breaker: Breaker::default(),
+            breaker_is_open: AtomicBool::new(false),
+            probe_at_us: AtomicU64::new(0),
             is_retired: AtomicBool::new(false),
             is_served: AtomicBool::new(false),
             unserved: Notify::new(),
@@ -61,72 +65,54 @@ impl RedisServer {
     }
 
     pub(crate) fn address(&self) -> String {
-        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.address).clone()
     }
 
     pub(crate) fn set_address(&self, address: String) {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        *lock(&self.address) = address;
     }
 
     /// Remembers an evicting policy; true if it was another one before.
     pub(crate) fn is_new_policy(&self, policy: &str) -> bool {
         let found = (self.address(), policy.to_string());
-        let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = *policy != found;
-        *policy = found;
-        is_new
-    }
-
-    pub(crate) fn unanswered(&self, client: &RedisClient) -> Unanswered {
-        self.breaker.unanswered(client.now())
-    }
-
-    pub(crate) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Relaxed);
-        self.wake_all();
-    }
-
-    /// Something that another server did not do, or this one not yet.
-    pub(crate) fn redirect(&self, operation: Operation, is_ask_redirect: bool, not_before: Timestamp) {
-        // In its own company: with others, of which only some have moved, it would be sent
-        // back again.
-        self.push(QueuedOperation { operation, is_alone: true, is_ask_redirect, not_before });
-    }
-
-    pub(crate) fn push(&self, queued: QueuedOperation) {
-        self.queues[queued.operation.queue()].push(&self.breaker, queued);
+        std::mem::replace(&mut *lock(&self.policy), found.clone()) != found
     }
 
     pub(crate) fn wake_all(&self) {
         self.queues.iter().for_each(|queue| queue.wake.notify_one());
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.queues.iter().all(RequestQueue::is_empty)
+    /// True while the server is there, as far as is known.
+    pub(crate) fn is_up(&self) -> bool {
+        !self.breaker_is_open.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn fail_all(&self, unanswered: Unanswered) {
-        for queued in self.queues.iter().flat_map(RequestQueue::take) {
-            queued.operation.fail(unanswered);
-        }
-    }
-
-    /// Answers those in the queues whose deadline has passed.
-    pub(crate) fn fail_late(&self, client: &RedisClient) {
-        let (until, unanswered) = (client.now().before(client.config.deadline), self.unanswered(client));
-        let late = self.queues.iter().map(|queue| queue.fail_late(until, unanswered)).sum();
-        count(&client.counters.timeouts, late);
+    /// When whoever had no answer should try again.
+    pub(crate) fn retry(&self, client: &RedisClient) -> Duration {
+        let probe_at = Timestamp::from_micros(self.probe_at_us.load(Ordering::Relaxed));
+        probe_at.since(client.now()).max(Duration::from_millis(1))
     }
 
     pub(crate) fn open_breaker(&self, client: &RedisClient, pause: Duration, why: &str) {
-        if self.breaker.open(client.now() + pause) {
+        self.probe_at_us.store((client.now() + pause).as_micros(), Ordering::Relaxed);
+        if !self.breaker_is_open.swap(true, Ordering::Relaxed) {
             tracing::warn!(server = self.address(), why, "Redis does not answer: gates fall back");
         }
-        self.fail_all(self.unanswered(client));
+        self.fail_all();
+    }
+
+    /// Nobody looks after it any more.
+    pub(crate) fn end(&self) {
+        self.breaker_is_open.store(true, Ordering::Relaxed);
+        self.fail_all();
+    }
+
+    fn fail_all(&self) {
+        self.queues.iter().for_each(|queue| drop(queue.take()));
     }
 
     pub(crate) fn close_breaker(&self) {
-        if self.breaker.close() {
+        if self.breaker_is_open.swap(false, Ordering::Relaxed) {
             tracing::info!(server = self.address(), "Redis answers again");
         }
     }

@@ -3,12 +3,13 @@
 //! Requests about the same keys join one group, and the next batch carries all that has gathered.
 //! So the busier it is, the fewer calls a request costs, and nobody waits for company.
 
-use super::breaker::Breaker;
+use super::RedisServer;
 use crate::clock::Timestamp;
-use crate::store::redis::request::{GateKey, Operation, Request, RequestGroup, Unanswered};
+use crate::store::redis::lock;
+use crate::store::redis::request::{GateKey, Operation, Request, RequestGroup};
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use tokio::sync::Notify;
 
 /// Batches that can be in flight to a server at once, each about other subjects: while the server
@@ -53,26 +54,21 @@ impl QueuedOperation {
     }
 }
 
-impl RequestQueue {
-    /// One request. `is_same` says whether a group is about the same keys; `keys` is only called
-    /// if there is none to join. True if it has joined one.
-    pub(crate) fn add(
-        &self,
-        breaker: &Breaker,
-        group_id: Option<u64>,
-        is_same: impl Fn(&[GateKey]) -> bool,
-        keys: impl FnOnce() -> SmallVec<[GateKey; 1]>,
-        request: Request,
-    ) -> bool {
-        let mut state = self.lock();
-        // Under the lock: whoever opens the breaker answers all that wait here.
-        if !breaker.is_closed() {
-            drop(state);
-            drop(request);
+impl RedisServer {
+    /// One request. True if it has joined others about the same keys, which have the same
+    /// `group_id`.
+    pub(crate) fn add(&self, group_id: Option<u64>, keys: &SmallVec<[GateKey; 1]>, request: Request) -> bool {
+        let queue = &self.queues[queue_of(&keys[0].bytes)];
+        let mut state = lock(&queue.state);
+        // Under the lock: whoever opens the breaker fails all that wait here. Behind it, the request
+        // is dropped.
+        if !self.is_up() {
             return false;
         }
-        if let Some(group) = group_id.and_then(|id| state.joinable(id))
-            && is_same(&group.keys)
+        let open = group_id.and_then(|id| state.open.get(&id).copied());
+        if let Some(Operation::Decide(group)) = open.map(|at| &mut state.operations[at].operation)
+            && group.requests.len() < REQUESTS_IN_GROUP
+            && group.keys == *keys
         {
             // Whoever opened the group has woken the queue.
             group.requests.push(request);
@@ -82,45 +78,49 @@ impl RequestQueue {
             let at = state.operations.len();
             state.open.insert(id, at);
         }
-        let operation = Operation::Decide(RequestGroup { keys: keys(), requests: vec![request] });
+        let operation = Operation::Decide(RequestGroup { keys: keys.clone(), requests: vec![request] });
         state.operations.push(QueuedOperation::new(operation, group_id.is_none()));
         drop(state);
-        self.wake.notify_one();
+        queue.wake.notify_one();
         false
     }
 
     /// Puts an operation behind all others. Requests that come from now on come after it.
-    pub(crate) fn push(&self, breaker: &Breaker, queued: QueuedOperation) {
-        let mut state = self.lock();
-        if !breaker.is_closed() {
+    pub(crate) fn push(&self, queued: QueuedOperation) {
+        let queue = &self.queues[queued.operation.queue()];
+        let mut state = lock(&queue.state);
+        // Otherwise it fails: it is dropped, behind the lock.
+        if self.is_up() {
+            state.open.clear();
+            state.operations.push(queued);
             drop(state);
-            return queued.operation.fail(Unanswered::default());
+            queue.wake.notify_one();
         }
-        state.open.clear();
-        state.operations.push(queued);
-        drop(state);
-        self.wake.notify_one();
     }
+}
 
+impl RequestQueue {
     pub(crate) fn take(&self) -> Vec<QueuedOperation> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.open.clear();
         std::mem::take(&mut state.operations)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().operations.is_empty()
+        lock(&self.state).operations.is_empty()
     }
 
     /// True if something waits for its time.
     pub(crate) fn has_postponed(&self) -> bool {
-        self.lock().operations.iter().any(|queued| queued.not_before != Timestamp::default())
+        lock(&self.state).operations.iter().any(|queued| queued.not_before != Timestamp::default())
     }
 
-    /// Answers those who began to wait no later than `until`; returns how many requests that were.
-    pub(crate) fn fail_late(&self, until: Timestamp, unanswered: Unanswered) -> u64 {
+    /// Leaves those without an answer who began to wait no later than `until`; returns how many
+    /// requests that were.
+    pub(crate) fn fail_late(&self, until: Timestamp) -> u64 {
+        // Dropped without the lock: whoever is woken may come back here.
         let (mut requests, mut updates) = (Vec::new(), Vec::new());
-        for queued in &mut self.lock().operations {
+        for queued in &mut lock(&self.state).operations {
             match &mut queued.operation {
                 Operation::Decide(group) => {
                     requests.extend(group.requests.extract_if(.., |request| request.since <= until));
@@ -130,28 +130,6 @@ impl RequestQueue {
                 }
             }
         }
-        // Without the lock: whoever is woken may come back here.
-        for sender in updates {
-            let _ = sender.send(Err(unanswered));
-        }
-        let late = requests.len() as u64;
-        for mut request in requests {
-            request.answer(Err(unanswered));
-        }
-        late
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl QueueState {
-    fn joinable(&mut self, group_id: u64) -> Option<&mut RequestGroup> {
-        let at = *self.open.get(&group_id)?;
-        match &mut self.operations[at].operation {
-            Operation::Decide(group) if group.requests.len() < REQUESTS_IN_GROUP => Some(group),
-            Operation::Decide(_) | Operation::Update(_) => None,
-        }
+        requests.len() as u64
     }
 }

@@ -21,26 +21,16 @@ const POLICY_PERIOD: Duration = Duration::from_secs(5);
 const SUSPICIOUS: u32 = 20;
 const OFTEN: Duration = Duration::from_millis(100);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Master { replicas: usize },
-    Replica,
-}
-
-pub(crate) async fn role(connection: &mut MultiplexedConnection) -> RedisResult<Role> {
-    let answer: Value = redis::cmd("ROLE").query_async(connection).await?;
-    let Value::Array(parts) = &answer else { return Ok(Role::Replica) };
-    let is_master = parts.first().is_some_and(|role| is_text(role, "master"));
-    let replicas = if let Some(Value::Array(replicas)) = parts.get(2) { replicas.len() } else { 0 };
-    Ok(if is_master { Role::Master { replicas } } else { Role::Replica })
-}
-
-fn is_text(value: &Value, text: &str) -> bool {
-    match value {
-        Value::BulkString(bytes) => bytes == text.as_bytes(),
-        Value::SimpleString(string) => string == text,
+/// How many replicas are linked to a master; none of a replica.
+pub(crate) async fn replicas(connection: &mut MultiplexedConnection) -> RedisResult<Option<usize>> {
+    let answer: Vec<Value> = redis::cmd("ROLE").query_async(connection).await?;
+    let is_master = match answer.first() {
+        Some(Value::BulkString(role)) => role == b"master",
+        Some(Value::SimpleString(role)) => role == "master",
         _ => false,
-    }
+    };
+    let replicas = if let Some(Value::Array(replicas)) = answer.get(2) { replicas.len() } else { 0 };
+    Ok(is_master.then_some(replicas))
 }
 
 /// Watches a server that is used. Returns why it must not be used any longer.
@@ -63,13 +53,11 @@ async fn until_replaced(
     server: &RedisServer,
     connection: MultiplexedConnection,
 ) -> &'static str {
-    let (Deployment::Sentinel { login, .. }, Some(sentinels)) =
-        (&client.config.deployment, &client.sentinels)
-    else {
+    let Deployment::Sentinel { login, .. } = &client.config.deployment else {
         return std::future::pending().await;
     };
     let address = server.address();
-    let replaced = pin!(sentinels.replaced(client, login, &address));
+    let replaced = pin!(client.sentinels.replaced(client, login, &address));
     let demoted = pin!(until_demoted(client, connection));
     match select(replaced, demoted).await {
         Either::Left(_) => {
@@ -86,24 +74,21 @@ async fn until_replaced(
 async fn until_demoted(client: &RedisClient, mut connection: MultiplexedConnection) {
     let (mut linked, mut suspicious) = (0, 0);
     loop {
-        if let Ok(Ok(role)) = timeout(ROLE_PERIOD, role(&mut connection)).await {
-            match role {
-                Role::Master { replicas } => {
-                    if replicas < linked {
-                        suspicious = SUSPICIOUS;
-                    }
-                    linked = replicas;
+        match timeout(ROLE_PERIOD, replicas(&mut connection)).await {
+            Ok(Ok(None)) => return,
+            Ok(Ok(Some(replicas))) => {
+                if replicas < linked {
+                    suspicious = SUSPICIOUS;
                 }
-                Role::Replica => return,
+                linked = replicas;
             }
+            Ok(Err(_)) | Err(_) => {}
         }
-        if suspicious == 0 {
-            sleep(ROLE_PERIOD).await;
-            continue;
+        if suspicious > 0 {
+            suspicious -= 1;
+            client.sentinels.ask();
         }
-        suspicious -= 1;
-        client.ask_sentinels();
-        sleep(OFTEN).await;
+        sleep(if suspicious > 0 { OFTEN } else { ROLE_PERIOD }).await;
     }
 }
 

@@ -9,7 +9,7 @@ use crate::store::redis::server::connection::{at, connect};
 use crate::store::redis::server::{RedisServer, supervise};
 use crate::store::redis::store::RedisClient;
 use redis::Value;
-use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -21,38 +21,33 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_millis(500);
 const HASH_SLOTS: usize = 16_384;
-/// The index of a hash slot that no server has.
-const NOBODY: u16 = u16::MAX;
 
 pub(crate) struct ServerMap {
     /// The one server, where there is no Cluster.
     single: Option<Arc<RedisServer>>,
     cluster: RwLock<ClusterMap>,
-    refresh: Notify,
+    /// Has the Cluster asked again which server has which hash slot; soon, not now.
+    pub(crate) refresh: Notify,
 }
 
 struct ClusterMap {
-    /// Indexes of `servers`.
-    hash_slots: Vec<u16>,
+    hash_slots: Vec<Option<Arc<RedisServer>>>,
     servers: Vec<Arc<RedisServer>>,
     /// Servers ever known.
     count: usize,
 }
 
 impl ServerMap {
+    /// A Cluster's, or of one server.
     pub(crate) fn new(addresses: Vec<String>, is_cluster: bool, began: Timestamp) -> Self {
-        let servers: Vec<Arc<RedisServer>> = addresses
-            .into_iter()
-            .enumerate()
-            .map(|(number, address)| Arc::new(RedisServer::new(address, number, began)))
-            .collect();
+        let addresses = addresses.into_iter().enumerate();
+        let servers: Vec<Arc<RedisServer>> =
+            addresses.map(|(number, address)| Arc::new(RedisServer::new(address, number, began))).collect();
+        // Whichever is asked first says who has a hash slot.
+        let hash_slots = vec![servers.first().cloned(); if is_cluster { HASH_SLOTS } else { 0 }];
         Self {
-            single: (!is_cluster).then(|| servers[0].clone()),
-            cluster: RwLock::new(ClusterMap {
-                hash_slots: vec![0; if is_cluster { HASH_SLOTS } else { 0 }],
-                count: servers.len(),
-                servers,
-            }),
+            single: servers.first().filter(|_| !is_cluster).cloned(),
+            cluster: RwLock::new(ClusterMap { hash_slots, count: servers.len(), servers }),
             refresh: Notify::new(),
         }
     }
@@ -71,87 +66,75 @@ impl ServerMap {
 }
 
 impl RedisClient {
-    /// The server that has this hash slot.
+    /// The server that has this hash slot. None in a process that has the client by `fork`: the
+    /// thread that talks to Redis did not come along, and whoever waited for it would wait for ever.
     pub(crate) fn server_of(&self, hash_slot: impl FnOnce() -> u16) -> Option<Arc<RedisServer>> {
+        if crate::process::id() != self.process {
+            return None;
+        }
         if let Some(single) = &self.map.single {
             return Some(single.clone());
         }
         let map = self.map.cluster.read().unwrap_or_else(PoisonError::into_inner);
-        map.servers.get(usize::from(*map.hash_slots.get(usize::from(hash_slot()))?)).cloned()
+        map.hash_slots.get(usize::from(hash_slot()))?.clone()
     }
 
     /// The server at this address.
     pub(crate) fn server_at(self: &Arc<Self>, address: &str) -> Option<Arc<RedisServer>> {
         // A server that does not know its own name sends an empty one.
-        if address.starts_with(':') {
-            return None;
-        }
-        let mut map = self.map.write();
-        let at = self.index_of(&mut map, address);
-        Some(map.servers[usize::from(at)].clone())
+        (!address.starts_with(':')).then(|| self.known(&mut self.map.write(), address))
     }
 
     /// A server says that a hash slot is at this address now.
     pub(crate) fn moved(self: &Arc<Self>, address: &str, hash_slot: u16) -> Option<Arc<RedisServer>> {
         let server = self.server_at(address)?;
-        let mut map = self.map.write();
-        let at = self.index_of(&mut map, address);
-        if let Some(held) = map.hash_slots.get_mut(usize::from(hash_slot)) {
-            *held = at;
+        if let Some(owner) = self.map.write().hash_slots.get_mut(usize::from(hash_slot)) {
+            *owner = Some(server.clone());
         }
         Some(server)
     }
 
-    fn index_of(self: &Arc<Self>, map: &mut ClusterMap, address: &str) -> u16 {
-        let at = map.servers.iter().position(|server| server.address() == address).unwrap_or_else(|| {
-            // It has answered nobody yet: what was admitted elsewhere before counts.
-            let server = Arc::new(RedisServer::new(address.to_string(), map.count, self.clock.now()));
-            map.count += 1;
-            self.handle.spawn(supervise::run(self.clone(), server.clone()));
-            map.servers.push(server);
-            map.servers.len() - 1
-        });
-        u16::try_from(at).unwrap_or(NOBODY)
-    }
-
-    /// Has the Cluster asked again which server has which hash slot; soon, not now.
-    pub(crate) fn refresh_cluster(&self) {
-        self.map.refresh.notify_one();
+    /// The server at this address, which is looked after from now on.
+    fn known(self: &Arc<Self>, map: &mut ClusterMap, address: &str) -> Arc<RedisServer> {
+        if let Some(server) = map.servers.iter().find(|server| server.address() == address) {
+            return server.clone();
+        }
+        // It has answered nobody yet: what was admitted elsewhere before counts.
+        let server = Arc::new(RedisServer::new(address.to_string(), map.count, self.clock.now()));
+        map.count += 1;
+        map.servers.push(server.clone());
+        self.handle.spawn(supervise::run(self.clone(), server.clone()));
+        server
     }
 
     /// Takes over what `CLUSTER SLOTS` says; false if it makes no sense.
-    fn update_map(self: &Arc<Self>, slots: &Value, host: &str) -> bool {
-        let Some(owners) = owners(slots, host) else { return false };
+    fn update_map(self: &Arc<Self>, slots: &[Vec<Value>], host: &str) -> bool {
+        let Some(mut ranges) = ranges(slots, host).filter(|ranges| !ranges.is_empty()) else { return false };
+        ranges.sort_unstable();
         let mut map = self.map.write();
         let mut servers: Vec<Arc<RedisServer>> = Vec::new();
-        let mut indexes: HashMap<String, u16> = HashMap::new();
-        for (hash_slot, owner) in owners.into_iter().enumerate() {
-            let Some(owner) = owner else {
-                map.hash_slots[hash_slot] = NOBODY;
-                continue;
-            };
-            let index = *indexes.entry(owner).or_insert_with_key(|owner| {
-                let held = self.index_of(&mut map, owner);
-                servers.push(map.servers[usize::from(held)].clone());
-                u16::try_from(servers.len() - 1).unwrap_or(NOBODY)
-            });
-            map.hash_slots[hash_slot] = index;
+        map.hash_slots.fill(None);
+        for (first, last, owner) in ranges {
+            let server = self.known(&mut map, &owner);
+            map.hash_slots[first..=last].fill(Some(server.clone()));
+            if !servers.iter().any(|other| Arc::ptr_eq(other, &server)) {
+                servers.push(server);
+            }
         }
         let before = std::mem::replace(&mut map.servers, servers);
         for server in before.iter().filter(|server| !map.servers.iter().any(|kept| Arc::ptr_eq(server, kept)))
         {
-            server.retire();
+            server.is_retired.store(true, Ordering::Relaxed);
+            server.wake_all();
         }
         true
     }
 }
 
-/// The address of the master of each hash slot; none if the answer makes no sense.
-fn owners(slots: &Value, host: &str) -> Option<Vec<Option<String>>> {
-    let Value::Array(ranges) = slots else { return None };
-    let mut owners: Vec<Option<String>> = vec![None; HASH_SLOTS];
-    for range in ranges {
-        let Value::Array(range) = range else { return None };
+/// The first and the last hash slot of each range, and the address of its master; none if the answer
+/// makes no sense.
+fn ranges(slots: &[Vec<Value>], host: &str) -> Option<Vec<(usize, usize, String)>> {
+    let range = |range: &Vec<Value>| {
         let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice() else {
             return None;
         };
@@ -161,11 +144,9 @@ fn owners(slots: &Value, host: &str) -> Option<Vec<Option<String>>> {
             _ => host.to_string(),
         };
         let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
-        for owner in owners.iter_mut().take(last + 1).skip(first) {
-            *owner = Some(format!("{name}:{port}"));
-        }
-    }
-    owners.iter().any(Option::is_some).then_some(owners)
+        (first <= last && last < HASH_SLOTS).then(|| (first, last, format!("{name}:{port}")))
+    };
+    slots.iter().map(range).collect()
 }
 
 /// Keeps the map of a Cluster.
@@ -174,7 +155,7 @@ pub(crate) async fn follow(client: Arc<RedisClient>) {
     while !client.is_closed() {
         // Those that answer first: one that is cut off from the others has an old map.
         let mut servers = client.map.servers();
-        servers.sort_by_key(|server| !server.breaker.is_closed());
+        servers.sort_by_key(|server| !server.is_up());
         let addresses: Vec<String> = servers.iter().map(|server| server.address()).collect();
         let seeded = seeds.iter().map(|seed| seed.addr().to_string());
         for address in addresses.into_iter().chain(seeded) {
@@ -182,7 +163,7 @@ pub(crate) async fn follow(client: Arc<RedisClient>) {
             let host = address.rsplit_once(':').map_or("", |(host, _)| host);
             let slots = timeout(ANSWER, async {
                 let mut connection = connect(&client, info).await.ok()?;
-                redis::cmd("CLUSTER").arg("SLOTS").query_async::<Value>(&mut connection).await.ok()
+                redis::cmd("CLUSTER").arg("SLOTS").query_async::<Vec<Vec<Value>>>(&mut connection).await.ok()
             });
             if let Ok(Some(slots)) = slots.await
                 && client.update_map(&slots, host)

@@ -11,9 +11,9 @@
 //! believed only if a majority of all sentinels names it. Otherwise a client that cannot
 //! reach the new master would go on with the old one beside all others.
 
-use crate::store::redis::config::{Deployment, moved};
-use crate::store::redis::server::connection::{connect, explain, open_client};
-use crate::store::redis::server::role::{Role, role};
+use crate::store::redis::config::Deployment;
+use crate::store::redis::server::connection::{at, connect, explain, open_client};
+use crate::store::redis::server::role::replicas;
 use crate::store::redis::store::RedisClient;
 use futures_util::StreamExt as _;
 use futures_util::future::{Either, select};
@@ -45,47 +45,36 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 const MESSAGES: [&str; 4] =
     ["+switch-master", "+promoted-slave", "+failover-state-reconf-slaves", "+config-update-from"];
 
-/// What each sentinel says.
+/// What each sentinel says, where there are any.
 pub(crate) struct Sentinels {
-    views: watch::Sender<Vec<SentinelView>>,
+    /// Changes when a sentinel says something new.
+    pub(crate) views: watch::Sender<Vec<SentinelView>>,
     requests: watch::Sender<()>,
     /// The epoch of the master that was accepted last.
     accepted: AtomicU64,
+    /// So many are a majority.
+    majority: usize,
 }
 
-/// Changes with what any sentinel says.
-pub(crate) type News = watch::Receiver<Vec<SentinelView>>;
+/// Whom a sentinel names, or why nobody; none before it was asked.
+pub(crate) type SentinelView = Option<Result<Candidate, String>>;
 
+/// A server that sentinels name as the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SentinelView {
-    Unchecked,
-    Failed(String),
-    Named { epoch: u64, host: String, port: u16 },
-}
-
-/// A server that at least one sentinel names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Candidate {
+pub(crate) struct Candidate {
     epoch: u64,
+    /// How many name it.
     votes: usize,
-    host: String,
-    port: u16,
-}
-
-/// Why a server is not taken for the master.
-enum NotMaster {
-    /// It says so itself.
-    Replica(String),
-    /// It does not say.
-    Unreachable(String),
+    address: String,
 }
 
 impl Sentinels {
     pub(crate) fn new(count: usize) -> Self {
         Self {
-            views: watch::Sender::new(vec![SentinelView::Unchecked; count]),
+            views: watch::Sender::new(vec![None; count]),
             requests: watch::Sender::new(()),
             accepted: AtomicU64::new(0),
+            majority: count / 2 + 1,
         }
     }
 
@@ -94,12 +83,8 @@ impl Sentinels {
         self.requests.send_replace(());
     }
 
-    /// Changes when a sentinel says something new.
-    pub(crate) fn news(&self) -> News {
-        self.views.subscribe()
-    }
-
-    fn learn(&self, nth: usize, view: SentinelView) {
+    fn learn(&self, nth: usize, view: Result<Candidate, String>) {
+        let view = Some(view);
         self.views.send_if_modified(|views| {
             let is_new = views[nth] != view;
             views[nth] = view;
@@ -113,26 +98,23 @@ impl Sentinels {
         client: &RedisClient,
         login: &ConnectionInfo,
     ) -> Result<(MultiplexedConnection, String), String> {
-        let (candidates, majority) = self.named().await?;
+        let candidates = self.named().await?;
         let mut why = String::new();
         let mut floor = self.accepted.load(Ordering::Relaxed);
-        let is_choice = candidates.len() > 1;
-        for candidate in candidates {
-            if candidate.epoch < floor && candidate.votes < majority {
-                why =
-                    format!("{}:{} is named by stale sentinels only; {why}", candidate.host, candidate.port);
+        let within = if candidates.len() > 1 { ROLE } else { Duration::MAX };
+        for Candidate { epoch, votes, address } in candidates {
+            if epoch < floor && votes < self.majority {
+                why = format!("{address} is named by stale sentinels only; {why}");
                 continue;
             }
-            let info = moved(login, &candidate.host, candidate.port);
-            let address = info.addr().to_string();
-            match master_at(client, info, if is_choice { ROLE } else { Duration::MAX }).await {
-                Ok(connection) => {
-                    self.accepted.store(candidate.epoch, Ordering::Relaxed);
+            match master_at(client, login, &address, within).await {
+                Ok(Some(connection)) => {
+                    self.accepted.store(epoch, Ordering::Relaxed);
                     return Ok((connection, address));
                 }
-                Err(NotMaster::Replica(refused)) => why = refused,
-                Err(NotMaster::Unreachable(refused)) => {
-                    floor = floor.max(candidate.epoch);
+                Ok(None) => why = "the sentinels name a replica, which takes no writes".into(),
+                Err(refused) => {
+                    floor = floor.max(epoch);
                     why = refused;
                 }
             }
@@ -140,22 +122,19 @@ impl Sentinels {
         Err(why)
     }
 
-    /// Who is named, and how many sentinels are a majority. Waits for the first who knows,
-    /// and a little for the others.
-    async fn named(&self) -> Result<(Vec<Candidate>, usize), String> {
+    /// Who is named. Waits for the first sentinel who knows, and a little for the others.
+    async fn named(&self) -> Result<Vec<Candidate>, String> {
         let mut views = self.views.subscribe();
-        let is_known = |views: &Vec<SentinelView>| views.iter().all(|view| *view != SentinelView::Unchecked);
+        let is_known = |views: &Vec<SentinelView>| views.iter().all(Option::is_some);
         let _ = timeout(GRACE, views.wait_for(is_known)).await;
         let has_name = |views: &Vec<SentinelView>| !candidates(views).is_empty() || is_known(views);
-        let Ok(views) = views.wait_for(has_name).await else { return Err("it is no longer needed".into()) };
-        let failed =
-            |view: &SentinelView| if let SentinelView::Failed(why) = view { Some(why.clone()) } else { None };
-        match candidates(&views) {
-            none if none.is_empty() => {
-                Err(views.iter().rev().find_map(failed).unwrap_or_else(|| "no sentinel answers".into()))
-            }
-            named => Ok((named, views.len() / 2 + 1)),
+        let views = views.wait_for(has_name).await.map_err(|_| "it is no longer needed")?;
+        let named = candidates(&views);
+        if !named.is_empty() {
+            return Ok(named);
         }
+        let why = views.iter().rev().flatten().find_map(|view| view.clone().err());
+        Err(why.unwrap_or_else(|| "no sentinel answers".into()))
     }
 
     /// Waits until another server than `current` is the master, as it says itself.
@@ -163,34 +142,23 @@ impl Sentinels {
         let mut views = self.views.subscribe();
         let mut pause = FIRST_LOOK;
         loop {
-            let (named, majority) = {
-                let views = views.borrow_and_update();
-                (candidates(&views), views.len() / 2 + 1)
-            };
+            let named = candidates(&views.borrow_and_update());
             let floor = self.accepted.load(Ordering::Relaxed);
             let mut is_other_named = false;
-            for candidate in named {
-                let info = moved(login, &candidate.host, candidate.port);
-                if info.addr().to_string() == current {
+            for Candidate { epoch, votes, address } in named {
+                if address == current {
                     break;
                 }
-                if candidate.epoch > floor || candidate.votes >= majority {
+                if epoch > floor || votes >= self.majority {
                     is_other_named = true;
-                    if master_at(client, info, ROLE).await.is_ok() {
+                    if let Ok(Some(_)) = master_at(client, login, &address, ROLE).await {
                         return;
                     }
                 }
             }
             // One that is named and not a master yet is looked at again without news.
-            if is_other_named {
-                let _ = timeout(pause, views.changed()).await;
-                pause = (pause * 2).min(LONGEST_LOOK);
-            } else {
-                pause = FIRST_LOOK;
-                if views.changed().await.is_err() {
-                    return std::future::pending().await;
-                }
-            }
+            let _ = timeout(if is_other_named { pause } else { Duration::MAX }, views.changed()).await;
+            pause = if is_other_named { (pause * 2).min(LONGEST_LOOK) } else { FIRST_LOOK };
         }
     }
 }
@@ -198,49 +166,44 @@ impl Sentinels {
 /// Those who are named, the most credible first.
 fn candidates(views: &[SentinelView]) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
-    for view in views {
-        let SentinelView::Named { epoch, host, port } = view else { continue };
-        match candidates.iter_mut().find(|one| one.host == *host && one.port == *port) {
+    for named in views.iter().flatten().flatten() {
+        match candidates.iter_mut().find(|one| one.address == named.address) {
             Some(candidate) => {
                 candidate.votes += 1;
-                candidate.epoch = candidate.epoch.max(*epoch);
+                candidate.epoch = candidate.epoch.max(named.epoch);
             }
-            None => candidates.push(Candidate { epoch: *epoch, votes: 1, host: host.clone(), port: *port }),
+            None => candidates.push(named.clone()),
         }
     }
     candidates.sort_by_key(|one| std::cmp::Reverse((one.epoch, one.votes)));
     candidates
 }
 
-/// A connection to a server that says that it is a master.
+/// A connection to a server, if that says that it is a master.
 async fn master_at(
     client: &RedisClient,
-    info: ConnectionInfo,
+    login: &ConnectionInfo,
+    address: &str,
     within: Duration,
-) -> Result<MultiplexedConnection, NotMaster> {
+) -> Result<Option<MultiplexedConnection>, String> {
+    let info = at(login, address)?;
     let connected = async {
         let mut connection = connect(client, info).await?;
-        let role = role(&mut connection).await?;
-        RedisResult::Ok((connection, role))
+        let is_master = replicas(&mut connection).await?.is_some();
+        RedisResult::Ok(is_master.then_some(connection))
     };
     match timeout(within, connected).await {
-        Ok(Ok((connection, Role::Master { .. }))) => Ok(connection),
-        Ok(Ok(_)) => Err(NotMaster::Replica("the sentinels name a replica, which takes no writes".into())),
-        Ok(Err(error)) => Err(NotMaster::Unreachable(explain(&error))),
-        Err(_) => Err(NotMaster::Unreachable("it does not answer".into())),
+        Ok(connected) => connected.map_err(|error| explain(&error)),
+        Err(_) => Err("it does not answer".into()),
     }
 }
 
 /// Asks one sentinel for as long as the store is needed.
 pub(crate) async fn follow(client: Arc<RedisClient>, nth: usize) {
     let Deployment::Sentinel { sentinels: urls, master, .. } = &client.config.deployment else { return };
-    let Some(sentinels) = &client.sentinels else { return };
     while !client.is_closed() {
-        let why = match session(&client, sentinels, &urls[nth], master, nth).await {
-            Ok(why) => why,
-            Err(error) => explain(&error),
-        };
-        sentinels.learn(nth, SentinelView::Failed(why));
+        let why = session(&client, &urls[nth], master, nth).await.unwrap_or_else(|error| explain(&error));
+        client.sentinels.learn(nth, Err(why));
         sleep(PAUSE.mul_f64(0.5 + client.random())).await;
     }
 }
@@ -248,13 +211,12 @@ pub(crate) async fn follow(client: Arc<RedisClient>, nth: usize) {
 /// Asks over one connection, until that is gone; returns why.
 async fn session(
     client: &RedisClient,
-    sentinels: &Sentinels,
     url: &ConnectionInfo,
     master: &str,
     nth: usize,
 ) -> RedisResult<String> {
     const SILENT: &str = "the sentinels do not answer";
-    let mut requests = sentinels.requests.subscribe();
+    let mut requests = client.sentinels.requests.subscribe();
     let Ok(connected) = timeout(CONNECT, connect(client, url.clone())).await else {
         return Ok(SILENT.into());
     };
@@ -266,22 +228,16 @@ async fn session(
         let Ok(answer) = timeout(ANSWER, ask(&mut connection, master)).await else {
             return Ok(SILENT.into());
         };
-        let view = answer?.unwrap_or_else(|| {
-            SentinelView::Failed(format!("no sentinel that answers knows a master named `{master}`"))
-        });
-        sentinels.learn(nth, view);
+        let unknown = || format!("no sentinel that answers knows a master named `{master}`");
+        client.sentinels.learn(nth, answer?.ok_or_else(unknown));
         let message = async {
             match &mut messages {
                 Some(messages) => messages.next().await.is_some(),
                 None => std::future::pending().await,
             }
         };
-        let request = async { requests.changed().await.is_ok() };
-        let goes_on = match timeout(PERIOD, select(pin!(message), pin!(request))).await {
-            Ok(Either::Left((goes_on, _)) | Either::Right((goes_on, _))) => goes_on,
-            Err(_) => true,
-        };
-        if !goes_on {
+        let request = pin!(requests.changed());
+        if let Ok(Either::Left((false, _))) = timeout(PERIOD, select(pin!(message), request)).await {
             return Ok("the connection to the sentinel was closed".into());
         }
     }
@@ -296,7 +252,7 @@ async fn listen(client: &RedisClient, url: &ConnectionInfo) -> RedisResult<PubSu
 
 /// The epoch first: one that is older than the address makes it less credible than it is,
 /// never more.
-async fn ask(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<SentinelView>> {
+async fn ask(connection: &mut MultiplexedConnection, master: &str) -> RedisResult<Option<Candidate>> {
     let mut command = redis::cmd("SENTINEL");
     command.arg("MASTER").arg(master);
     // Unknown where the name is, or where a user may not ask for it.
@@ -305,7 +261,7 @@ async fn ask(connection: &mut MultiplexedConnection, master: &str) -> RedisResul
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
     let address: Option<(String, u16)> = command.query_async(connection).await?;
-    Ok(address.map(|(host, port)| SentinelView::Named { epoch, host, port }))
+    Ok(address.map(|(host, port)| Candidate { epoch, votes: 1, address: format!("{host}:{port}") }))
 }
 
 #[cfg(test)]
@@ -313,19 +269,19 @@ mod tests {
     use super::*;
 
     fn named(epoch: u64, port: u16) -> SentinelView {
-        SentinelView::Named { epoch, host: "h".into(), port }
+        Some(Ok(Candidate { epoch, votes: 1, address: port.to_string() }))
     }
 
     fn ports(views: &[SentinelView]) -> Vec<u16> {
-        candidates(views).iter().map(|candidate| candidate.port).collect()
+        candidates(views).iter().map(|candidate| candidate.address.parse().unwrap()).collect()
     }
 
     #[test]
     fn the_highest_epoch_goes_first_and_among_equals_the_most_votes() {
-        assert!(candidates(&[SentinelView::Unchecked, SentinelView::Failed("down".into())]).is_empty());
+        assert!(candidates(&[None, Some(Err("down".into()))]).is_empty());
         assert_eq!(ports(&[named(1, 1), named(1, 1), named(2, 2)]), [2, 1]);
         assert_eq!(ports(&[named(0, 1), named(0, 2), named(0, 2)]), [2, 1]);
         assert_eq!(ports(&[named(0, 1), named(0, 2)]), [1, 2]);
-        assert_eq!(ports(&[named(0, 1), SentinelView::Unchecked, named(3, 2), named(4, 1)]), [1, 2]);
+        assert_eq!(ports(&[named(0, 1), None, named(3, 2), named(4, 1)]), [1, 2]);
     }
 }
