@@ -222,9 +222,12 @@ impl LimitBuilder {
         self
     }
 
-    /// What is a token bucket without saying so; a ticked one may be called so, too.
-    pub(crate) fn token_bucket_by_name(self) -> Self {
-        if self.named == Some(Shape::Ticked) { self } else { self.shape(Shape::TokenBucket) }
+    /// The algorithm by its word. A ticked bucket is a token bucket, and may be called one.
+    pub(crate) fn named(self, shape: Shape) -> Self {
+        match (self.named, shape) {
+            (Some(Shape::Ticked), Shape::TokenBucket) => self,
+            _ => self.shape(shape),
+        }
     }
 
     fn shape(mut self, shape: Shape) -> Self {
@@ -446,7 +449,7 @@ impl LimitBuilder {
         let example = "10 concurrent queue 50 wait 2s";
         match (self.queue.unwrap_or(0), wait_us) {
             (0, 0) => Ok(Algorithm::Concurrency { queue: 0 }),
-            (0, _) => wrong(Part::Wait, "a `wait` for a place needs a bounded `queue`", example),
+            (0, _) => wrong(Part::Wait, "a `wait` for a slot needs a bounded `queue`", example),
             (_, 0) => wrong(Part::Queue, "a `queue` needs the longest `wait` in it", example),
             (n, _) if n > QUEUE_MAX => {
                 wrong(Part::Queue, format!("a queue of {n} is longer than {QUEUE_MAX}"), example)
@@ -473,7 +476,8 @@ impl LimitBuilder {
             Algorithm::SlidingWindow { slices } => {
                 return ahead(limit, wait.div_ceil(period.div_ceil(u128::from(slices))));
             }
-            _ => return Ok(()),
+            // A warm-up is bounded by its price, and slots do not drain.
+            Algorithm::WarmUp { .. } | Algorithm::Concurrency { .. } => return Ok(()),
         };
         if us > u128::from(LONGEST_US) {
             // What lasts longer is what has to become less.

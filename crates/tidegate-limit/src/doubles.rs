@@ -44,7 +44,11 @@ impl Limit {
             | Algorithm::LeakyBucket { .. }
             | Algorithm::LeakyQueue { .. }
             | Algorithm::WarmUp { .. } => self.most_ticks() / u128::from(cell),
-            _ => self.most_ticks(),
+            Algorithm::Ticked { .. }
+            | Algorithm::FixedWindow
+            | Algorithm::SlidingWindow { .. }
+            | Algorithm::SlidingLog
+            | Algorithm::Concurrency { .. } => self.most_ticks(),
         };
         self.most_ticks().max((units + 1) * 1_000_000)
     }

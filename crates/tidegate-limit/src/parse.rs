@@ -214,13 +214,8 @@ impl<'a> Parser<'a> {
         span: &Range<usize>,
         value: Option<Word<'a>>,
     ) -> Result<LimitBuilder, LimitError> {
-        match word {
-            "token-bucket" => return Ok(builder.token_bucket_by_name()),
-            "fixed-window" => return Ok(builder.fixed_window()),
-            "sliding-window" => return Ok(builder.sliding_window()),
-            "sliding-log" => return Ok(builder.sliding_log()),
-            "leaky" => return Ok(builder.leaky()),
-            _ => {}
+        if let Some(shape) = SHAPES.into_iter().find(|shape| shape.word() == word) {
+            return Ok(builder.named(shape));
         }
         let example = match word {
             "burst" => "1000/s burst 20",

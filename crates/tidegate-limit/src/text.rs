@@ -9,7 +9,13 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.algorithm {
             Algorithm::LeakyBucket { .. } | Algorithm::LeakyQueue { .. } => write!(f, "leaky ")?,
-            _ => {}
+            Algorithm::TokenBucket { .. }
+            | Algorithm::WarmUp { .. }
+            | Algorithm::Ticked { .. }
+            | Algorithm::FixedWindow
+            | Algorithm::SlidingWindow { .. }
+            | Algorithm::SlidingLog
+            | Algorithm::Concurrency { .. } => {}
         }
         write!(f, "{}", self.amount)?;
         match (&self.algorithm, bare_unit(self.period_us)) {
@@ -34,7 +40,8 @@ impl fmt::Display for Limit {
             Algorithm::SlidingWindow { slices } => write!(f, " sliding-window slices {slices}")?,
             Algorithm::SlidingLog => write!(f, " sliding-log")?,
             Algorithm::Concurrency { queue } if queue > 0 => write!(f, " queue {queue}")?,
-            _ => {}
+            // The amount says the rest.
+            Algorithm::TokenBucket { .. } | Algorithm::Ticked { .. } | Algorithm::Concurrency { .. } => {}
         }
         if self.offset_us > 0 {
             write!(f, " offset {}", show(self.offset_us))?;
