@@ -1,4 +1,4 @@
-//! LimitNumbers and short texts as one MessagePack array, which the script unpacks at once.
+//! Numbers and short texts as one MessagePack array, which the script unpacks at once.
 
 /// A flat array that grows.
 #[derive(Default)]
