@@ -22,11 +22,16 @@ pub struct Clocked {
 }
 
 impl Clocked {
+    /// A limiter over any store, and the clock that it was built with, which its store decides by.
+    pub fn of(limiter: Limiter, clock: ManualClock) -> Self {
+        Self { limiter, clock, options: GateOptions::new(), made: Cell::new(0) }
+    }
+
     /// In memory.
     pub fn in_memory() -> Self {
         let clock = ManualClock::new();
         let limiter = Limiter::builder().clock(clock.clone()).max_keys(1_000).build();
-        Self { limiter, clock, options: GateOptions::new(), made: Cell::new(0) }
+        Self::of(limiter, clock)
     }
 
     /// On a server that is reached over a wire, which is slow and lossy on command.
@@ -36,7 +41,7 @@ impl Clocked {
         let server = Limiter::builder().clock(clock.clone()).max_keys(100_000).build();
         let store = WireStore::new(server, wire.clone());
         let limiter = Limiter::builder().clock(clock.clone()).store(store).build();
-        (Self { limiter, clock, options: GateOptions::new(), made: Cell::new(0) }, wire)
+        (Self::of(limiter, clock), wire)
     }
 
     /// In Redis, with patience: a slow machine must not look like a wrong decision.
@@ -56,8 +61,7 @@ impl Clocked {
         let redis = redis.deadline(Duration::from_secs(30));
         let limiter = Limiter::builder().clock(clock.clone()).max_keys(1).redis(redis).build();
         // Nobody gives signs of life on a clock that jumps by years.
-        let options = GateOptions::new().hold_for(Duration::from_secs(20 * 365 * 24 * 3600));
-        Self { limiter, clock, options, made: Cell::new(0) }
+        Self::of(limiter, clock).with(|options| options.hold_for(Duration::from_secs(20 * 365 * 24 * 3600)))
     }
 
     /// The same with other options for its gates.

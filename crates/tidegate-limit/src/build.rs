@@ -374,7 +374,7 @@ impl LimitBuilder {
     fn concurrency(&self, wait_us: u64) -> Checked<Algorithm> {
         let wrong = |part, what: &str| wrong_unlike(part, what, Shape::Concurrency.about().2);
         match (self.number(Part::Queue).unwrap_or(0), wait_us) {
-            (0, 1..) => wrong(Part::Wait, "a `wait` for a place needs a bounded `queue`"),
+            (0, 1..) => wrong(Part::Wait, "a `wait` for a slot needs a bounded `queue`"),
             (1.., 0) => wrong(Part::Queue, "a `queue` needs the longest `wait` in it"),
             (queue, _) if queue > QUEUE_MAX => {
                 wrong(Part::Queue, &format!("a queue of {queue} is longer than {QUEUE_MAX}"))

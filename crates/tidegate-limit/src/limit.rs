@@ -108,7 +108,7 @@ pub enum Algorithm {
     /// Units held at the same time; they come back when the permit is dropped.
     /// Worst case: `amount` held at any instant.
     Concurrency {
-        /// Calls that may wait for a place.
+        /// Calls that may wait for a slot.
         queue: u64,
     },
 }
@@ -223,7 +223,13 @@ impl Limit {
         let most = match self.algorithm {
             // They count a wait, not a heap of units.
             Algorithm::WarmUp { .. } | Algorithm::LeakyQueue { .. } => u64::MAX,
-            _ => self.capacity(),
+            Algorithm::TokenBucket { .. }
+            | Algorithm::Ticked { .. }
+            | Algorithm::LeakyBucket { .. }
+            | Algorithm::FixedWindow
+            | Algorithm::SlidingWindow { .. }
+            | Algorithm::SlidingLog
+            | Algorithm::Concurrency { .. } => self.capacity(),
         };
         match units {
             0 => Err(format!("a call that costs 0 is never refused: write how much of `{self}` it takes")),

@@ -1,4 +1,4 @@
-//! Waiting: for a start, for a place, under no executor at all; and going away.
+//! Waiting: for a start, for a slot, under no executor at all; and going away.
 
 use std::future::Future;
 use std::pin::pin;
@@ -191,7 +191,7 @@ fn a_place_and_a_rate_are_taken_together_or_not_at_all() {
     // Only the place is missing: queue for it, pay the rate when it comes.
     let mut waiting = both();
     assert!(poll(&mut waiting).is_pending());
-    assert_eq!(rate.peek("ann").remaining(), 1, "not charged while waiting for a place");
+    assert_eq!(rate.peek("ann").remaining(), 1, "not charged while waiting for a slot");
     drop(held);
     let held = ready(&mut waiting).into_permit().unwrap();
     assert_eq!((places.peek("db").remaining(), rate.peek("ann").remaining()), (0, 0));

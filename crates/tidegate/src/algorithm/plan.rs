@@ -187,7 +187,10 @@ impl Plan {
 
     /// True if the state is one word, and so lives in the flat table.
     pub(crate) fn is_one_word(&self) -> bool {
-        matches!(self, Self::Word(_) | Self::Stepped(_))
+        match self {
+            Self::Word(_) | Self::Stepped(_) => true,
+            Self::Wide(_) | Self::Warm(_) | Self::Slices(_) | Self::Slots(_) => false,
+        }
     }
 
     /// The state of an unused key.
@@ -269,7 +272,10 @@ impl Plan {
 
     /// True if units stay in use until an edge in time, and do not drain steadily.
     pub(crate) fn drains_in_steps(&self) -> bool {
-        matches!(self, Self::Stepped(_) | Self::Slices(_))
+        match self {
+            Self::Stepped(_) | Self::Slices(_) => true,
+            Self::Word(_) | Self::Wide(_) | Self::Warm(_) | Self::Slots(_) => false,
+        }
     }
 
     /// From when on the key is as good as unused; `u64::MAX` while someone holds a slot.

@@ -13,8 +13,10 @@ use std::sync::Arc;
 /// A store outside this process's memory. Given to a limiter with
 /// [`LimiterBuilder::store`](crate::LimiterBuilder::store).
 ///
-/// `ARCHITECTURE.md`, "How to add a store", goes through one; the conformance suite in
-/// `testkit` tests it.
+/// `ARCHITECTURE.md`, "How to add", says where one begins; the conformance suite in `testkit` tests
+/// it. A [`Decision`] is made by the library's algorithms, from the state that a store has found, or
+/// by [`Decision::unavailable`]: a store outside the library gets its decisions from a
+/// [`Limiter`](crate::Limiter) at its server.
 pub trait Store: Any + Send + Sync {
     /// Whether a gate of this name can have this limit here.
     ///

@@ -1,4 +1,4 @@
-//! Places of a concurrency limit, held across processes.
+//! Slots of a concurrency limit, held across processes.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The front end of these tests, as "How to add a front end" in ARCHITECTURE.md has it: `parse`
-//! makes facts of a line, `render` makes a line of a ruling.
+//! The front end of these tests, the example of "How to add" in ARCHITECTURE.md: `parse` makes facts
+//! of a line, `render` makes a line of a ruling.
 //!
 //! `POST /goods/7?n=2 from 192.0.2.1 user ann header x-key=k1 entry plan=pro`
 

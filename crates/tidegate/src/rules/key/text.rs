@@ -13,7 +13,8 @@ const SEGMENT_MAX: usize = 64;
 const POINTER_DEPTH_MAX: usize = 16;
 const EXAMPLE: &str = "user else ip";
 
-/// The kinds of parts, which are also how keys begin.
+/// The kinds of parts, which are also how keys begin. No other kind is read, and no function has the
+/// name of one.
 pub(crate) const KINDS: [&str; 10] =
     ["ip", "user", "header", "path", "query", "cookie", "method", "route", "json", "entry"];
 
@@ -108,6 +109,9 @@ fn part(word: &str) -> Result<Part, KeyError> {
         return secret(word, rest);
     }
     let (kind, name) = word.split_once(':').map_or((word, None), |(kind, name)| (kind, Some(name)));
+    if !KINDS.contains(&kind) {
+        return unknown(word);
+    }
     Ok(match (kind, name) {
         ("ip", None) => Part::Ip,
         ("user", None) => Part::User,
@@ -133,15 +137,17 @@ fn part(word: &str) -> Result<Part, KeyError> {
         }
         ("path", None) => return error("`path` needs the number of a segment", "path:2"),
         ("json", None) => return error("`json` needs a pointer", "json:/order/goodsId"),
-        _ => {
-            let what = format!(
-                "`{}` is not a part of a key (ip, user, header:…, path:…, query:…, cookie:…, method, route, \
-                 json:…, entry:…, number(…), secret(…), 'constant')",
-                Key::new(word)
-            );
-            return error(what, EXAMPLE);
-        }
+        _ => return unknown(word),
     })
+}
+
+fn unknown(word: &str) -> Result<Part, KeyError> {
+    let what = format!(
+        "`{}` is not a part of a key (ip, user, header:…, path:…, query:…, cookie:…, method, route, json:…, \
+         entry:…, number(…), secret(…), 'constant')",
+        Key::new(word)
+    );
+    error(what, EXAMPLE)
 }
 
 /// `path:2)` of `number(path:2)`.
@@ -314,6 +320,8 @@ mod tests {
             assert!(error.contains(says), "{text}: {error}");
             assert!(error.contains("write for example"), "{text}: {error}");
         }
+        let error = parse("x").unwrap_err().to_string();
+        assert!(KINDS.iter().all(|kind| error.contains(kind)), "{error}");
         assert!(parse(&"ip + ".repeat(1000)).is_err());
         assert!(parse(&["ip"; 17].join(" + ")).is_err());
     }

@@ -23,10 +23,15 @@ const KEYS_MAX: usize = 10_000;
 
 /// True if something can be taken ahead of such a limit.
 pub(crate) fn can_lease(limit: &Limit) -> bool {
-    !matches!(
-        limit.algorithm(),
-        Algorithm::LeakyQueue { .. } | Algorithm::WarmUp { .. } | Algorithm::Concurrency { .. }
-    )
+    match limit.algorithm() {
+        Algorithm::TokenBucket { .. }
+        | Algorithm::Ticked { .. }
+        | Algorithm::LeakyBucket { .. }
+        | Algorithm::FixedWindow
+        | Algorithm::SlidingWindow { .. }
+        | Algorithm::SlidingLog => true,
+        Algorithm::LeakyQueue { .. } | Algorithm::WarmUp { .. } | Algorithm::Concurrency { .. } => false,
+    }
 }
 
 pub(crate) struct Leases {
