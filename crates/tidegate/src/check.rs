@@ -90,10 +90,6 @@ impl OwnedCheck {
         self.limit.as_deref()
     }
 
-    pub(crate) fn shared_limit(&self) -> Option<Arc<Limit>> {
-        self.limit.clone()
-    }
-
     /// The limit that decides it: its own, or the one in force at the gate.
     pub(crate) fn deciding_limit(&self) -> Limit {
         self.limit().cloned().unwrap_or_else(|| self.gate.limit())

@@ -1,13 +1,13 @@
 //! A limit in force under a name, and the checks of its keys.
 
-use crate::acquire::Acquire;
+use crate::acquire::{Acquire, acquire};
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
 use crate::clock::StoreClock;
 use crate::decision::Decision;
 use crate::pending::Pending;
 use crate::store::{Backend, Pinned, holds_slots};
-use crate::transaction::{decide, decide_blocking};
+use crate::transaction::{decide_blocking, decide_later};
 use crate::verdict::Verdict;
 use crate::{Limit, LimitError};
 use std::fmt;
@@ -149,7 +149,7 @@ impl Gate {
 
     /// [`reserve_cost`](Self::reserve_cost) for async code.
     pub fn reserve_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Pending<Verdict> {
-        decide(vec![OwnedCheck::new(self, key.as_ref(), cost)], Mode::Reserve)
+        decide_later(vec![OwnedCheck::new(self, key.as_ref(), cost)], Mode::Reserve)
     }
 
     /// Reserves one unit and waits for its start, under any executor. A future that
@@ -160,7 +160,7 @@ impl Gate {
 
     /// [`acquire`](Self::acquire) for `cost` units.
     pub fn acquire_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Acquire {
-        Acquire::new(vec![OwnedCheck::new(self, key.as_ref(), cost)])
+        acquire(vec![OwnedCheck::new(self, key.as_ref(), cost)])
     }
 
     /// Forgets what a key has used. Slots of a concurrency limit that are held stay held. A

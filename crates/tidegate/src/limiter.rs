@@ -1,6 +1,6 @@
 //! The limiter: a store, the gates in it, and transactions over them.
 
-use crate::acquire::Acquire;
+use crate::acquire::{Acquire, acquire};
 use crate::algorithm::Mode;
 use crate::check::owned;
 use crate::clock::{Clock, ClockError, MonotonicClock, StoreClock, Timestamp};
@@ -9,7 +9,7 @@ use crate::pending::Pending;
 #[cfg(feature = "redis")]
 use crate::store::redis::{self, Fallback, Redis, RedisStats};
 use crate::store::{Backing, Store};
-use crate::transaction::{decide, decide_blocking};
+use crate::transaction::{decide_blocking, decide_later};
 use crate::verdict::Verdict;
 use crate::{Limit, LimitError};
 use std::collections::HashMap;
@@ -413,22 +413,22 @@ impl Limiter {
 
     /// [`hold`](Self::hold) for async code.
     pub fn hold_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
-        decide(owned(checks), Mode::Hold)
+        decide_later(owned(checks), Mode::Hold)
     }
 
     /// [`check`](Self::check) for async code.
     pub fn check_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
-        decide(owned(checks), Mode::Check)
+        decide_later(owned(checks), Mode::Check)
     }
 
     /// [`reserve`](Self::reserve) for async code.
     pub fn reserve_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
-        decide(owned(checks), Mode::Reserve)
+        decide_later(owned(checks), Mode::Reserve)
     }
 
     /// [`reserve`](Self::reserve), and wait for the start.
     pub fn acquire(&self, checks: &[Check<'_>]) -> Acquire {
-        Acquire::new(owned(checks))
+        acquire(owned(checks))
     }
 
     /// The clock that front ends read.
