@@ -205,21 +205,8 @@ impl Gate {
     pub(crate) fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
         let now = self.limit();
         if holds_slots(&now) != holds_slots(limit) {
-            return Err(GateError::OtherKind {
-                name: self.name().into(),
-                now: now.into(),
-                limit: limit.clone().into(),
-            });
-        }
-        self.shared.backend.accepts(limit)
-    }
-
-    /// Whether this limit can decide a check instead of the one in force.
-    pub(crate) fn accepts_on_check(&self, limit: &Limit) -> Result<(), GateError> {
-        let now = self.limit();
-        if holds_slots(&now) || holds_slots(limit) {
             let (name, limit) = (self.name().into(), limit.clone().into());
-            return Err(GateError::CheckLimit { name, now: now.into(), limit });
+            return Err(GateError::OtherKind { name, now: now.into(), limit });
         }
         self.shared.backend.accepts(limit)
     }
@@ -239,20 +226,15 @@ impl Gate {
         &self.shared.name
     }
 
-    /// This gate, if it was defined with this limit or has it in force.
-    pub(crate) fn if_defined_as(self, limit: &Limit) -> Result<Self, GateError> {
+    /// Whether it can be defined again with this limit: if it was, or has it in force.
+    pub(crate) fn accepts_definition(&self, limit: &Limit) -> Result<(), GateError> {
+        let now = self.limit();
         // The limit that it was defined with names it too: code that ships a limit must go
         // on finding its gate after an operator has changed it.
-        if self.shared.defined == *limit {
-            return Ok(self);
+        if self.shared.defined == *limit || now == *limit {
+            return Ok(());
         }
-        match self.limit() {
-            now if now == *limit => Ok(self),
-            now => {
-                let limit = limit.clone().into();
-                Err(GateError::Defined { name: self.name().into(), now: now.into(), limit })
-            }
-        }
+        Err(GateError::Defined { name: self.name().into(), now: now.into(), limit: limit.clone().into() })
     }
 
     pub(crate) fn new(name: &str, limit: Limit, clock: StoreClock, backend: Backend) -> Self {
@@ -281,7 +263,8 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// A fixed key of a gate, resolved once. Cheap to clone.
+/// A fixed key of a gate, resolved once. Cheap to clone. Over another store than memory there is
+/// nothing to resolve: async code asks the gate there.
 ///
 /// ```
 /// # let limiter = tidegate::Limiter::new();
