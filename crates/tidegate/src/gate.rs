@@ -303,16 +303,6 @@ impl Handle {
         gate.backend().check_pinned(pinned, key, cost)
     }
 
-    /// As [`Gate::check_async`].
-    pub fn check_async(&self) -> Pending<Decision> {
-        self.check_cost_async(1)
-    }
-
-    /// As [`Gate::check_cost_async`].
-    pub fn check_cost_async(&self, cost: u64) -> Pending<Decision> {
-        self.shared.gate.check_cost_async(&self.shared.key, cost)
-    }
-
     /// As [`Gate::peek`].
     pub fn peek(&self) -> Decision {
         self.peek_cost(1)
@@ -323,16 +313,6 @@ impl Handle {
         self.shared.gate.peek_cost(&self.shared.key, cost)
     }
 
-    /// As [`Gate::peek_async`].
-    pub fn peek_async(&self) -> Pending<Decision> {
-        self.peek_cost_async(1)
-    }
-
-    /// As [`Gate::peek_cost_async`].
-    pub fn peek_cost_async(&self, cost: u64) -> Pending<Decision> {
-        self.shared.gate.peek_cost_async(&self.shared.key, cost)
-    }
-
     /// As [`Gate::reserve`].
     pub fn reserve(&self) -> Verdict {
         self.reserve_cost(1)
@@ -341,16 +321,6 @@ impl Handle {
     /// As [`Gate::reserve_cost`].
     pub fn reserve_cost(&self, cost: u64) -> Verdict {
         self.shared.gate.reserve_cost(&self.shared.key, cost)
-    }
-
-    /// As [`Gate::reserve_async`].
-    pub fn reserve_async(&self) -> Pending<Verdict> {
-        self.reserve_cost_async(1)
-    }
-
-    /// As [`Gate::reserve_cost_async`].
-    pub fn reserve_cost_async(&self, cost: u64) -> Pending<Verdict> {
-        self.shared.gate.reserve_cost_async(&self.shared.key, cost)
     }
 
     /// As [`Gate::acquire`].
@@ -366,11 +336,6 @@ impl Handle {
     /// As [`Gate::reset`].
     pub fn reset(&self) {
         self.shared.gate.reset(&self.shared.key);
-    }
-
-    /// As [`Gate::reset_async`].
-    pub fn reset_async(&self) -> Pending<bool> {
-        self.shared.gate.reset_async(&self.shared.key)
     }
 
     /// The gate that it is a key of.
