@@ -3,7 +3,7 @@
 use crate::Limit;
 use crate::gate::{Gate, GateError};
 use crate::key::Key;
-use crate::store::StoreGate;
+use crate::store::{StoreGate, holds_slots};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::fmt;
@@ -54,7 +54,12 @@ impl<'a> Check<'a> {
     /// If the gate's limit or this one is a concurrency limit, whose slots are held by the gate's
     /// own limit. If the store cannot keep it, as for [`Gate::change`].
     pub fn limit(mut self, limit: &'a Limit) -> Result<Self, GateError> {
-        self.gate.accepts_on_check(limit)?;
+        let now = self.gate.limit();
+        if holds_slots(&now) || holds_slots(limit) {
+            let (name, limit) = (self.gate.name().into(), limit.clone().into());
+            return Err(GateError::CheckLimit { name, now: now.into(), limit });
+        }
+        self.gate.backend().accepts(limit)?;
         self.limit = Some(limit);
         Ok(self)
     }
@@ -90,10 +95,6 @@ impl OwnedCheck {
         self.limit.as_deref()
     }
 
-    pub(crate) fn shared_limit(&self) -> Option<Arc<Limit>> {
-        self.limit.clone()
-    }
-
     /// The limit that decides it: its own, or the one in force at the gate.
     pub(crate) fn deciding_limit(&self) -> Limit {
         self.limit().cloned().unwrap_or_else(|| self.gate.limit())
@@ -106,13 +107,6 @@ impl OwnedCheck {
     }
 }
 
-impl From<&Check<'_>> for OwnedCheck {
-    fn from(check: &Check<'_>) -> Self {
-        let limit = check.limit.map(|limit| Arc::new(limit.clone()));
-        Self { limit, ..Self::new(check.gate, check.key.as_bytes(), check.cost) }
-    }
-}
-
 impl fmt::Debug for OwnedCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} at {:?}", self.cost, Key::new(self.key()), self.gate)?;
@@ -121,5 +115,9 @@ impl fmt::Debug for OwnedCheck {
 }
 
 pub(crate) fn owned(checks: &[Check<'_>]) -> Vec<OwnedCheck> {
-    checks.iter().map(OwnedCheck::from).collect()
+    let owned = |check: &Check<'_>| {
+        let limit = check.limit.map(|limit| Arc::new(limit.clone()));
+        OwnedCheck { limit, ..OwnedCheck::new(check.gate, check.key.as_bytes(), check.cost) }
+    };
+    checks.iter().map(owned).collect()
 }

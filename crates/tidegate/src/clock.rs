@@ -6,7 +6,7 @@
 use crate::timer::Timer;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the clock's own beginning.
 ///
@@ -152,17 +152,14 @@ impl MonotonicClock {
             // so that a reading takes one multiplication.
             let ns = u128::from(counter.delta_as_nanos(0, 1 << 50));
             let us_per_count = u64::try_from((ns << 14) / 1_000).unwrap_or(u64::MAX);
-            MonotonicClock { counter, start, us_per_count, unix_us: wall_clock_us() }
+            // The one reading of the wall clock; 0 if it is set to before 1970.
+            #[expect(clippy::disallowed_methods, reason = "the anchor of this clock in Unix time")]
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let unix_us = u64::try_from(since_1970.as_micros()).unwrap_or(0);
+            MonotonicClock { counter, start, us_per_count, unix_us }
         });
         SHARED.clone()
     }
-}
-
-/// The one reading of the wall clock; 0 if it is set to before 1970.
-#[expect(clippy::disallowed_methods, reason = "the anchor of the monotonic clock in Unix time")]
-fn wall_clock_us() -> u64 {
-    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    u64::try_from(since_1970.unwrap_or_default().as_micros()).unwrap_or(0)
 }
 
 impl Default for MonotonicClock {
@@ -295,21 +292,13 @@ impl StoreClock {
             _ => false,
         }
     }
+}
 
-    /// The Unix time at which it shows zero.
-    pub(crate) fn unix_us_at_zero(&self) -> u64 {
-        self.as_clock().unix_us_at_zero()
-    }
+/// Everything but the time is read seldom: a virtual call does for it.
+impl std::ops::Deref for StoreClock {
+    type Target = dyn Clock;
 
-    pub(crate) fn now_ordered(&self) -> Timestamp {
-        self.as_clock().now_ordered()
-    }
-
-    pub(crate) fn timer(&self) -> &Timer {
-        self.as_clock().timer()
-    }
-
-    fn as_clock(&self) -> &dyn Clock {
+    fn deref(&self) -> &dyn Clock {
         match self {
             Self::Monotonic(clock) => clock,
             Self::Other(clock) => &**clock,

@@ -100,20 +100,16 @@ impl Decision {
 
     /// Why it was denied, if it was.
     pub fn denial(&self) -> Option<Denial> {
-        match self.outcome {
-            DecisionOutcome::Allow { .. } => None,
-            DecisionOutcome::Deny(refused) => Some(match refused {
-                DenialReason::Later { retry_us } => Denial::Later(Duration::from_micros(retry_us)),
-                DenialReason::Busy => Denial::Busy,
-                DenialReason::Never => Denial::Never,
-                DenialReason::NeedsPermit => Denial::NeedsPermit,
-                DenialReason::Full => Denial::Full,
-                DenialReason::Unidentified => Denial::Unidentified,
-                DenialReason::Unavailable { retry_us } => {
-                    Denial::Unavailable(Duration::from_micros(retry_us))
-                }
-            }),
-        }
+        let DecisionOutcome::Deny(reason) = self.outcome else { return None };
+        Some(match reason {
+            DenialReason::Later { retry_us } => Denial::Later(Duration::from_micros(retry_us)),
+            DenialReason::Busy => Denial::Busy,
+            DenialReason::Never => Denial::Never,
+            DenialReason::NeedsPermit => Denial::NeedsPermit,
+            DenialReason::Full => Denial::Full,
+            DenialReason::Unidentified => Denial::Unidentified,
+            DenialReason::Unavailable { retry_us } => Denial::Unavailable(Duration::from_micros(retry_us)),
+        })
     }
 
     /// The time after which a denied check would fit; none if it was allowed, can never fit, or
@@ -178,12 +174,10 @@ impl Decision {
 /// Compares what a caller can see.
 impl PartialEq for Decision {
     fn eq(&self, other: &Self) -> bool {
-        self.outcome == other.outcome
-            && self.limit == other.limit
-            && self.remaining() == other.remaining()
-            && self.reset_after() == other.reset_after()
-            && self.is_degraded() == other.is_degraded()
-            && self.is_checked() == other.is_checked()
+        let visible = |of: &Self| {
+            (of.outcome, of.limit, of.remaining(), of.reset_after(), of.is_degraded(), of.is_checked())
+        };
+        visible(self) == visible(other)
     }
 }
 

@@ -1,13 +1,13 @@
 //! A limit in force under a name, and the checks of its keys.
 
-use crate::acquire::Acquire;
+use crate::acquire::{Acquire, acquire};
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
 use crate::clock::StoreClock;
 use crate::decision::Decision;
 use crate::pending::Pending;
 use crate::store::{Backend, Pinned, holds_slots};
-use crate::transaction::{decide, decide_blocking};
+use crate::transaction::{decide_blocking, decide_later};
 use crate::verdict::Verdict;
 use crate::{Limit, LimitError};
 use std::fmt;
@@ -149,7 +149,7 @@ impl Gate {
 
     /// [`reserve_cost`](Self::reserve_cost) for async code.
     pub fn reserve_cost_async<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Pending<Verdict> {
-        decide(vec![OwnedCheck::new(self, key.as_ref(), cost)], Mode::Reserve)
+        decide_later(vec![OwnedCheck::new(self, key.as_ref(), cost)], Mode::Reserve)
     }
 
     /// Reserves one unit and waits for its start, under any executor. A future that
@@ -160,7 +160,7 @@ impl Gate {
 
     /// [`acquire`](Self::acquire) for `cost` units.
     pub fn acquire_cost<K: AsRef<[u8]> + ?Sized>(&self, key: &K, cost: u64) -> Acquire {
-        Acquire::new(vec![OwnedCheck::new(self, key.as_ref(), cost)])
+        acquire(vec![OwnedCheck::new(self, key.as_ref(), cost)])
     }
 
     /// Forgets what a key has used. Slots of a concurrency limit that are held stay held. A
@@ -205,21 +205,8 @@ impl Gate {
     pub(crate) fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
         let now = self.limit();
         if holds_slots(&now) != holds_slots(limit) {
-            return Err(GateError::OtherKind {
-                name: self.name().into(),
-                now: now.into(),
-                limit: limit.clone().into(),
-            });
-        }
-        self.shared.backend.accepts(limit)
-    }
-
-    /// Whether this limit can decide a check instead of the one in force.
-    pub(crate) fn accepts_on_check(&self, limit: &Limit) -> Result<(), GateError> {
-        let now = self.limit();
-        if holds_slots(&now) || holds_slots(limit) {
             let (name, limit) = (self.name().into(), limit.clone().into());
-            return Err(GateError::CheckLimit { name, now: now.into(), limit });
+            return Err(GateError::OtherKind { name, now: now.into(), limit });
         }
         self.shared.backend.accepts(limit)
     }
@@ -239,20 +226,15 @@ impl Gate {
         &self.shared.name
     }
 
-    /// This gate, if it was defined with this limit or has it in force.
-    pub(crate) fn if_defined_as(self, limit: &Limit) -> Result<Self, GateError> {
+    /// Whether it can be defined again with this limit: if it was, or has it in force.
+    pub(crate) fn accepts_definition(&self, limit: &Limit) -> Result<(), GateError> {
+        let now = self.limit();
         // The limit that it was defined with names it too: code that ships a limit must go
         // on finding its gate after an operator has changed it.
-        if self.shared.defined == *limit {
-            return Ok(self);
+        if self.shared.defined == *limit || now == *limit {
+            return Ok(());
         }
-        match self.limit() {
-            now if now == *limit => Ok(self),
-            now => {
-                let limit = limit.clone().into();
-                Err(GateError::Defined { name: self.name().into(), now: now.into(), limit })
-            }
-        }
+        Err(GateError::Defined { name: self.name().into(), now: now.into(), limit: limit.clone().into() })
     }
 
     pub(crate) fn new(name: &str, limit: Limit, clock: StoreClock, backend: Backend) -> Self {
@@ -281,7 +263,8 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// A fixed key of a gate, resolved once. Cheap to clone.
+/// A fixed key of a gate, resolved once. Cheap to clone. Over another store than memory there is
+/// nothing to resolve: async code asks the gate there.
 ///
 /// ```
 /// # let limiter = tidegate::Limiter::new();
@@ -320,16 +303,6 @@ impl Handle {
         gate.backend().check_pinned(pinned, key, cost)
     }
 
-    /// As [`Gate::check_async`].
-    pub fn check_async(&self) -> Pending<Decision> {
-        self.check_cost_async(1)
-    }
-
-    /// As [`Gate::check_cost_async`].
-    pub fn check_cost_async(&self, cost: u64) -> Pending<Decision> {
-        self.shared.gate.check_cost_async(&self.shared.key, cost)
-    }
-
     /// As [`Gate::peek`].
     pub fn peek(&self) -> Decision {
         self.peek_cost(1)
@@ -340,16 +313,6 @@ impl Handle {
         self.shared.gate.peek_cost(&self.shared.key, cost)
     }
 
-    /// As [`Gate::peek_async`].
-    pub fn peek_async(&self) -> Pending<Decision> {
-        self.peek_cost_async(1)
-    }
-
-    /// As [`Gate::peek_cost_async`].
-    pub fn peek_cost_async(&self, cost: u64) -> Pending<Decision> {
-        self.shared.gate.peek_cost_async(&self.shared.key, cost)
-    }
-
     /// As [`Gate::reserve`].
     pub fn reserve(&self) -> Verdict {
         self.reserve_cost(1)
@@ -358,16 +321,6 @@ impl Handle {
     /// As [`Gate::reserve_cost`].
     pub fn reserve_cost(&self, cost: u64) -> Verdict {
         self.shared.gate.reserve_cost(&self.shared.key, cost)
-    }
-
-    /// As [`Gate::reserve_async`].
-    pub fn reserve_async(&self) -> Pending<Verdict> {
-        self.reserve_cost_async(1)
-    }
-
-    /// As [`Gate::reserve_cost_async`].
-    pub fn reserve_cost_async(&self, cost: u64) -> Pending<Verdict> {
-        self.shared.gate.reserve_cost_async(&self.shared.key, cost)
     }
 
     /// As [`Gate::acquire`].
@@ -383,11 +336,6 @@ impl Handle {
     /// As [`Gate::reset`].
     pub fn reset(&self) {
         self.shared.gate.reset(&self.shared.key);
-    }
-
-    /// As [`Gate::reset_async`].
-    pub fn reset_async(&self) -> Pending<bool> {
-        self.shared.gate.reset_async(&self.shared.key)
     }
 
     /// The gate that it is a key of.

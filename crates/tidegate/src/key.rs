@@ -50,8 +50,7 @@ impl fmt::Display for Key<'_> {
             }
         }
         if self.0.len() > DISPLAYED_MAX {
-            let digest = digest(self.0);
-            write!(f, "…({} bytes, #{digest:016x})", self.0.len())?;
+            write!(f, "…({} bytes, #{:016x})", self.0.len(), digest(self.0))?;
         }
         Ok(())
     }
@@ -94,33 +93,21 @@ impl KeyHasher {
 
     #[inline]
     pub(crate) fn hash(&self, bytes: &[u8]) -> u64 {
-        let mut v = self.start();
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            absorb(&mut v, u64::from_le_bytes(*word));
-        }
-        finish(v, bytes.len(), tail(rest))
-    }
-
-    #[inline]
-    fn start(&self) -> [u64; 4] {
-        [
+        let mut v = [
             self.k0 ^ 0x736f_6d65_7073_6575,
             self.k1 ^ 0x646f_7261_6e64_6f6d,
             self.k0 ^ 0x6c79_6765_6e65_7261,
             self.k1 ^ 0x7465_6462_7974_6573,
-        ]
+        ];
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            absorb(&mut v, u64::from_le_bytes(*word));
+        }
+        absorb(&mut v, ((bytes.len() as u64) << 56) | tail(rest));
+        v[2] ^= 0xff;
+        (0..3).for_each(|_| round(&mut v));
+        v[0] ^ v[1] ^ v[2] ^ v[3]
     }
-}
-
-#[inline(always)]
-fn finish(mut v: [u64; 4], length: usize, tail: u64) -> u64 {
-    absorb(&mut v, ((length as u64) << 56) | tail);
-    v[2] ^= 0xff;
-    round(&mut v);
-    round(&mut v);
-    round(&mut v);
-    v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
 /// Up to seven bytes as a little-endian number.

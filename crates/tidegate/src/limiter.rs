@@ -1,6 +1,6 @@
 //! The limiter: a store, the gates in it, and transactions over them.
 
-use crate::acquire::Acquire;
+use crate::acquire::{Acquire, acquire};
 use crate::algorithm::Mode;
 use crate::check::owned;
 use crate::clock::{Clock, ClockError, MonotonicClock, StoreClock, Timestamp};
@@ -9,7 +9,7 @@ use crate::pending::Pending;
 #[cfg(feature = "redis")]
 use crate::store::redis::{self, Fallback, Redis, RedisStats};
 use crate::store::{Backing, Store};
-use crate::transaction::{decide, decide_blocking};
+use crate::transaction::{decide_blocking, decide_later};
 use crate::verdict::Verdict;
 use crate::{Limit, LimitError};
 use std::collections::HashMap;
@@ -45,11 +45,9 @@ pub struct Limiter {
 struct Shared {
     clock: StoreClock,
     backing: Backing,
-    gates: RwLock<Gates>,
+    gates: RwLock<HashMap<Box<str>, Gate>>,
     defined: AtomicU32,
 }
-
-type Gates = HashMap<Box<str>, Gate>;
 
 /// A gate as it is to be.
 pub(crate) struct GateDefinition<'a> {
@@ -227,16 +225,13 @@ impl LimiterBuilder {
     /// # Errors
     /// If the clock is at [`Timestamp::MAX`], as one that counts Unix microseconds is.
     pub fn try_build(self) -> Result<Limiter, ClockError> {
-        if self.clock.as_ref().is_some_and(|clock| clock.now() >= Timestamp::MAX) {
+        let clock = self.clock.clone().unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
+        if clock.now() >= Timestamp::MAX {
             return Err(ClockError);
         }
-        let clock = || self.clock.clone().unwrap_or_else(|| StoreClock::Monotonic(MonotonicClock::new()));
-        let (clock, backing) = match self.store {
-            Some(build) => (clock(), Backing::Remote(build(self.clock.clone()))),
-            None => {
-                let clock = clock();
-                (clock.clone(), Backing::in_memory(clock, self.max_keys))
-            }
+        let backing = match self.store {
+            Some(build) => Backing::Remote(build(self.clock)),
+            None => Backing::in_memory(clock.clone(), self.max_keys),
         };
         let (gates, defined) = (RwLock::default(), AtomicU32::new(0));
         Ok(Limiter { shared: Arc::new(Shared { clock, backing, gates, defined }) })
@@ -303,53 +298,41 @@ impl Limiter {
         let limit = limit.try_into().map_err(Into::into)?;
         // Most calls find it: those need no lock that others wait for.
         if let Some(gate) = self.get(name) {
-            return gate.if_defined_as(&limit);
+            return gate.accepts_definition(&limit).map(|()| gate);
         }
         let definition = GateDefinition { name: name.into(), limit, options: &options };
-        let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
-        self.accepts(&gates, &definition)?;
-        Ok(self.define(&mut gates, &definition).0)
+        let mut defined = self.define_all(&[definition]).map_err(|(_, error)| error)?;
+        Ok(defined.swap_remove(0).0)
     }
 
     /// The gates of these names, and whether each was defined now: all of them, or none is.
     ///
     /// # Errors
     /// As [`gate`](Self::gate), with the index of the first that cannot be.
-    #[cfg(feature = "rules")]
     pub(crate) fn define_all(
         &self,
         definitions: &[GateDefinition<'_>],
     ) -> Result<Vec<(Gate, bool)>, (usize, GateError)> {
-        let mut gates = self.shared.gates.write().unwrap_or_else(PoisonError::into_inner);
-        for (at, definition) in definitions.iter().enumerate() {
-            self.accepts(&gates, definition).map_err(|error| (at, error))?;
+        let Shared { clock, backing, gates, defined } = &*self.shared;
+        let mut gates = gates.write().unwrap_or_else(PoisonError::into_inner);
+        for (at, GateDefinition { name, limit, options }) in definitions.iter().enumerate() {
+            let accepted = match gates.get(&**name) {
+                _ if !is_gate_name(name) => Err(GateError::Name(crate::Key::new(name).to_string())),
+                Some(gate) => gate.accepts_definition(limit),
+                None => backing.accepts(name, limit, options),
+            };
+            accepted.map_err(|error| (at, error))?;
         }
-        Ok(definitions.iter().map(|definition| self.define(&mut gates, definition)).collect())
-    }
-
-    /// Whether a gate can be defined like this.
-    fn accepts(&self, gates: &Gates, definition: &GateDefinition<'_>) -> Result<(), GateError> {
-        let GateDefinition { name, limit, options } = definition;
-        if !is_gate_name(name) {
-            return Err(GateError::Name(crate::Key::new(name).to_string()));
-        }
-        if let Some(gate) = gates.get(&**name) {
-            return gate.clone().if_defined_as(limit).map(drop);
-        }
-        self.shared.backing.accepts(name, limit, options)
-    }
-
-    /// Defines a gate that [can be](Self::accepts), unless it is.
-    fn define(&self, gates: &mut Gates, definition: &GateDefinition<'_>) -> (Gate, bool) {
-        let GateDefinition { name, limit, options } = definition;
-        if let Some(gate) = gates.get(&**name) {
-            return (gate.clone(), false);
-        }
-        let id = self.shared.defined.fetch_add(1, Ordering::Relaxed);
-        let backend = self.shared.backing.open(id, name, limit.clone(), options);
-        let gate = Gate::new(name, limit.clone(), self.shared.clock.clone(), backend);
-        gates.insert(name.as_str().into(), gate.clone());
-        (gate, true)
+        let define = |GateDefinition { name, limit, options }: &GateDefinition<'_>| {
+            if let Some(gate) = gates.get(&**name) {
+                return (gate.clone(), false);
+            }
+            let backend = backing.open(defined.fetch_add(1, Ordering::Relaxed), name, limit.clone(), options);
+            let gate = Gate::new(name, limit.clone(), clock.clone(), backend);
+            gates.insert(name.as_str().into(), gate.clone());
+            (gate, true)
+        };
+        Ok(definitions.iter().map(define).collect())
     }
 
     /// The gate of this name, if it is defined.
@@ -413,22 +396,22 @@ impl Limiter {
 
     /// [`hold`](Self::hold) for async code.
     pub fn hold_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
-        decide(owned(checks), Mode::Hold)
+        decide_later(owned(checks), Mode::Hold)
     }
 
     /// [`check`](Self::check) for async code.
     pub fn check_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
-        decide(owned(checks), Mode::Check)
+        decide_later(owned(checks), Mode::Check)
     }
 
     /// [`reserve`](Self::reserve) for async code.
     pub fn reserve_async(&self, checks: &[Check<'_>]) -> Pending<Verdict> {
-        decide(owned(checks), Mode::Reserve)
+        decide_later(owned(checks), Mode::Reserve)
     }
 
     /// [`reserve`](Self::reserve), and wait for the start.
     pub fn acquire(&self, checks: &[Check<'_>]) -> Acquire {
-        Acquire::new(owned(checks))
+        acquire(owned(checks))
     }
 
     /// The clock that front ends read.

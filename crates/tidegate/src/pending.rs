@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-/// The future of an `_async` method, ready within the store's deadline. In memory it is ready at
-/// once.
+/// The future of an `_async` method, ready within the store's deadline, or of `acquire`, ready at
+/// the start. In memory a decision is ready at once.
 ///
 /// A single check is sent by the call, so that many can be in flight before the first is awaited;
 /// dropped before its result, it may count as spent. Several checks, and those
@@ -49,10 +49,7 @@ impl<T> Pending<T> {
 
     /// Waits on this thread, for code without an executor. In async code, await instead.
     pub fn blocking(self) -> T {
-        match self.0 {
-            State::Ready(Some(value)) => value,
-            state => block_on(Self(state)),
-        }
+        self.try_ready().unwrap_or_else(block_on)
     }
 }
 
@@ -61,10 +58,7 @@ impl<T> Future for Pending<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
-            State::Ready(value) => match value.take() {
-                Some(value) => Poll::Ready(value),
-                None => panic!("`Pending` was polled after it was ready"),
-            },
+            State::Ready(value) => Poll::Ready(value.take().expect("nobody polls it after it was ready")),
             State::Waiting(future) => future.as_mut().poll(context),
         }
     }
@@ -72,11 +66,7 @@ impl<T> Future for Pending<T> {
 
 impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.0 {
-            State::Ready(_) => "Ready",
-            State::Waiting(_) => "Waiting",
-        };
-        write!(f, "Pending({state})")
+        f.write_str(if matches!(self.0, State::Ready(_)) { "Pending(Ready)" } else { "Pending(Waiting)" })
     }
 }
 

@@ -25,11 +25,11 @@ use std::time::Duration;
 /// ```
 #[must_use = "a concurrency limit gives the slot back as soon as the permit is dropped"]
 pub struct Permit {
-    groups: SmallVec<[GroupCharge; 1]>,
+    pub(crate) groups: SmallVec<[GroupCharge; 1]>,
     /// What each check is still charged.
-    costs: SmallVec<[u64; 2]>,
-    decided: Timestamp,
-    wait: Duration,
+    pub(crate) costs: SmallVec<[u64; 2]>,
+    pub(crate) decided: Timestamp,
+    pub(crate) wait: Duration,
 }
 
 /// What checks were charged that were decided together.
@@ -39,25 +39,15 @@ pub(crate) struct GroupCharge {
     pub(crate) charge: Charge,
 }
 
+impl GroupCharge {
+    /// Charges what each check truly cost, by its index in the transaction.
+    fn settle(&mut self, cost: impl Fn(usize) -> u64) {
+        let costs: SmallVec<[u64; 2]> = self.checks.iter().map(|check| cost(*check)).collect();
+        self.charge.settle(&costs);
+    }
+}
+
 impl Permit {
-    pub(crate) fn new(
-        groups: SmallVec<[GroupCharge; 1]>,
-        costs: SmallVec<[u64; 2]>,
-        decided: Timestamp,
-        wait: Duration,
-    ) -> Self {
-        Self { groups, costs, decided, wait }
-    }
-
-    /// What was charged, and when it was decided.
-    pub(crate) fn into_groups(mut self) -> SmallVec<[GroupCharge; 1]> {
-        std::mem::take(&mut self.groups)
-    }
-
-    pub(crate) fn decided_at(&self) -> Timestamp {
-        self.decided
-    }
-
     /// How long to wait for the start, as of the decision.
     pub fn wait(&self) -> Duration {
         self.wait
@@ -98,8 +88,7 @@ impl Permit {
     /// in full, without a decision, up to a full key. So one call exceeds the limit by at most
     /// the difference, and blocks its key for at most one full drain.
     pub fn settle(mut self, true_cost: u64) {
-        let costs: SmallVec<[u64; 2]> = SmallVec::from_elem(true_cost, self.costs.len());
-        self.set_costs(&costs);
+        self.groups.iter_mut().for_each(|group| group.settle(|_| true_cost));
     }
 
     /// [`settle`](Self::settle) with a true cost for each check, in their order.
@@ -111,16 +100,11 @@ impl Permit {
     /// [`settle_each`](Self::settle_each) by a caller that goes on: slots stay held, and other
     /// costs can follow.
     pub fn set_costs(&mut self, true_costs: &[u64]) {
-        let mut costs = self.costs.clone();
-        for (cost, true_cost) in costs.iter_mut().zip(true_costs) {
-            *cost = *true_cost;
-        }
         for group in &mut self.groups {
-            let own: SmallVec<[u64; 2]> = group.checks.iter().map(|check| costs[*check]).collect();
-            group.charge.settle(&own);
+            group.settle(|check| true_costs.get(check).copied().unwrap_or(self.costs[check]));
         }
-        for (held, cost) in self.costs.iter_mut().zip(costs) {
-            *held = cost.min(*held);
+        for (held, true_cost) in self.costs.iter_mut().zip(true_costs) {
+            *held = (*held).min(*true_cost);
         }
     }
 
@@ -155,9 +139,6 @@ impl Uncommitted {
 
 impl Drop for Uncommitted {
     fn drop(&mut self) {
-        for group in &mut self.0 {
-            let nothing: SmallVec<[u64; 2]> = SmallVec::from_elem(0, group.checks.len());
-            group.charge.settle(&nothing);
-        }
+        self.0.iter_mut().for_each(|group| group.settle(|_| 0));
     }
 }

@@ -116,32 +116,20 @@ impl Refusal {
     /// # Ok::<(), tidegate::GateError>(())
     /// ```
     pub fn for_client(&self) -> impl fmt::Display {
-        RefusalForClient(&self.denied)
-    }
-}
-
-struct RefusalForClient<'a>(&'a DeniedCheck);
-
-impl fmt::Display for RefusalForClient<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.write(f, "")
-    }
-}
-
-impl DeniedCheck {
-    fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
-        let Self { gate, limit, decision, .. } = self;
-        write!(f, "denied by `{gate}`")?;
-        if !key.is_empty() {
-            write!(f, " for {key}")?;
-        }
-        write!(f, ": {}", Numbers { limit, decision })
+        let mut public = self.clone();
+        public.denied.key.clear();
+        public
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.denied.write(f, &self.denied.key)
+        let DeniedCheck { gate, key, limit, decision, .. } = &*self.denied;
+        write!(f, "denied by `{gate}`")?;
+        if !key.is_empty() {
+            write!(f, " for {key}")?;
+        }
+        write!(f, ": {}", Numbers { limit, decision })
     }
 }
 

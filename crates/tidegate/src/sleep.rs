@@ -23,19 +23,15 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let waker = context.waker();
-        let (until, timer) = (self.until, self.clock.timer());
-        if self.clock.now() >= until {
-            return Poll::Ready(());
+        if self.clock.now() < self.until {
+            let waker = context.waker().clone();
+            self.alarm = Some(self.clock.timer().arm(self.until, self.alarm, waker));
+            // The clock may have passed it before the alarm stood.
+            if self.clock.now() < self.until {
+                return Poll::Pending;
+            }
         }
-        if self.alarm.is_some_and(|alarm| timer.rearm(alarm, waker)) {
-            return Poll::Pending;
-        }
-        let alarm = timer.arm(until, waker.clone());
-        // The clock may have passed it before the alarm stood.
-        let is_over = self.clock.now() >= until;
-        self.alarm = Some(alarm);
-        if is_over { Poll::Ready(()) } else { Poll::Pending }
+        Poll::Ready(())
     }
 }
 

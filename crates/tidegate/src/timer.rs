@@ -6,9 +6,9 @@
 
 use crate::clock::{Clock, MonotonicClock, Timestamp};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 /// Wakes tasks at their time. Part of a [`Clock`]: a clock of your own holds a
 /// `Timer` and calls [`fire`](Timer::fire) whenever its time moves.
@@ -16,14 +16,14 @@ use std::task::Waker;
 pub struct Timer {
     sleepers: Mutex<Sleepers>,
     earlier: Condvar,
-    /// The process whose thread fires it; zero if none does.
-    process: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Sleepers {
     by_time: BTreeMap<Alarm, Waker>,
     armed: u64,
+    /// Of the timer that a thread fires: the process that has the thread; 0 until there is one.
+    process: Option<u32>,
 }
 
 /// An entry of the timer: the time, and a number that tells equal times apart.
@@ -36,6 +36,9 @@ pub(crate) struct Alarm {
 /// Woken a chunk at a time, so that a million due at once do not hold the lock.
 const CHUNK: usize = 1_024;
 
+/// The thread looks this often at the least.
+const IDLE: Duration = Duration::from_secs(3_600);
+
 impl Timer {
     /// A timer that only [`fire`](Self::fire) moves.
     pub fn new() -> Self {
@@ -46,12 +49,15 @@ impl Timer {
     pub fn fire(&self, now: Timestamp) -> usize {
         let mut woken = 0;
         loop {
-            let due = take_due(&mut self.lock(), now);
+            let due = self.take_due(now);
             if due.is_empty() {
                 return woken;
             }
             woken += due.len();
-            wake_all(due);
+            for waker in due {
+                // A waker that panics must not keep the others asleep.
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
+            }
         }
     }
 
@@ -65,28 +71,33 @@ impl Timer {
         self.len() == 0
     }
 
-    pub(crate) fn arm(&self, at: Timestamp, waker: Waker) -> Alarm {
-        self.stays_alive();
+    fn take_due(&self, now: Timestamp) -> Vec<Waker> {
         let mut sleepers = self.lock();
+        let due = sleepers.by_time.extract_if(..=Alarm { at: now, number: u64::MAX }, |_, _| true);
+        due.take(CHUNK).map(|(_, waker)| waker).collect()
+    }
+
+    /// Wakes this waker at a time: by the alarm that it has for it already, or by a new one.
+    pub(crate) fn arm(&self, at: Timestamp, alarm: Option<Alarm>, waker: Waker) -> Alarm {
+        let mut sleepers = self.lock();
+        // A process that has the timer by `fork` has not got its thread.
+        if sleepers.process.is_some_and(|process| process != crate::process::id()) {
+            let run = || Self::of_the_process().run();
+            let thread = std::thread::Builder::new().name("tidegate-timer".into()).spawn(run);
+            thread.expect("the process can start one thread for its timer");
+            sleepers.process = Some(crate::process::id());
+        }
         sleepers.armed += 1;
-        let alarm = Alarm { at, number: sleepers.armed };
+        let alarm = alarm.unwrap_or(Alarm { at, number: sleepers.armed });
         let is_first = sleepers.by_time.first_key_value().is_none_or(|(first, _)| alarm < *first);
-        sleepers.by_time.insert(alarm, waker);
+        let replaced = sleepers.by_time.insert(alarm, waker);
         if is_first {
             self.earlier.notify_one();
         }
+        drop(sleepers);
+        // Without the lock: a waker may own anything, a waiter even.
+        drop(replaced);
         alarm
-    }
-
-    /// The same alarm for another waker; false if it has gone off already.
-    pub(crate) fn rearm(&self, alarm: Alarm, waker: &Waker) -> bool {
-        let replaced = match self.lock().by_time.get_mut(&alarm) {
-            Some(held) if held.will_wake(waker) => return true,
-            Some(held) => Some(std::mem::replace(held, waker.clone())),
-            None => None,
-        };
-        // Dropped without the lock: a waker may own anything, a waiter even.
-        replaced.is_some()
     }
 
     pub(crate) fn disarm(&self, alarm: Alarm) {
@@ -96,52 +107,21 @@ impl Timer {
 
     /// The timer of the monotonic clock, with its thread.
     pub(crate) fn of_the_process() -> &'static Timer {
-        static TIMER: LazyLock<&'static Timer> = LazyLock::new(|| {
-            let timer: &'static Timer = Box::leak(Box::default());
-            timer.process.store(crate::process::id(), Ordering::Relaxed);
-            timer.start();
-            timer
+        static TIMER: LazyLock<Timer> = LazyLock::new(|| {
+            let sleepers = Sleepers { process: Some(0), ..Sleepers::default() };
+            Timer { sleepers: Mutex::new(sleepers), earlier: Condvar::new() }
         });
         &TIMER
     }
 
-    fn start(&'static self) {
-        std::thread::Builder::new()
-            .name("tidegate-timer".into())
-            .spawn(move || self.run(&MonotonicClock::new()))
-            .expect("the process can start one thread for its timer");
-    }
-
-    /// A process that has the timer by `fork` has not got its thread: it starts one.
-    fn stays_alive(&self) {
-        let (held, own) = (self.process.load(Ordering::Relaxed), crate::process::id());
-        let is_inherited = held != 0 && held != own;
-        if is_inherited
-            && self.process.compare_exchange(held, own, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        {
-            Self::of_the_process().start();
-        }
-    }
-
-    fn run(&self, clock: &MonotonicClock) -> ! {
-        let mut sleepers = self.lock();
+    fn run(&self) -> ! {
+        let clock = MonotonicClock::new();
         loop {
-            let now = clock.now();
-            let due = take_due(&mut sleepers, now);
-            if !due.is_empty() {
-                drop(sleepers);
-                wake_all(due);
-                sleepers = self.lock();
-                continue;
-            }
-            let next = sleepers.by_time.first_key_value().map(|(alarm, _)| alarm.at);
-            sleepers = match next {
-                None => self.earlier.wait(sleepers).unwrap_or_else(PoisonError::into_inner),
-                Some(at) => {
-                    let waited = self.earlier.wait_timeout(sleepers, at.since(now));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            self.fire(clock.now());
+            let sleepers = self.lock();
+            let next = sleepers.by_time.first_key_value();
+            let wait = next.map_or(IDLE, |(alarm, _)| alarm.at.since(clock.now()));
+            drop(self.earlier.wait_timeout(sleepers, wait));
         }
     }
 
@@ -149,24 +129,6 @@ impl Timer {
         // A panic in a waker happens outside the lock; the map is whole either way.
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A waker that panics must not keep the others asleep.
-fn wake_all(due: Vec<Waker>) {
-    for waker in due {
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()));
-    }
-}
-
-fn take_due(sleepers: &mut Sleepers, now: Timestamp) -> Vec<Waker> {
-    let mut due = Vec::new();
-    while due.len() < CHUNK {
-        match sleepers.by_time.first_entry() {
-            Some(first) if first.key().at <= now => due.push(first.remove()),
-            _ => break,
-        }
-    }
-    due
 }
 
 #[cfg(test)]
@@ -182,8 +144,8 @@ mod tests {
             }
         }
         let timer = Timer::new();
-        timer.arm(Timestamp::from_micros(1), std::sync::Arc::new(Broken).into());
-        timer.arm(Timestamp::from_micros(1), Waker::noop().clone());
+        timer.arm(Timestamp::from_micros(1), None, std::sync::Arc::new(Broken).into());
+        timer.arm(Timestamp::from_micros(1), None, Waker::noop().clone());
         assert_eq!(timer.fire(Timestamp::from_micros(1)), 2);
     }
 
@@ -191,11 +153,12 @@ mod tests {
     fn wakes_in_order_and_forgets_who_left() {
         let timer = Timer::new();
         let waker = Waker::noop();
-        let early = timer.arm(Timestamp::from_micros(1), waker.clone());
-        timer.arm(Timestamp::from_micros(1), waker.clone());
-        timer.arm(Timestamp::from_micros(3), waker.clone());
+        let early = timer.arm(Timestamp::from_micros(1), None, waker.clone());
+        timer.arm(Timestamp::from_micros(1), None, waker.clone());
+        let late = timer.arm(Timestamp::from_micros(3), None, waker.clone());
         timer.disarm(early);
-        assert!(!timer.rearm(early, waker));
+        assert_eq!(timer.arm(Timestamp::from_micros(3), Some(late), waker.clone()), late);
+        assert_eq!(timer.len(), 2);
         assert_eq!(timer.fire(Timestamp::from_micros(2)), 1);
         assert_eq!(timer.len(), 1);
         assert_eq!(timer.fire(Timestamp::from_micros(3)), 1);

@@ -7,12 +7,12 @@
 
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
-use crate::clock::Timestamp;
+use crate::clock::{StoreClock, Timestamp};
 use crate::decision::Decision;
 use crate::gate::Gate;
 #[cfg(feature = "rules")]
 use crate::limiter::Check;
-use crate::pending::Pending;
+use crate::pending::{Pending, block_on};
 use crate::permit::{GroupCharge, Uncommitted};
 use crate::store::memory::{self, HashedCheck};
 use crate::store::{Charge, GroupId, KeySharing, hashed_in_memory};
@@ -24,45 +24,44 @@ type HashedChecks<'a> = SmallVec<[(&'a Gate, HashedCheck<'a>); 2]>;
 
 /// Decides all checks, and waits on this thread for a store that is not in memory.
 pub(crate) fn decide_blocking(checks: &[OwnedCheck], mode: Mode) -> Verdict {
-    match decide_in_memory(checks, mode) {
-        Some(verdict) => verdict,
-        None => crate::pending::block_on(decide_groups(checks, mode)),
-    }
+    decide_in_memory(checks, mode)
+        .unwrap_or_else(|| block_on(decide_groups(checks, mode, Uncommitted::default())))
 }
 
 /// Decides all checks once it is awaited: what is charged before could not always be refunded.
-pub(crate) fn decide(checks: Vec<OwnedCheck>, mode: Mode) -> Pending<Verdict> {
-    Pending::new(async move {
-        match decide_in_memory(&checks, mode) {
-            Some(verdict) => verdict,
-            None => decide_groups(&checks, mode).await,
-        }
-    })
+pub(crate) fn decide_later(checks: Vec<OwnedCheck>, mode: Mode) -> Pending<Verdict> {
+    Pending::new(async move { decide(&checks, mode).await })
+}
+
+/// Decides all checks.
+pub(crate) async fn decide(checks: &[OwnedCheck], mode: Mode) -> Verdict {
+    match decide_in_memory(checks, mode) {
+        Some(verdict) => verdict,
+        // Boxed, so that its state takes no room where memory decides.
+        None => Box::pin(decide_groups(checks, mode, Uncommitted::default())).await,
+    }
 }
 
 /// Decides at once, if all gates are in memory.
-pub(crate) fn decide_in_memory(checks: &[OwnedCheck], mode: Mode) -> Option<Verdict> {
-    let hashed: Option<HashedChecks<'_>> = checks.iter().map(hashed_in_memory).collect();
+fn decide_in_memory(checks: &[OwnedCheck], mode: Mode) -> Option<Verdict> {
+    let hashed = checks.iter().map(hashed_in_memory).collect::<Option<HashedChecks<'_>>>()?;
     if has_two_limits_on_a_key(checks) {
         return None;
     }
-    let decided = memory::decide(&hashed?, mode);
-    let group =
-        decided.charge.map(|charge| group_charge((0..checks.len()).collect(), Charge::Memory(charge)));
+    let decided = memory::decide(&hashed, mode);
+    let charge = decided.charge.map(Charge::Memory);
+    let group = charge.map(|charge| GroupCharge { checks: (0..checks.len()).collect(), charge });
     Some(Verdict::new(checks, decided.decisions, group.into_iter().collect(), decided.now))
 }
 
 /// Decides checks that are all in memory, and leaves charged what was.
 #[cfg(feature = "rules")]
 pub(crate) fn charge_in_memory(checks: &[Check<'_>], mode: Mode) -> Decisions {
-    let mut hashed = HashedChecks::new();
-    for check in checks {
-        if let Some(gate) = check.gate.backend().memory() {
-            let hash = gate.hash(check.key.as_bytes());
-            hashed.push((check.gate, HashedCheck::new(gate, hash, check.cost)));
-        }
-    }
-    memory::decide(&hashed, mode).decisions
+    let hashed = checks.iter().filter_map(|check| {
+        let gate = check.gate.backend().memory()?;
+        Some((check.gate, HashedCheck::new(gate, gate.hash(check.key.as_bytes()), check.cost)))
+    });
+    memory::decide(&hashed.collect::<HashedChecks<'_>>(), mode).decisions
 }
 
 fn has_two_limits_on_a_key(checks: &[OwnedCheck]) -> bool {
@@ -72,17 +71,26 @@ fn has_two_limits_on_a_key(checks: &[OwnedCheck]) -> bool {
     checks.iter().any(|check| check.limit().is_some() && differs(check))
 }
 
-fn group_charge(checks: SmallVec<[usize; 2]>, charge: Charge) -> GroupCharge {
-    GroupCharge { checks, charge }
-}
-
-/// Decides all checks, one group after the other.
-pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict {
-    let not_checked = |check: &OwnedCheck| Decision::not_checked(&check.deciding_limit());
-    let mut decisions: Decisions = checks.iter().map(not_checked).collect();
-    let mut is_denied = find_known_denials(checks, mode, &mut decisions);
-    let mut charged = Uncommitted::default();
-    for group in groups(checks) {
+/// Decides all checks, one group after the other. Slots that were queued for are `held`: their
+/// checks are decided already.
+pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode, held: Uncommitted) -> Verdict {
+    let clock = clock_of(checks, &held);
+    let groups = groups(checks, &held);
+    let (mut decisions, mut is_denied) = (Decisions::new(), false);
+    for (at, check) in checks.iter().enumerate() {
+        let backend = check.gate.backend();
+        decisions.push(if held.holds(at) {
+            backend.decision_of_queued(check)
+        } else {
+            let remote = backend.remote();
+            let denied =
+                remote.and_then(|remote| remote.known_denial(check, whole_cost(checks, check), mode));
+            is_denied |= denied.is_some();
+            denied.unwrap_or_else(|| Decision::not_checked(&check.deciding_limit()))
+        });
+    }
+    let mut charged = held;
+    for group in groups {
         if is_denied {
             break;
         }
@@ -91,7 +99,7 @@ pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict 
             is_denied |= !decision.is_allowed();
             decisions[*at] = decision;
         }
-        charged.0.extend(charge.map(|charge| group_charge(group.checks, charge)));
+        charged.0.extend(charge.map(|charge| GroupCharge { checks: group.checks, charge }));
     }
     if is_denied {
         // Before looking, which takes its time.
@@ -99,20 +107,15 @@ pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode) -> Verdict 
         look(checks, mode, &mut decisions).await;
         charged = Uncommitted::default();
     }
-    let now = checks.first().map_or(Timestamp::default(), |check| check.gate.clock().now());
+    let now = clock.map_or(Timestamp::default(), StoreClock::now);
     Verdict::new(checks, decisions, charged.commit(), now)
 }
 
-/// Fills in the denials that are known without a call to the store; true if there is one.
-fn find_known_denials(checks: &[OwnedCheck], mode: Mode, decisions: &mut Decisions) -> bool {
-    let mut is_denied = false;
-    for (at, check) in checks.iter().enumerate() {
-        let Some(remote) = check.gate.backend().remote() else { continue };
-        if let Some(denied) = remote.known_denial(check, whole_cost(checks, check), mode) {
-            (decisions[at], is_denied) = (denied, true);
-        }
-    }
-    is_denied
+/// The clock of a transaction's start: of its first check whose slots are not held already, else
+/// of its first. None without checks.
+pub(crate) fn clock_of<'a>(checks: &'a [OwnedCheck], held: &Uncommitted) -> Option<&'a StoreClock> {
+    let first = (0..checks.len()).find(|at| !held.holds(*at)).unwrap_or(0);
+    Some(checks.get(first)?.gate.clock())
 }
 
 /// What the transaction takes of the key of one of its checks.
@@ -165,23 +168,21 @@ struct CheckGroup {
     id: Option<GroupId>,
 }
 
-fn groups(checks: &[OwnedCheck]) -> SmallVec<[CheckGroup; 2]> {
+/// The checks that are not held already, in groups.
+fn groups(checks: &[OwnedCheck], held: &Uncommitted) -> SmallVec<[CheckGroup; 2]> {
     let mut groups: SmallVec<[CheckGroup; 2]> = SmallVec::new();
-    for (at, check) in checks.iter().enumerate() {
+    for (at, check) in checks.iter().enumerate().filter(|(at, _)| !held.holds(*at)) {
         let id = check.gate.backend().remote().map(|remote| remote.group(check.key()));
         // Two limits on one key are decided one after the other: together, each would be
         // decided on what was there before the other.
         let differs = |other: &usize| key_sharing(&checks[*other], check) == KeySharing::CountedDifferently;
         match groups.iter_mut().find(|group| group.id == id && !group.checks.iter().any(differs)) {
             Some(group) => group.checks.push(at),
-            None => {
-                // Memory is decided first: it costs no call. Otherwise in the order of the checks.
-                let is_later = |group: &CheckGroup| id.is_none() && group.id.is_some();
-                let index = groups.iter().position(is_later).unwrap_or(groups.len());
-                groups.insert(index, CheckGroup { checks: SmallVec::from_elem(at, 1), id });
-            }
+            None => groups.push(CheckGroup { checks: SmallVec::from_elem(at, 1), id }),
         }
     }
+    // Memory is decided first: it costs no call. Otherwise in the order of the checks.
+    groups.sort_by_key(|group| group.id.is_some());
     groups
 }
 

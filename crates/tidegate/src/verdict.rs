@@ -1,6 +1,5 @@
 //! The result of a transaction: all decisions, and which one binds.
 
-use crate::Limit;
 use crate::check::OwnedCheck;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
@@ -9,7 +8,6 @@ use crate::key::Key;
 use crate::permit::{GroupCharge, Permit};
 use crate::refusal::Refusal;
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The result of one or several checks that were decided together.
@@ -21,14 +19,11 @@ use std::time::Duration;
 pub struct Verdict {
     decisions: SmallVec<[Decision; 2]>,
     binding: usize,
-    gates: SmallVec<[Gate; 2]>,
-    /// The key that binds, as people read it, and the check's own limit; only of a denial, which
-    /// alone names them.
-    key: Option<Box<str>>,
-    limit: Option<Arc<Limit>>,
-    permit: Option<Permit>,
+    /// The gate whose decision binds; none without checks.
+    gate: Option<Gate>,
+    pub(crate) result: Result<Permit, Refusal>,
     /// How long it queued for slots before it was decided.
-    queued: Duration,
+    pub(crate) queued: Duration,
 }
 
 impl Verdict {
@@ -39,52 +34,26 @@ impl Verdict {
         groups: SmallVec<[GroupCharge; 1]>,
         decided: Timestamp,
     ) -> Self {
-        let is_allowed = decisions.iter().all(Decision::is_allowed);
         let binding = (0..decisions.len()).max_by_key(|index| weight(&decisions[*index])).unwrap_or(0);
-        let (permit, key, limit) = if is_allowed {
+        let gate = checks.get(binding).map(|check| check.gate.clone());
+        let result = if decisions.iter().all(Decision::is_allowed) {
             let wait = decisions.iter().map(Decision::wait).max().unwrap_or_default();
-            let costs = checks.iter().map(OwnedCheck::cost).collect();
-            (Some(Permit::new(groups, costs, decided, wait)), None, None)
+            Ok(Permit { groups, costs: checks.iter().map(OwnedCheck::cost).collect(), decided, wait })
         } else {
-            let check = &checks[binding];
-            (None, Some(Key::new(check.key()).to_string().into()), check.shared_limit())
+            let (check, key) = (&checks[binding], Key::new(checks[binding].key()).to_string());
+            Err(Refusal::of(&check.gate, key, check.deciding_limit(), decisions[binding]))
         };
-        let gates = checks.iter().map(|check| check.gate.clone()).collect();
-        Self { decisions, binding, gates, key, limit, permit, queued: Duration::ZERO }
-    }
-
-    /// Decided after this time in queues.
-    pub(crate) fn after(self, queued: Duration) -> Self {
-        Self { queued, ..self }
-    }
-
-    /// What was charged for a verdict on some checks of a transaction, which have these indexes
-    /// in it.
-    pub(crate) fn into_groups(self, indexes: &[usize]) -> SmallVec<[GroupCharge; 1]> {
-        let mut groups = self.permit.map(Permit::into_groups).unwrap_or_default();
-        for check in groups.iter_mut().flat_map(|group| &mut group.checks) {
-            *check = indexes[*check];
-        }
-        groups
-    }
-
-    pub(crate) fn decided_at(&self) -> Timestamp {
-        self.permit.as_ref().map_or(Timestamp::default(), Permit::decided_at)
-    }
-
-    /// When an allowed call may start; the beginning of time for a denied one.
-    pub(crate) fn starts_at(&self) -> Timestamp {
-        self.permit.as_ref().map_or(Timestamp::default(), Permit::starts_at)
+        Self { decisions, binding, gate, result, queued: Duration::ZERO }
     }
 
     /// True if every check was allowed.
     pub fn is_allowed(&self) -> bool {
-        self.permit.is_some()
+        self.result.is_ok()
     }
 
     /// How long to wait for the start, as of the decision: the longest wait of all.
     pub fn wait(&self) -> Duration {
-        self.permit.as_ref().map_or(Duration::ZERO, Permit::wait)
+        self.result.as_ref().map_or(Duration::ZERO, Permit::wait)
     }
 
     /// How long a call that was allowed by `acquire` has waited in all: in queues for slots,
@@ -115,13 +84,13 @@ impl Verdict {
 
     /// The name of the gate whose decision binds; empty without checks.
     pub fn bound_by(&self) -> &str {
-        self.gates.get(self.binding).map_or("", Gate::name)
+        self.gate.as_ref().map_or("", Gate::name)
     }
 
     /// The key that a denial is about, of the gate that binds: printable and bounded, as
     /// [`Key`] displays it. Empty if everything was allowed.
     pub fn key(&self) -> &str {
-        self.key.as_deref().unwrap_or("")
+        self.result.as_ref().err().map_or("", Refusal::key)
     }
 
     /// True if the store did not answer in time, and a gate's fallback decided. Never
@@ -135,12 +104,7 @@ impl Verdict {
     /// # Errors
     /// If any check was denied.
     pub fn into_permit(self) -> Result<Permit, Refusal> {
-        let (gates, decisions, binding) = (self.gates, self.decisions, self.binding);
-        self.permit.ok_or_else(|| {
-            let key = self.key.map_or_else(String::new, String::from);
-            let limit = self.limit.map_or_else(|| gates[binding].limit(), Arc::unwrap_or_clone);
-            Refusal::of(&gates[binding], key, limit, decisions[binding])
-        })
+        self.result
     }
 }
 

@@ -101,7 +101,7 @@ impl FunctionLimit {
     #[inline]
     pub async fn check_async(&self, cost: u64) -> Result<(), Refusal> {
         let handle = self.handle();
-        let decision = handle.check_cost_async(cost).await;
+        let decision = handle.gate().check_cost_async(self.fixed_key(), cost).await;
         self.result(handle.gate(), None, decision)
     }
 

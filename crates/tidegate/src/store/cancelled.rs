@@ -71,11 +71,7 @@ impl<T> Cancelled<T> {
 
     /// Forgets a key.
     pub(crate) fn forget(&self, hash: u64) {
-        if !self.is_empty() {
-            let mut by_key = self.lock();
-            let forgotten = by_key.remove(&hash).map_or(0, |entries| entries.len());
-            self.count.fetch_sub(forgotten as u64, Ordering::Release);
-        }
+        drop(self.take_highest(hash, usize::MAX, |_| ()));
     }
 
     fn is_empty(&self) -> bool {

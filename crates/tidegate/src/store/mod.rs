@@ -134,11 +134,10 @@ impl Backend {
                     gate.check_batch::<BATCH, K>(keys, |at, decision| each(first + at, decision));
                 }
                 Self::Remote(gate) => {
-                    let sent: Vec<Pending<Decision>> =
-                        keys.iter().map(|key| gate.clone().check(key.as_ref(), 1)).collect();
-                    for (at, pending) in sent.into_iter().enumerate() {
-                        each(first + at, pending.blocking());
-                    }
+                    // All are sent before the first is awaited.
+                    let send = |key: &K| gate.clone().check(key.as_ref(), 1);
+                    let sent: Vec<Pending<Decision>> = keys.iter().map(send).collect();
+                    (first..).zip(sent).for_each(|(at, pending)| each(at, pending.blocking()));
                 }
             }
         }
@@ -162,13 +161,8 @@ impl Backend {
     }
 
     pub(crate) fn pin(&self, key: &[u8]) -> Pinned {
-        match self {
-            Self::Memory(gate) => {
-                let hash = gate.hash(key);
-                Pinned { hash, spot: gate.pin(hash) }
-            }
-            Self::Remote(_) => Pinned { hash: 0, spot: None },
-        }
+        let hash = self.memory().map_or(0, |gate| gate.hash(key));
+        Pinned { hash, spot: self.memory().and_then(|gate| gate.pin(hash)) }
     }
 
     pub(crate) fn unpin(&self, pinned: &Pinned) {
@@ -195,10 +189,7 @@ impl Backend {
     }
 
     pub(crate) fn accepts(&self, limit: &Limit) -> Result<(), GateError> {
-        match self {
-            Self::Memory(_) => Ok(()),
-            Self::Remote(gate) => gate.accepts(limit),
-        }
+        self.remote().map_or(Ok(()), |gate| gate.accepts(limit))
     }
 
     pub(crate) fn change(&self, limit: Limit) {
@@ -231,11 +222,10 @@ impl Backend {
 
     /// The decision about a check whose slots were queued for and are held.
     pub(crate) fn decision_of_queued(&self, check: &OwnedCheck) -> Decision {
+        let now = DecisionOutcome::Allow { wait_us: 0 };
         match self {
             Self::Memory(gate) => gate.peek(gate.hash(check.key()), 0),
-            Self::Remote(gate) => {
-                Decision::plain(DecisionOutcome::Allow { wait_us: 0 }, gate.limit().capacity(), 0)
-            }
+            Self::Remote(gate) => Decision::plain(now, gate.limit().capacity(), 0),
         }
     }
 }
