@@ -5,17 +5,17 @@
 use super::Settings;
 use super::connection::{Connection, ConnectionSlots};
 use super::idle::IdleTimer;
-use super::proxy_protocol::{HeaderError, HeaderReader, Progress, ProxyHeader};
+use super::proxy_protocol::{self, HeaderError, ProxyHeader};
 use crate::http::client_ip::peer::Peer;
 use crate::sleep::Sleep;
 use crate::{Client, Denial, Refusal};
 use futures_util::future::{Either, select};
 use socket2::{SockRef, TcpKeepalive};
-use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
 /// Why a connection was closed.
@@ -42,12 +42,12 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 /// slot is free once the socket is closed, not before.)
 pub(super) async fn handshake(
     mut slots: ConnectionSlots,
-    stream: TcpStream,
+    mut stream: TcpStream,
     socket_peer: SocketAddr,
     settings: Arc<Settings>,
 ) -> Result<Connection, Rejected> {
     let peer = match &settings.proxies {
-        Some(_) => proxied_peer(&stream, socket_peer, &settings).await?,
+        Some(_) => proxied_peer(&mut stream, socket_peer, &settings).await?,
         None => Peer::new(socket_peer),
     };
     let client = Client::within(peer.ip(), settings.ipv4_bits, settings.ipv6_bits);
@@ -73,13 +73,13 @@ fn rejected_by(refusal: &Refusal) -> Rejected {
 
 /// The peer that the PROXY header names, if it comes in time.
 async fn proxied_peer(
-    stream: &TcpStream,
+    stream: &mut TcpStream,
     socket_peer: SocketAddr,
     settings: &Settings,
 ) -> Result<Peer, Rejected> {
     let late = Sleep::until(settings.clock.clone(), settings.clock.now() + settings.header_timeout);
     match select(pin!(read_header(stream, socket_peer)), pin!(late)).await {
-        Either::Left((Ok(ProxyHeader::Client { from, .. }), _)) => Ok(Peer::named(from, socket_peer)),
+        Either::Left((Ok(ProxyHeader::Client(from)), _)) => Ok(Peer::named(from, socket_peer)),
         Either::Left((Ok(ProxyHeader::Local), _)) => Ok(Peer::new(socket_peer)),
         Either::Left((Err(rejected), _)) => Err(rejected),
         Either::Right(_) => Err(Rejected::LateHeader),
@@ -87,38 +87,21 @@ async fn proxied_peer(
 }
 
 /// Reads the header from the stream, and leaves everything after it.
-async fn read_header(stream: &TcpStream, socket_peer: SocketAddr) -> Result<ProxyHeader, Rejected> {
-    let mut reader = HeaderReader::new();
-    let mut chunk = [0; CHUNK];
+async fn read_header(stream: &mut TcpStream, socket_peer: SocketAddr) -> Result<ProxyHeader, Rejected> {
+    let (mut kept, mut chunk) = (Vec::new(), [0; CHUNK]);
     loop {
         // Peeked at first and read afterwards, because only then its end is known.
-        let seen = stream.peek(&mut chunk).await.map_err(|_| Rejected::EndedInHeader)?;
+        let (before, seen) = (kept.len(), stream.peek(&mut chunk).await.unwrap_or(0));
         if seen == 0 {
             return Err(Rejected::EndedInHeader);
         }
-        let progress =
-            reader.read(&chunk[..seen]).map_err(|error| Rejected::BadHeader(socket_peer, error))?;
-        let (used, header) = match progress {
-            Progress::More => (seen, None),
-            Progress::Done { used, header } => (used, Some(header)),
-        };
-        take(stream, &mut chunk[..used]).await.map_err(|_| Rejected::EndedInHeader)?;
-        if let Some(header) = header {
+        kept.extend_from_slice(&chunk[..seen]);
+        let header = proxy_protocol::parse(&kept).map_err(|error| Rejected::BadHeader(socket_peer, error))?;
+        let end = header.map_or(kept.len(), |(length, _)| length);
+        let taken = stream.read_exact(&mut chunk[..end - before]).await;
+        taken.map_err(|_| Rejected::EndedInHeader)?;
+        if let Some((_, header)) = header {
             return Ok(header);
         }
     }
-}
-
-/// Reads as many bytes as were peeked at.
-async fn take(stream: &TcpStream, mut seen: &mut [u8]) -> io::Result<()> {
-    while !seen.is_empty() {
-        stream.readable().await?;
-        match stream.try_read(seen) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(taken) => seen = &mut seen[taken..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
