@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// No address with brackets, zone and port is longer.
-pub(crate) const NODE_BYTES_MAX: usize = 96;
+const NODE_BYTES_MAX: usize = 96;
 
 /// The address of `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`,
 /// `fe80::1%eth0`; canonical. None for anything else.
