@@ -209,7 +209,7 @@ impl Facts for RequestFacts<'_> {
 
     /// The field of the body; ambiguous without a [`JsonLayer`](crate::http::JsonLayer).
     fn json(&self, pointer: &str) -> Fact<FactValue<'_>> {
-        let found = self.extensions.get::<JsonFields>().and_then(|fields| fields.get(pointer));
+        let found = self.extensions.get().and_then(|JsonFields(fields)| fields.get(pointer));
         if found.is_none() {
             // One allowance for all requests would otherwise look like one for each value.
             warn_once(

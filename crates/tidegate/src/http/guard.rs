@@ -4,10 +4,10 @@
 //! It decides nothing itself: [`Rules`] do.
 
 use crate::caller::Caller;
-use crate::http::admission::Admission;
 use crate::http::client_ip::ClientIp;
 use crate::http::extension::Decided;
-use crate::http::facts::{FactSources, RequestFacts};
+use crate::http::facts::{FactSources, RequestFacts, warn_once};
+use crate::http::future::{Admission, AdmissionResult};
 use crate::http::json::layer::JsonLayer;
 use crate::http::layer::GuardLayer;
 use crate::http::response::fields::Fields;
@@ -21,7 +21,7 @@ use http::{Extensions, Request, Response};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Rules over a limiter, and how HTTP requests are answered. Cheap to clone; clones are the
 /// same guard.
@@ -55,8 +55,8 @@ pub struct Guard {
 /// How requests are read and answered.
 pub(crate) struct HttpOptions {
     pub(crate) sources: FactSources,
-    headers: Headers,
-    render: Box<dyn Render>,
+    pub(crate) headers: Headers,
+    pub(crate) render: Box<dyn Render>,
     has_decided_extension: bool,
     serves_grpc: bool,
     scopes_callers: bool,
@@ -81,7 +81,7 @@ impl Guard {
 
     /// The tower layer.
     pub fn layer(&self) -> GuardLayer {
-        GuardLayer::new(self.clone())
+        GuardLayer { guard: self.clone() }
     }
 
     /// The layer that reads JSON bodies for rules with `json:` parts. It goes outside of
@@ -123,8 +123,20 @@ impl Guard {
         RequestFacts::new(request, &self.options.sources)
     }
 
-    pub(crate) fn decide(&self, facts: &RequestFacts<'_>) -> Pending<Ruling> {
-        self.rules.decide(facts, Charges::Final)
+    /// Decides a request; the future, if that takes a while.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        facts: &RequestFacts<'_>,
+    ) -> Result<AdmissionResult, Pending<AdmissionResult>> {
+        let form = self.response_form(facts);
+        match self.rules.decide(facts, Charges::Final).try_ready() {
+            Ok(ruling) => Ok(self.admit(ruling, form)),
+            Err(pending) => {
+                let guard = self.clone();
+                Err(Pending::new(async move { guard.admit(pending.await, form) }))
+            }
+        }
     }
 
     /// The caller, for the service; an empty one if `caller_scope` is off.
@@ -137,7 +149,7 @@ impl Guard {
 
     /// The form of a refusal of this request. A client can choose gRPC only where the guard has
     /// [`grpc`](GuardBuilder::grpc): these responses bypass the renderer, and have status 200.
-    pub(crate) fn response_form(&self, facts: &RequestFacts<'_>) -> ResponseForm {
+    fn response_form(&self, facts: &RequestFacts<'_>) -> ResponseForm {
         let grpc_type = if self.options.serves_grpc { grpc::response_type(facts) } else { None };
         match grpc_type {
             Some(content_type) => ResponseForm::Grpc(content_type),
@@ -146,41 +158,27 @@ impl Guard {
         }
     }
 
-    /// The admission of a request that may go on, or the response to one that is refused.
-    pub(crate) fn admit(
-        &self,
-        ruling: Ruling,
-        form: ResponseForm,
-    ) -> Result<Admission, Box<Response<Bytes>>> {
+    fn admit(&self, ruling: Ruling, form: ResponseForm) -> AdmissionResult {
         if !ruling.is_allowed() {
             return Err(self.refuse(&ruling, form));
         }
-        let decided = self.options.has_decided_extension.then(|| Decided::of(&ruling));
         let fields = Fields::of(&self.options.headers, ruling.records());
-        Ok(Admission::new(fields, ruling.into_permits(), decided))
+        let decided = self.options.has_decided_extension.then(|| Box::new(Decided::of(&ruling)));
+        Ok(Admission { fields, decided, permits: ruling.into_permits() })
     }
 
     #[cold]
     pub(crate) fn refuse(&self, ruling: &Ruling, form: ResponseForm) -> Box<Response<Bytes>> {
-        let HttpOptions { headers, render, .. } = &*self.options;
-        if form == ResponseForm::Preflight {
-            self.warn_of_preflight();
-        }
-        Box::new(response::whole(&**render, headers, ruling, form))
-    }
-
-    /// Logs, once, that a preflight was refused: a browser displays it as a CORS error, which does
-    /// not point to a limit.
-    fn warn_of_preflight(&self) {
         let options = &*self.options;
-        let is_expected = options.sources.passes_preflights;
-        if !is_expected && !options.is_warned_of_preflights.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "tidegate::rules",
+        if form == ResponseForm::Preflight && !options.sources.passes_preflights {
+            // A browser displays it as a CORS error, which does not point to a limit.
+            warn_once(
+                &options.is_warned_of_preflights,
                 "a CORS preflight was refused, which a browser displays as a CORS error: put the CORS layer outside of \
-                 the guard, so that it answers preflights itself, or write `.pass_preflights()` if handlers answer them"
+                 the guard, so that it answers preflights itself, or write `.pass_preflights()` if handlers answer them",
             );
         }
+        Box::new(response::whole(options, ruling, form))
     }
 }
 
