@@ -15,7 +15,7 @@ use crate::http::response::headers::Headers;
 use crate::http::response::{self, Render, ResponseForm, grpc, problem};
 use crate::limiter::Limiter;
 use crate::pending::Pending;
-use crate::rules::{Charges, Observer, Rule, Rules, RulesBuilder, RulesError, Ruling};
+use crate::rules::{Charges, Rule, Rules, RulesBuilder, RulesError, Ruling};
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
 use std::fmt;
@@ -53,7 +53,7 @@ pub struct Guard {
 }
 
 /// How requests are read and answered.
-pub(crate) struct HttpOptions {
+pub struct HttpOptions {
     pub(crate) sources: FactSources,
     pub(crate) headers: Headers,
     pub(crate) render: Box<dyn Render>,
@@ -68,15 +68,16 @@ impl Guard {
     /// Begins a guard over this limiter.
     #[expect(clippy::new_ret_no_self, reason = "a guard without rules guards nothing")]
     pub fn new(limiter: &Limiter) -> GuardBuilder {
-        GuardBuilder {
-            rules: Rules::new(limiter),
+        let options = HttpOptions {
             sources: FactSources::default(),
             headers: Headers::standard(),
             render: Box::new(problem),
             has_decided_extension: false,
             serves_grpc: false,
             scopes_callers: true,
-        }
+            is_warned_of_preflights: AtomicBool::new(false),
+        };
+        GuardBuilder::over(limiter, options)
     }
 
     /// The tower layer.
@@ -188,42 +189,21 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Collects what a [`Guard`] is made of. Everything is checked by [`build`](Self::build).
-#[must_use = "a builder does nothing until `build`"]
-pub struct GuardBuilder {
-    rules: RulesBuilder,
-    sources: FactSources,
-    headers: Headers,
-    render: Box<dyn Render>,
-    has_decided_extension: bool,
-    serves_grpc: bool,
-    scopes_callers: bool,
-}
+/// Collects what a [`Guard`] is made of: rules as for [`Rules`], and how HTTP requests are read and
+/// answered. Everything is checked by `build`.
+pub type GuardBuilder = RulesBuilder<HttpOptions>;
 
 impl GuardBuilder {
-    /// Adds a rule.
-    pub fn rule(mut self, rule: Rule) -> Self {
-        self.rules = self.rules.rule(rule);
-        self
-    }
-
-    /// The rules and the lists of a file: [`RulesBuilder::file`].
-    #[cfg(feature = "serde")]
-    pub fn file(mut self, file: crate::rules::RuleFile) -> Self {
-        self.rules = self.rules.file(file);
-        self
-    }
-
     /// How the client's address is found. Default: it is the peer's.
     pub fn client_ip(mut self, client_ip: ClientIp) -> Self {
-        self.sources.client_ip = client_ip;
+        self.front.sources.client_ip = client_ip;
         self
     }
 
     /// Where the peer's address is, if not a [`Peer`](crate::http::Peer) or axum's
     /// `ConnectInfo` in the request's extensions: for tonic, its `TcpConnectInfo`.
     pub fn peer(mut self, find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        self.sources.peer = Some(Arc::new(find));
+        self.front.sources.peer = Some(Arc::new(find));
         self
     }
 
@@ -253,13 +233,13 @@ impl GuardBuilder {
         name: &str,
         find: impl Fn(&RequestFacts<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.sources.entries.push((name.into(), Box::new(find)));
+        self.front.sources.entries.push((name.into(), Box::new(find)));
         self
     }
 
     /// Which header fields responses carry. Default: [`Headers::standard`].
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
+        self.front.headers = headers;
         self
     }
 
@@ -272,62 +252,20 @@ impl GuardBuilder {
     /// `+` or `;`. Use another guard for routes that do not speak gRPC: there, too, such a request
     /// would be refused with a gRPC status.
     pub fn grpc(mut self) -> Self {
-        self.serves_grpc = true;
+        self.front.serves_grpc = true;
         self
     }
 
     /// Renders refusals. Default: as `application/problem+json`.
     pub fn render(mut self, render: impl Render) -> Self {
-        self.render = Box::new(render);
-        self
-    }
-
-    /// Sets the observer, which gets every verdict.
-    pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.rules = self.rules.observer(observer);
-        self
-    }
-
-    /// [`RulesBuilder::log_refusals`].
-    pub fn log_refusals(mut self, each_second: u32) -> Self {
-        self.rules = self.rules.log_refusals(each_second);
-        self
-    }
-
-    /// [`RulesBuilder::max_waiting`].
-    pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.rules = self.rules.max_waiting(requests);
-        self
-    }
-
-    /// No rule applies to clients in these networks.
-    pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
-        self.rules = self.rules.allow_networks(networks);
-        self
-    }
-
-    /// No rule applies to these keys, written as in [`Rule::allow_keys`].
-    pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
-        self.rules = self.rules.allow_keys(keys);
-        self
-    }
-
-    /// Clients in these networks are refused (403), whatever the rules say.
-    pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
-        self.rules = self.rules.deny_networks(networks);
-        self
-    }
-
-    /// These keys are refused (403) by any rule that finds them.
-    pub fn deny_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
-        self.rules = self.rules.deny_keys(keys);
+        self.front.render = Box::new(render);
         self
     }
 
     /// Puts the decisions into the request's extensions as [`Decided`](crate::http::Decided), for
     /// handlers. Default: off, because it takes an allocation.
     pub fn decided_extension(mut self) -> Self {
-        self.has_decided_extension = true;
+        self.front.has_decided_extension = true;
         self
     }
 
@@ -339,14 +277,14 @@ impl GuardBuilder {
     /// outside of the guard, no preflight reaches it. Default: off, because any client can send a
     /// request like that: a handler that runs for any method would then run without limits.
     pub fn pass_preflights(mut self) -> Self {
-        self.sources.passes_preflights = true;
+        self.front.sources.passes_preflights = true;
         self
     }
 
     /// Whether the service runs within [`Caller::scope`], so that functions deep inside
     /// can be limited by client or user. Default: true.
     pub fn caller_scope(mut self, scope: bool) -> Self {
-        self.scopes_callers = scope;
+        self.front.scopes_callers = scope;
         self
     }
 
@@ -355,23 +293,8 @@ impl GuardBuilder {
     /// # Errors
     /// If a rule is wrong: the error names it, what is wrong, and what to write instead.
     pub fn build(self) -> Result<Guard, RulesError> {
-        let client_ip = self.sources.client_ip.clone();
-        let rules = self.rules.client_text(move |text| client_ip.is_client(text)).build()?;
-        let options = HttpOptions {
-            sources: self.sources,
-            headers: self.headers,
-            render: self.render,
-            has_decided_extension: self.has_decided_extension,
-            serves_grpc: self.serves_grpc,
-            scopes_callers: self.scopes_callers,
-            is_warned_of_preflights: AtomicBool::new(false),
-        };
+        let client_ip = self.front.sources.client_ip.clone();
+        let (rules, options) = self.client_text(move |text| client_ip.is_client(text)).put_in_force()?;
         Ok(Guard { rules, options: Arc::new(options) })
-    }
-}
-
-impl fmt::Debug for GuardBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardBuilder").field("rules", &self.rules).finish_non_exhaustive()
     }
 }
