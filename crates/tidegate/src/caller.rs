@@ -65,13 +65,9 @@ impl Client {
 
     /// The client of this address, where all addresses with the same leading bits are one
     /// client. More bits than an address has are all of them.
-    pub fn within(ip: IpAddr, ipv4_bits: u8, ipv6_bits: u8) -> Self {
-        Self::of_mapped(mapped(ip), ipv4_bits, ipv6_bits)
-    }
-
-    /// [`within`](Self::within) for an address that is [`mapped`].
     #[inline]
-    pub(crate) fn of_mapped(ip: u128, ipv4_bits: u8, ipv6_bits: u8) -> Self {
+    pub fn within(ip: IpAddr, ipv4_bits: u8, ipv6_bits: u8) -> Self {
+        let ip = mapped(ip);
         let (ip, bits) = match ip >> 32 {
             IPV4_MAPPED | NAT64 => {
                 ((IPV4_MAPPED << 32) | u128::from(ip as u32), IPV4_MAPPED_BITS + ipv4_bits.min(32))
@@ -103,7 +99,7 @@ pub(crate) fn nat64(ip: Ipv6Addr) -> Option<Ipv4Addr> {
 
 /// An address of either family as the number of an IPv6 one.
 #[inline]
-pub(crate) fn mapped(ip: IpAddr) -> u128 {
+fn mapped(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
         IpAddr::V6(ip) => ip.to_bits(),

@@ -4,9 +4,9 @@
 //! state, for handlers that are guarded one by one. A [`Refusal`] that a handler returns becomes the
 //! same response as the guard's.
 
-use crate::http::admission::Admission;
 use crate::http::extension::Decided;
 use crate::http::facts::RequestFacts;
+use crate::http::future::Admission;
 use crate::http::guard::Guard;
 use crate::http::response::headers::retry_after_seconds;
 use crate::http::response::{forbid_caching, problem_of};
@@ -21,17 +21,13 @@ use http::request::Parts;
 use std::convert::Infallible;
 
 /// A handler has the extractor [`Decided`], but no guard has put it into the request's extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no `Decided` in the request's extensions: add `.layer(guard.layer())` to the route, and \
+     `.decided_extension()` to the guard"
+)]
 #[non_exhaustive]
 pub struct NotGuarded;
-
-impl std::fmt::Display for NotGuarded {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("no `Decided` in the request's extensions: add `.layer(guard.layer())` to the route, and `.decided_extension()` to the guard")
-    }
-}
-
-impl std::error::Error for NotGuarded {}
 
 impl IntoResponse for NotGuarded {
     fn into_response(self) -> Response {
@@ -98,7 +94,7 @@ pub struct Admitted {
 impl Admitted {
     /// What was decided; `None` without `decided_extension`.
     pub fn decided(&self) -> Option<&Decided> {
-        self.admission.decided()
+        self.admission.decided.as_deref()
     }
 }
 
@@ -112,14 +108,12 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let guard = Guard::from_ref(state);
         // The facts must not be held across the await.
-        let (form, pending) = {
-            let facts = RequestFacts::of_parts(parts, &guard.options.sources);
-            (guard.response_form(&facts), guard.decide(&facts))
+        let decided = guard.decide(&RequestFacts::of_parts(parts, &guard.options.sources));
+        let admission = match decided {
+            Ok(admission) => admission,
+            Err(pending) => pending.await,
         };
-        match guard.admit(pending.await, form) {
-            Ok(admission) => Ok(Self { admission }),
-            Err(response) => Err(response.map(Body::from)),
-        }
+        admission.map(|admission| Self { admission }).map_err(|response| response.map(Body::from))
     }
 }
 
@@ -127,8 +121,10 @@ where
 impl IntoResponseParts for Admitted {
     type Error = Infallible;
 
-    fn into_response_parts(mut self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
-        self.admission.add_fields(parts.headers_mut());
+    fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
+        if let Some(fields) = self.admission.fields {
+            fields.add_to(parts.headers_mut());
+        }
         Ok(parts)
     }
 }

@@ -13,29 +13,22 @@ pin_project! {
     /// is held until it has ended or is dropped.
     #[derive(Debug)]
     pub struct Body<B> {
+        // None of a refusal.
         #[pin]
-        inner: Inner<B>,
+        service: Option<B>,
+        refusal: Bytes,
         // Held until it has ended.
         permits: Vec<Permit>,
     }
 }
 
-pin_project! {
-    #[project = InnerProj]
-    #[derive(Debug)]
-    enum Inner<B> {
-        Service { #[pin] body: B },
-        Refusal { bytes: Bytes },
-    }
-}
-
 impl<B> Body<B> {
     pub(crate) fn of_service(body: B, permits: Vec<Permit>) -> Self {
-        Self { inner: Inner::Service { body }, permits }
+        Self { service: Some(body), refusal: Bytes::new(), permits }
     }
 
-    pub(crate) fn of_refusal(bytes: Bytes) -> Self {
-        Self { inner: Inner::Refusal { bytes }, permits: Vec::new() }
+    pub(crate) fn of_refusal(refusal: Bytes) -> Self {
+        Self { service: None, refusal, permits: Vec::new() }
     }
 }
 
@@ -48,36 +41,29 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
-        match this.inner.project() {
-            InnerProj::Refusal { bytes } if bytes.is_empty() => Poll::Ready(None),
-            InnerProj::Refusal { bytes } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            InnerProj::Service { mut body } => {
-                let polled = body.as_mut().poll_frame(context);
-                // A body whose stream has ended is not polled again.
-                let is_over = match &polled {
-                    Poll::Pending => false,
-                    Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
-                    Poll::Ready(None | Some(Err(_))) => true,
-                };
-                if is_over {
-                    this.permits.clear();
-                }
-                polled
-            }
+        let Some(mut body) = this.service.as_pin_mut() else {
+            let refusal = std::mem::take(this.refusal);
+            return Poll::Ready((!refusal.is_empty()).then(|| Ok(Frame::data(refusal))));
+        };
+        let polled = body.as_mut().poll_frame(context);
+        // A body whose stream has ended is not polled again.
+        let is_over = match &polled {
+            Poll::Pending => false,
+            Poll::Ready(Some(Ok(_))) => body.is_end_stream(),
+            Poll::Ready(None | Some(Err(_))) => true,
+        };
+        if is_over {
+            this.permits.clear();
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.inner {
-            Inner::Service { body } => body.is_end_stream(),
-            Inner::Refusal { bytes } => bytes.is_empty(),
-        }
+        self.service.as_ref().map_or(self.refusal.is_empty(), B::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.inner {
-            Inner::Service { body } => body.size_hint(),
-            Inner::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
-        }
+        let of_refusal = || SizeHint::with_exact(self.refusal.len() as u64);
+        self.service.as_ref().map_or_else(of_refusal, B::size_hint)
     }
 }

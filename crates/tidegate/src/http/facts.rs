@@ -2,7 +2,7 @@
 //!
 //! The client's address and the normalised path are computed when they are needed, and once.
 
-use crate::caller::{Client, User, mapped};
+use crate::caller::{Client, User};
 use crate::http::client_ip::ClientIp;
 use crate::http::client_ip::peer::Peer;
 use crate::http::json::fields::JsonFields;
@@ -15,9 +15,10 @@ use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN};
 use http::{Extensions, HeaderMap, Method, Uri, Version};
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::fmt;
+use std::net::IpAddr;
 #[cfg(feature = "axum")]
 use std::net::SocketAddr;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -55,81 +56,31 @@ pub(crate) struct FactSources {
     is_json_warned: AtomicBool,
 }
 
-impl std::fmt::Debug for FactSources {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for FactSources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.client_ip.fmt(f)
     }
 }
 
 impl FactSources {
-    fn client(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<Client> {
-        Some(self.client_ip.find_mapped(self.peer(extensions)?, headers))
-    }
-
-    /// Warns, once, that a request without a peer's address has met a key by `ip`. Otherwise one
-    /// allowance for all clients would look like one for each.
-    #[cold]
-    fn warn_of_no_peer(&self) {
-        if !self.is_peer_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "tidegate::rules",
-                "a key by `ip` met a request without a peer's address: all such requests count as one client, \
-                 unless the rule's `missing` skips or refuses them. With axum, write \
-                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, set where the \
-                 address is: `.peer(|extensions| ...)`"
-            );
-        }
-    }
-
-    /// Warns, once, that a rule needs a field of a body that no layer has read. Otherwise one
-    /// allowance for all requests would look like one for each value.
-    #[cold]
-    fn warn_of_no_json_layer(&self, pointer: &str) {
-        if !self.is_json_warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "tidegate::rules",
-                "a rule needs `json:{pointer}`, but no JSON layer reads the body: all such requests share \
-                 one allowance, unless the rule's `missing` refuses them. Add the guard's JSON layer \
-                 outside of its layer, around the same routes: \
-                 `.layer(guard.layer()).layer(guard.json_layer())` with axum, \
-                 `.layer(guard.json_layer()).layer(guard.layer())` with tower's `ServiceBuilder`"
-            );
-        }
-    }
-
-    /// The peer's address, [`mapped`].
-    fn peer(&self, extensions: &Extensions) -> Option<u128> {
-        if self.peer.is_some() || Peer::is_any() {
-            return self.peer_elsewhere(extensions);
-        }
-        of_axum(extensions)
-    }
-
-    /// For a process with `Peer`s or a function that finds the peer.
-    fn peer_elsewhere(&self, extensions: &Extensions) -> Option<u128> {
+    /// The peer's address.
+    fn peer(&self, extensions: &Extensions) -> Option<IpAddr> {
         if let Some(find) = &self.peer {
-            return find(extensions).map(mapped);
+            return find(extensions);
         }
-        if let Some(peer) = extensions.get::<Peer>() {
-            return Some(mapped(peer.ip()));
-        }
-        let of_axum = of_axum(extensions);
+        let peer = Peer::of(extensions).map(Peer::ip);
         #[cfg(feature = "axum")]
-        let of_axum = of_axum.or_else(|| {
-            let ConnectInfo(peer) = extensions.get::<ConnectInfo<Peer>>()?;
-            Some(mapped(peer.ip()))
-        });
-        of_axum
+        let peer =
+            peer.or_else(|| extensions.get().map(|ConnectInfo(peer): &ConnectInfo<SocketAddr>| peer.ip()));
+        peer
     }
 }
 
-fn of_axum(extensions: &Extensions) -> Option<u128> {
-    #[cfg(feature = "axum")]
-    return extensions.get().map(|ConnectInfo(peer): &ConnectInfo<SocketAddr>| mapped(peer.ip()));
-    #[cfg(not(feature = "axum"))]
-    {
-        let _ = extensions;
-        None
+/// Logs, once, what the application should set up in another way.
+#[cold]
+pub(crate) fn warn_once(is_warned: &AtomicBool, what: impl fmt::Display) {
+    if !is_warned.swap(true, Ordering::Relaxed) {
+        tracing::warn!(target: "tidegate::rules", "{what}");
     }
 }
 
@@ -176,7 +127,8 @@ impl<'a> RequestFacts<'a> {
 
     /// The client, for the scope in which the service runs: no warning if it is not known.
     pub(crate) fn caller_client(&self) -> Option<Client> {
-        *self.client.get_or_init(|| self.sources.client(self.extensions, self.headers))
+        let FactSources { client_ip, .. } = self.sources;
+        *self.client.get_or_init(|| client_ip.find(self.sources.peer(self.extensions), self.headers))
     }
 
     /// The signed-in user, if the application has put a [`User`] into the extensions.
@@ -196,7 +148,14 @@ impl Facts for RequestFacts<'_> {
     fn client(&self) -> Option<Client> {
         let client = self.caller_client();
         if client.is_none() {
-            self.sources.warn_of_no_peer();
+            // One allowance for all clients would otherwise look like one for each.
+            warn_once(
+                &self.sources.is_peer_warned,
+                "a key by `ip` met a request without a peer's address: all such requests count as one client, \
+                 unless the rule's `missing` skips or refuses them. With axum, write \
+                 `app.into_make_service_with_connect_info::<SocketAddr>()`; with another server, set where the \
+                 address is: `.peer(|extensions| ...)`",
+            );
         }
         client
     }
@@ -204,7 +163,7 @@ impl Facts for RequestFacts<'_> {
     /// True for an address that NAT64 must not make (RFC 6052, 3.1): a private IPv4 address or the
     /// like, written as a translated one. A client that sends from it has chosen it.
     fn is_client_forged(&self) -> bool {
-        let peer = self.sources.peer(self.extensions).map(|peer| Ipv6Addr::from_bits(peer).into());
+        let peer = self.sources.peer(self.extensions);
         self.sources.client_ip.address(peer, self.headers).is_some_and(network::is_forged)
     }
 
@@ -250,16 +209,21 @@ impl Facts for RequestFacts<'_> {
 
     /// The field of the body; ambiguous without a [`JsonLayer`](crate::http::JsonLayer).
     fn json(&self, pointer: &str) -> Fact<FactValue<'_>> {
-        let found = self.extensions.get::<JsonFields>().and_then(|fields| fields.get(pointer));
-        match found {
-            Some(Fact::Found(text)) => Fact::Found(Cow::Borrowed(text.as_bytes())),
-            Some(Fact::Missing) => Fact::Missing,
-            Some(Fact::Ambiguous) => Fact::Ambiguous,
-            None => {
-                self.sources.warn_of_no_json_layer(pointer);
-                Fact::Ambiguous
-            }
+        let found = self.extensions.get().and_then(|JsonFields(fields)| fields.get(pointer));
+        if found.is_none() {
+            // One allowance for all requests would otherwise look like one for each value.
+            warn_once(
+                &self.sources.is_json_warned,
+                format_args!(
+                    "a rule needs `json:{pointer}`, but no JSON layer reads the body: all such requests share \
+                     one allowance, unless the rule's `missing` refuses them. Add the guard's JSON layer \
+                     outside of its layer, around the same routes: \
+                     `.layer(guard.layer()).layer(guard.json_layer())` with axum, \
+                     `.layer(guard.json_layer()).layer(guard.layer())` with tower's `ServiceBuilder`"
+                ),
+            );
         }
+        found.cloned().unwrap_or(Fact::Ambiguous).map(|text| Cow::Owned(Vec::from(text.into_string())))
     }
 
     /// The value that the function of [`GuardBuilder::entry`](crate::http::GuardBuilder::entry)

@@ -1,12 +1,12 @@
-//! The future of a guarded service: decides, runs the service, adds the fields to its response.
+//! The future of a guarded service: waits for the decision, runs the service, adds the fields to its
+//! response. A JSON layer's waits for the body instead.
 
 use crate::caller::{Caller, Entered};
-use crate::http::admission::Admission;
 use crate::http::body::Body;
-use crate::http::guard::Guard;
-use crate::http::response::ResponseForm;
+use crate::http::extension::Decided;
+use crate::http::response::fields::Fields;
 use crate::pending::Pending;
-use crate::rules::Ruling;
+use crate::permit::Permit;
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -16,18 +16,49 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tower_service::Service;
 
+/// What a request that may go on carries.
+#[derive(Debug, Default)]
+pub struct Admission {
+    /// For its response.
+    pub(crate) fields: Option<Fields>,
+    /// Held until the response's body has ended.
+    pub(crate) permits: Vec<Permit>,
+    /// For its handler.
+    pub(crate) decided: Option<Box<Decided>>,
+}
+
+/// The admission of a request that may go on, or the response to one that is refused.
+pub(crate) type AdmissionResult = Result<Admission, Box<Response<Bytes>>>;
+
+/// What a request waits for before the service is called.
+pub trait Wait<A> {
+    #[doc(hidden)]
+    fn poll_admission(
+        &mut self,
+        request: &mut Request<A>,
+        context: &mut Context<'_>,
+    ) -> Poll<AdmissionResult>;
+}
+
+/// The guard's decision.
+impl<A> Wait<A> for Pending<AdmissionResult> {
+    fn poll_admission(&mut self, _: &mut Request<A>, context: &mut Context<'_>) -> Poll<AdmissionResult> {
+        Pin::new(self).poll(context)
+    }
+}
+
 pin_project! {
     /// The future of [`GuardService`](crate::http::GuardService). Dropped while it waits, it gives
     /// back what it has reserved, as far as nobody has reserved after it.
-    pub struct GuardFuture<S: Service<Request<A>>, A> {
+    pub struct GuardFuture<S: Service<Request<A>>, A, W = Pending<AdmissionResult>> {
         #[pin]
-        state: State<S, S::Future, A>,
+        state: State<S, S::Future, A, W>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<S, F, A> {
+    enum State<S, F, A, W> {
         Refused { response: Option<Box<Response<Bytes>>> },
         Running {
             #[pin]
@@ -35,16 +66,16 @@ pin_project! {
             admission: Admission,
             caller: Caller,
         },
-        Deciding { deciding: Box<Deciding<S, A>> },
+        Waiting { waiting: Box<Waiting<S, A, W>> },
     }
 }
 
-/// A request that is not decided yet. Boxed, so that futures of decided requests stay small.
-struct Deciding<S, A> {
-    guard: Guard,
-    ruling: RulingState,
-    form: ResponseForm,
+/// A request that cannot go on yet. Boxed, so that futures of decided requests stay small.
+struct Waiting<S, A, W> {
     request: Option<Request<A>>,
+    /// None once it is over.
+    wait: Option<W>,
+    admission: Admission,
     /// A clone that is polled for readiness once the request may go on. The service that was ready
     /// when the request came stays free for others: what a ready service reserves (a permit of a
     /// `ConcurrencyLimit`, say) must not be held during a wait.
@@ -52,12 +83,7 @@ struct Deciding<S, A> {
     caller: Caller,
 }
 
-enum RulingState {
-    Pending(Pending<Ruling>),
-    Admitted(Option<Admission>),
-}
-
-impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
+impl<S: Service<Request<A>>, A, W: Wait<A>> GuardFuture<S, A, W> {
     pub(crate) fn refused(response: Box<Response<Bytes>>) -> Self {
         Self { state: State::Refused { response: Some(response) } }
     }
@@ -69,57 +95,53 @@ impl<S: Service<Request<A>>, A> GuardFuture<S, A> {
         mut admission: Admission,
         mut caller: Caller,
     ) -> Self {
-        admission.add_to_request(request.extensions_mut());
+        if let Some(decided) = admission.decided.take() {
+            decided.add_to(request.extensions_mut());
+        }
         let lent = Entered::known(&mut caller);
         let future = service.call(request);
         drop(lent);
         Self { state: State::Running { future, admission, caller } }
     }
 
-    pub(crate) fn deciding(
-        guard: Guard,
-        pending: Pending<Ruling>,
-        form: ResponseForm,
-        request: Request<A>,
-        service: S,
-        caller: Caller,
-    ) -> Self {
-        let ruling = RulingState::Pending(pending);
-        let deciding = Deciding { guard, ruling, form, request: Some(request), service, caller };
-        Self { state: State::Deciding { deciding: Box::new(deciding) } }
+    pub(crate) fn wait(wait: W, request: Request<A>, service: S, caller: Caller) -> Self {
+        let (request, wait, admission) = (Some(request), Some(wait), Admission::default());
+        Self {
+            state: State::Waiting {
+                waiting: Box::new(Waiting { request, wait, admission, service, caller }),
+            },
+        }
     }
 }
 
-impl<S: Service<Request<A>>, A> Deciding<S, A> {
+impl<S: Service<Request<A>>, A, W: Wait<A>> Waiting<S, A, W> {
     /// The next state, once the request is refused or the service is ready for it.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<GuardFuture<S, A>, S::Error>> {
-        if let RulingState::Pending(pending) = &mut self.ruling {
-            let ruling = ready!(Pin::new(pending).poll(context));
-            match self.guard.admit(ruling, self.form) {
-                Ok(admission) => self.ruling = RulingState::Admitted(Some(admission)),
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<GuardFuture<S, A, W>, S::Error>> {
+        let request = self.request.as_mut().expect("it waits until the service is called with it");
+        if let Some(wait) = &mut self.wait {
+            match ready!(wait.poll_admission(request, context)) {
+                Ok(admission) => (self.wait, self.admission) = (None, admission),
                 Err(response) => return Poll::Ready(Ok(GuardFuture::refused(response))),
             }
         }
         ready!(self.service.poll_ready(context))?;
-        let RulingState::Admitted(admission) = &mut self.ruling else { return Poll::Pending };
-        let (Some(request), Some(admission)) = (self.request.take(), admission.take()) else {
-            panic!("`GuardFuture` was polled after it was ready")
-        };
-        let caller = std::mem::take(&mut self.caller);
+        let request = self.request.take().expect("it was there above");
+        let (admission, caller) = (std::mem::take(&mut self.admission), std::mem::take(&mut self.caller));
         Poll::Ready(Ok(GuardFuture::run(&mut self.service, request, admission, caller)))
     }
 }
 
-impl<S, A, B> Future for GuardFuture<S, A>
+impl<S, A, W, B> Future for GuardFuture<S, A, W>
 where
     S: Service<Request<A>, Response = Response<B>>,
+    W: Wait<A>,
 {
     type Output = Result<Response<Body<B>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self;
-        if let StateProj::Deciding { deciding } = this.as_mut().project().state.project() {
-            let next = ready!(deciding.poll(context))?;
+        if let StateProj::Waiting { waiting } = this.as_mut().project().state.project() {
+            let next = ready!(waiting.poll(context))?;
             this.set(next);
         }
         match this.project().state.project() {
@@ -128,20 +150,22 @@ where
                 let response = ready!(future.poll(context));
                 drop(lent);
                 Poll::Ready(response.map(|mut response| {
-                    admission.add_fields(response.headers_mut());
-                    response.map(|body| Body::of_service(body, admission.take_permits()))
+                    if let Some(fields) = admission.fields.take() {
+                        fields.add_to(response.headers_mut());
+                    }
+                    response.map(|body| Body::of_service(body, std::mem::take(&mut admission.permits)))
                 }))
             }
-            StateProj::Refused { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response.map(Body::of_refusal))),
-                None => panic!("`GuardFuture` was polled after it was ready"),
-            },
-            StateProj::Deciding { .. } => unreachable!("it was decided above"),
+            StateProj::Refused { response } => {
+                let response = response.take().expect("`GuardFuture` is not polled after it was ready");
+                Poll::Ready(Ok(response.map(Body::of_refusal)))
+            }
+            StateProj::Waiting { .. } => unreachable!("it was over above"),
         }
     }
 }
 
-impl<S: Service<Request<A>>, A> fmt::Debug for GuardFuture<S, A> {
+impl<S: Service<Request<A>>, A, W> fmt::Debug for GuardFuture<S, A, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuardFuture").finish_non_exhaustive()
     }

@@ -4,10 +4,10 @@
 //! It decides nothing itself: [`Rules`] do.
 
 use crate::caller::Caller;
-use crate::http::admission::Admission;
 use crate::http::client_ip::ClientIp;
 use crate::http::extension::Decided;
-use crate::http::facts::{FactSources, RequestFacts};
+use crate::http::facts::{FactSources, RequestFacts, warn_once};
+use crate::http::future::{Admission, AdmissionResult};
 use crate::http::json::layer::JsonLayer;
 use crate::http::layer::GuardLayer;
 use crate::http::response::fields::Fields;
@@ -15,13 +15,13 @@ use crate::http::response::headers::Headers;
 use crate::http::response::{self, Render, ResponseForm, grpc, problem};
 use crate::limiter::Limiter;
 use crate::pending::Pending;
-use crate::rules::{Charges, Observer, Rule, Rules, RulesBuilder, RulesError, Ruling};
+use crate::rules::{Charges, Rule, Rules, RulesBuilder, RulesError, Ruling};
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// Rules over a limiter, and how HTTP requests are answered. Cheap to clone; clones are the
 /// same guard.
@@ -53,10 +53,10 @@ pub struct Guard {
 }
 
 /// How requests are read and answered.
-pub(crate) struct HttpOptions {
+pub struct HttpOptions {
     pub(crate) sources: FactSources,
-    headers: Headers,
-    render: Box<dyn Render>,
+    pub(crate) headers: Headers,
+    pub(crate) render: Box<dyn Render>,
     has_decided_extension: bool,
     serves_grpc: bool,
     scopes_callers: bool,
@@ -68,20 +68,21 @@ impl Guard {
     /// Begins a guard over this limiter.
     #[expect(clippy::new_ret_no_self, reason = "a guard without rules guards nothing")]
     pub fn new(limiter: &Limiter) -> GuardBuilder {
-        GuardBuilder {
-            rules: Rules::new(limiter),
+        let options = HttpOptions {
             sources: FactSources::default(),
             headers: Headers::standard(),
             render: Box::new(problem),
             has_decided_extension: false,
             serves_grpc: false,
             scopes_callers: true,
-        }
+            is_warned_of_preflights: AtomicBool::new(false),
+        };
+        GuardBuilder::over(limiter, options)
     }
 
     /// The tower layer.
     pub fn layer(&self) -> GuardLayer {
-        GuardLayer::new(self.clone())
+        GuardLayer { guard: self.clone() }
     }
 
     /// The layer that reads JSON bodies for rules with `json:` parts. It goes outside of
@@ -123,8 +124,20 @@ impl Guard {
         RequestFacts::new(request, &self.options.sources)
     }
 
-    pub(crate) fn decide(&self, facts: &RequestFacts<'_>) -> Pending<Ruling> {
-        self.rules.decide(facts, Charges::Final)
+    /// Decides a request; the future, if that takes a while.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        facts: &RequestFacts<'_>,
+    ) -> Result<AdmissionResult, Pending<AdmissionResult>> {
+        let form = self.response_form(facts);
+        match self.rules.decide(facts, Charges::Final).try_ready() {
+            Ok(ruling) => Ok(self.admit(ruling, form)),
+            Err(pending) => {
+                let guard = self.clone();
+                Err(Pending::new(async move { guard.admit(pending.await, form) }))
+            }
+        }
     }
 
     /// The caller, for the service; an empty one if `caller_scope` is off.
@@ -137,7 +150,7 @@ impl Guard {
 
     /// The form of a refusal of this request. A client can choose gRPC only where the guard has
     /// [`grpc`](GuardBuilder::grpc): these responses bypass the renderer, and have status 200.
-    pub(crate) fn response_form(&self, facts: &RequestFacts<'_>) -> ResponseForm {
+    fn response_form(&self, facts: &RequestFacts<'_>) -> ResponseForm {
         let grpc_type = if self.options.serves_grpc { grpc::response_type(facts) } else { None };
         match grpc_type {
             Some(content_type) => ResponseForm::Grpc(content_type),
@@ -146,41 +159,27 @@ impl Guard {
         }
     }
 
-    /// The admission of a request that may go on, or the response to one that is refused.
-    pub(crate) fn admit(
-        &self,
-        ruling: Ruling,
-        form: ResponseForm,
-    ) -> Result<Admission, Box<Response<Bytes>>> {
+    fn admit(&self, ruling: Ruling, form: ResponseForm) -> AdmissionResult {
         if !ruling.is_allowed() {
             return Err(self.refuse(&ruling, form));
         }
-        let decided = self.options.has_decided_extension.then(|| Decided::of(&ruling));
         let fields = Fields::of(&self.options.headers, ruling.records());
-        Ok(Admission::new(fields, ruling.into_permits(), decided))
+        let decided = self.options.has_decided_extension.then(|| Box::new(Decided::of(&ruling)));
+        Ok(Admission { fields, decided, permits: ruling.into_permits() })
     }
 
     #[cold]
     pub(crate) fn refuse(&self, ruling: &Ruling, form: ResponseForm) -> Box<Response<Bytes>> {
-        let HttpOptions { headers, render, .. } = &*self.options;
-        if form == ResponseForm::Preflight {
-            self.warn_of_preflight();
-        }
-        Box::new(response::whole(&**render, headers, ruling, form))
-    }
-
-    /// Logs, once, that a preflight was refused: a browser displays it as a CORS error, which does
-    /// not point to a limit.
-    fn warn_of_preflight(&self) {
         let options = &*self.options;
-        let is_expected = options.sources.passes_preflights;
-        if !is_expected && !options.is_warned_of_preflights.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                target: "tidegate::rules",
+        if form == ResponseForm::Preflight && !options.sources.passes_preflights {
+            // A browser displays it as a CORS error, which does not point to a limit.
+            warn_once(
+                &options.is_warned_of_preflights,
                 "a CORS preflight was refused, which a browser displays as a CORS error: put the CORS layer outside of \
-                 the guard, so that it answers preflights itself, or write `.pass_preflights()` if handlers answer them"
+                 the guard, so that it answers preflights itself, or write `.pass_preflights()` if handlers answer them",
             );
         }
+        Box::new(response::whole(options, ruling, form))
     }
 }
 
@@ -190,42 +189,21 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Collects what a [`Guard`] is made of. Everything is checked by [`build`](Self::build).
-#[must_use = "a builder does nothing until `build`"]
-pub struct GuardBuilder {
-    rules: RulesBuilder,
-    sources: FactSources,
-    headers: Headers,
-    render: Box<dyn Render>,
-    has_decided_extension: bool,
-    serves_grpc: bool,
-    scopes_callers: bool,
-}
+/// Collects what a [`Guard`] is made of: rules as for [`Rules`], and how HTTP requests are read and
+/// answered. Everything is checked by `build`.
+pub type GuardBuilder = RulesBuilder<HttpOptions>;
 
 impl GuardBuilder {
-    /// Adds a rule.
-    pub fn rule(mut self, rule: Rule) -> Self {
-        self.rules = self.rules.rule(rule);
-        self
-    }
-
-    /// The rules and the lists of a file: [`RulesBuilder::file`].
-    #[cfg(feature = "serde")]
-    pub fn file(mut self, file: crate::rules::RuleFile) -> Self {
-        self.rules = self.rules.file(file);
-        self
-    }
-
     /// How the client's address is found. Default: it is the peer's.
     pub fn client_ip(mut self, client_ip: ClientIp) -> Self {
-        self.sources.client_ip = client_ip;
+        self.front.sources.client_ip = client_ip;
         self
     }
 
     /// Where the peer's address is, if not a [`Peer`](crate::http::Peer) or axum's
     /// `ConnectInfo` in the request's extensions: for tonic, its `TcpConnectInfo`.
     pub fn peer(mut self, find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        self.sources.peer = Some(Arc::new(find));
+        self.front.sources.peer = Some(Arc::new(find));
         self
     }
 
@@ -255,13 +233,13 @@ impl GuardBuilder {
         name: &str,
         find: impl Fn(&RequestFacts<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        self.sources.entries.push((name.into(), Box::new(find)));
+        self.front.sources.entries.push((name.into(), Box::new(find)));
         self
     }
 
     /// Which header fields responses carry. Default: [`Headers::standard`].
     pub fn headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
+        self.front.headers = headers;
         self
     }
 
@@ -274,62 +252,20 @@ impl GuardBuilder {
     /// `+` or `;`. Use another guard for routes that do not speak gRPC: there, too, such a request
     /// would be refused with a gRPC status.
     pub fn grpc(mut self) -> Self {
-        self.serves_grpc = true;
+        self.front.serves_grpc = true;
         self
     }
 
     /// Renders refusals. Default: as `application/problem+json`.
     pub fn render(mut self, render: impl Render) -> Self {
-        self.render = Box::new(render);
-        self
-    }
-
-    /// Sets the observer, which gets every verdict.
-    pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.rules = self.rules.observer(observer);
-        self
-    }
-
-    /// [`RulesBuilder::log_refusals`].
-    pub fn log_refusals(mut self, each_second: u32) -> Self {
-        self.rules = self.rules.log_refusals(each_second);
-        self
-    }
-
-    /// [`RulesBuilder::max_waiting`].
-    pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.rules = self.rules.max_waiting(requests);
-        self
-    }
-
-    /// No rule applies to clients in these networks.
-    pub fn allow_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
-        self.rules = self.rules.allow_networks(networks);
-        self
-    }
-
-    /// No rule applies to these keys, written as in [`Rule::allow_keys`].
-    pub fn allow_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
-        self.rules = self.rules.allow_keys(keys);
-        self
-    }
-
-    /// Clients in these networks are refused (403), whatever the rules say.
-    pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
-        self.rules = self.rules.deny_networks(networks);
-        self
-    }
-
-    /// These keys are refused (403) by any rule that finds them.
-    pub fn deny_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
-        self.rules = self.rules.deny_keys(keys);
+        self.front.render = Box::new(render);
         self
     }
 
     /// Puts the decisions into the request's extensions as [`Decided`](crate::http::Decided), for
     /// handlers. Default: off, because it takes an allocation.
     pub fn decided_extension(mut self) -> Self {
-        self.has_decided_extension = true;
+        self.front.has_decided_extension = true;
         self
     }
 
@@ -341,14 +277,14 @@ impl GuardBuilder {
     /// outside of the guard, no preflight reaches it. Default: off, because any client can send a
     /// request like that: a handler that runs for any method would then run without limits.
     pub fn pass_preflights(mut self) -> Self {
-        self.sources.passes_preflights = true;
+        self.front.sources.passes_preflights = true;
         self
     }
 
     /// Whether the service runs within [`Caller::scope`], so that functions deep inside
     /// can be limited by client or user. Default: true.
     pub fn caller_scope(mut self, scope: bool) -> Self {
-        self.scopes_callers = scope;
+        self.front.scopes_callers = scope;
         self
     }
 
@@ -357,23 +293,8 @@ impl GuardBuilder {
     /// # Errors
     /// If a rule is wrong: the error names it, what is wrong, and what to write instead.
     pub fn build(self) -> Result<Guard, RulesError> {
-        let client_ip = self.sources.client_ip.clone();
-        let rules = self.rules.client_text(move |text| client_ip.is_client(text)).build()?;
-        let options = HttpOptions {
-            sources: self.sources,
-            headers: self.headers,
-            render: self.render,
-            has_decided_extension: self.has_decided_extension,
-            serves_grpc: self.serves_grpc,
-            scopes_callers: self.scopes_callers,
-            is_warned_of_preflights: AtomicBool::new(false),
-        };
+        let client_ip = self.front.sources.client_ip.clone();
+        let (rules, options) = self.client_text(move |text| client_ip.is_client(text)).put_in_force()?;
         Ok(Guard { rules, options: Arc::new(options) })
-    }
-}
-
-impl fmt::Debug for GuardBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GuardBuilder").field("rules", &self.rules).finish_non_exhaustive()
     }
 }

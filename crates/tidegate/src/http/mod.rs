@@ -58,7 +58,6 @@ pub(crate) mod future;
 pub(crate) mod layer;
 pub(crate) mod service;
 
-pub(crate) mod admission;
 pub(crate) mod extension;
 pub(crate) mod facts;
 pub(crate) mod text;

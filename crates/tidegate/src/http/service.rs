@@ -12,14 +12,8 @@ use tower_service::Service;
 /// A service behind a [`Guard`]. Its errors are the inner service's own.
 #[derive(Clone, Debug)]
 pub struct GuardService<S> {
-    guard: Guard,
-    inner: S,
-}
-
-impl<S> GuardService<S> {
-    pub(crate) fn new(guard: Guard, inner: S) -> Self {
-        Self { guard, inner }
-    }
+    pub(crate) guard: Guard,
+    pub(crate) inner: S,
 }
 
 impl<S, A, B> Service<Request<A>> for GuardService<S>
@@ -36,16 +30,11 @@ where
 
     fn call(&mut self, request: Request<A>) -> GuardFuture<S, A> {
         let facts = self.guard.facts(&request);
-        let form = self.guard.response_form(&facts);
         let caller = self.guard.caller(&facts);
-        match self.guard.decide(&facts).try_ready() {
-            Ok(ruling) => match self.guard.admit(ruling, form) {
-                Ok(admission) => GuardFuture::run(&mut self.inner, request, admission, caller),
-                Err(response) => GuardFuture::refused(response),
-            },
-            Err(pending) => {
-                GuardFuture::deciding(self.guard.clone(), pending, form, request, self.inner.clone(), caller)
-            }
+        match self.guard.decide(&facts) {
+            Ok(Ok(admission)) => GuardFuture::run(&mut self.inner, request, admission, caller),
+            Ok(Err(response)) => GuardFuture::refused(response),
+            Err(pending) => GuardFuture::wait(pending, request, self.inner.clone(), caller),
         }
     }
 }

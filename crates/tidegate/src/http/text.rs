@@ -29,12 +29,8 @@ pub(crate) fn parameter<'a>(query: &'a str, name: &str) -> Fact<FactValue<'a>> {
 /// The value of a cookie.
 pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Fact<&'a [u8]> {
     let lines = || headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
-    let mut length = 0usize;
-    for line in lines() {
-        length = length.saturating_add(line.len());
-        if length > READ_MAX {
-            return Fact::Ambiguous;
-        }
+    if lines().map(<[u8]>::len).sum::<usize>() > READ_MAX {
+        return Fact::Ambiguous;
     }
     let value = |pair: &'a [u8]| {
         let pair = pair.trim_ascii();

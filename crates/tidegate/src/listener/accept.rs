@@ -4,14 +4,16 @@
 
 use super::connection::ConnectionSlots;
 use super::handshake::handshake;
-use super::{Connection, Listener};
-use crate::sleep::Sleep;
-use crate::{Gate, Pending, Permit, Verdict};
+use super::stats::Counts;
+use super::{Connection, Listener, Settings};
+use crate::{Gate, Permit};
+use futures_util::future::select;
 use futures_util::stream::Stream;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -26,26 +28,6 @@ const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// The key of the limit in all.
 const ALL: &str = "all";
 
-/// A connection that is accepted, and waits for a slot.
-pub(super) struct WaitingConnection {
-    stream: TcpStream,
-    peer: SocketAddr,
-    slot: SlotRequest,
-    has_waited: bool,
-}
-
-/// A slot that is not granted yet, and how many connections were closed before it was requested: if
-/// there are more by now, another request is worthwhile.
-struct SlotRequest {
-    closed: u64,
-    state: SlotRequestState,
-}
-
-enum SlotRequestState {
-    Checking(Box<Pending<Verdict>>),
-    Full(Sleep),
-}
-
 impl Listener {
     /// The next connection that has its slots. Errors of the system's `accept` are
     /// counted, and it goes on. No connection is lost if the future is dropped.
@@ -57,21 +39,14 @@ impl Listener {
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Connection> {
         loop {
             match Pin::new(&mut self.handshakes).poll_next(context) {
-                Poll::Ready(Some(Ok(connection))) => return Poll::Ready(connection),
-                Poll::Ready(Some(Err(rejected))) => {
-                    self.stats.counts().count_rejected(&rejected);
-                    continue;
-                }
+                Poll::Ready(Some(Some(connection))) => return Poll::Ready(connection),
+                Poll::Ready(Some(None)) => continue,
                 Poll::Ready(None) | Poll::Pending => {}
             }
-            if let Some(mut waiting) = self.waiting.take() {
-                match self.poll_slot(&mut waiting, context) {
-                    Poll::Ready(slot) => self.begin_handshake(waiting.stream, waiting.peer, Some(slot)),
-                    Poll::Pending => {
-                        self.waiting = Some(waiting);
-                        return Poll::Pending;
-                    }
-                }
+            if let Some(waiting) = &mut self.waiting {
+                let (stream, peer, slot) = ready!(waiting.as_mut().poll(context));
+                self.waiting = None;
+                self.begin_handshake(stream, peer, Some(slot));
                 continue;
             }
             if self.handshakes.len() >= self.headers_max {
@@ -84,8 +59,8 @@ impl Listener {
             match ready!(self.tcp.poll_accept(context)) {
                 Ok((stream, peer)) => self.begin(stream, peer),
                 Err(error) => {
-                    self.stats.counts().accept_errors.fetch_add(1, Ordering::Relaxed);
-                    self.pause = (!is_connection_error(&error)).then(|| self.sleep(ERROR_PAUSE));
+                    self.counts.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    self.pause = (!is_connection_error(&error)).then(|| self.settings.sleep(ERROR_PAUSE));
                 }
             }
         }
@@ -94,57 +69,42 @@ impl Listener {
     fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
         // Closed before it costs anything.
         if self.settings.proxies.as_ref().is_some_and(|proxies| !proxies.contain(peer.ip())) {
-            self.stats.counts().untrusted.fetch_add(1, Ordering::Relaxed);
+            self.counts.untrusted.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        match &self.in_all {
+        match self.in_all.clone() {
             Some(gate) => {
-                let slot = self.request_slot(gate);
-                self.waiting = Some(WaitingConnection { stream, peer, slot, has_waited: false });
+                let slot = slot_in_all(gate, self.counts.clone(), self.settings.clone());
+                self.waiting = Some(Box::pin(async move { (stream, peer, slot.await) }));
             }
             None => self.begin_handshake(stream, peer, None),
         }
     }
 
     fn begin_handshake(&self, stream: TcpStream, peer: SocketAddr, slot: Option<Permit>) {
-        let slots = ConnectionSlots::new(slot, self.stats.counts().clone());
+        let slots = ConnectionSlots::new(slot, self.counts.clone());
         self.handshakes.push(Box::pin(handshake(slots, stream, peer, self.settings.clone())));
     }
+}
 
-    fn request_slot(&self, gate: &Gate) -> SlotRequest {
-        let closed = self.stats.counts().closed.load(Ordering::Acquire);
-        SlotRequest { closed, state: SlotRequestState::Checking(Box::new(gate.reserve_cost_async(ALL, 1))) }
-    }
-
-    fn poll_slot(&self, waiting: &mut WaitingConnection, context: &mut Context<'_>) -> Poll<Permit> {
-        let counts = self.stats.counts();
-        // Before the state is read: a slot that comes back afterwards wakes this task.
-        counts.listener.register(context.waker());
-        loop {
-            match &mut waiting.slot.state {
-                SlotRequestState::Checking(pending) => {
-                    if let Ok(slot) = ready!(Pin::new(pending).poll(context)).into_permit() {
-                        return Poll::Ready(slot);
-                    }
-                    counts.waited.fetch_add(u64::from(!waiting.has_waited), Ordering::Relaxed);
-                    waiting.has_waited = true;
-                    waiting.slot.state = SlotRequestState::Full(self.sleep(FULL_PAUSE));
-                }
-                SlotRequestState::Full(pause) => {
-                    if counts.closed.load(Ordering::Acquire) == waiting.slot.closed {
-                        ready!(Pin::new(pause).poll(context));
-                    }
-                    let Some(gate) = &self.in_all else { return Poll::Pending };
-                    waiting.slot = self.request_slot(gate);
-                }
-            }
+/// A slot, once one is free.
+async fn slot_in_all(gate: Gate, counts: Arc<Counts>, settings: Arc<Settings>) -> Permit {
+    let mut is_counted = false;
+    loop {
+        // Before the slot is requested: if more are closed by then, another request is worthwhile.
+        let closed = counts.closed.load(Ordering::Acquire);
+        if let Ok(slot) = gate.reserve_cost_async(ALL, 1).await.into_permit() {
+            return slot;
         }
-    }
-
-    fn sleep(&self, time: Duration) -> Sleep {
-        let clock = self.settings.clock.clone();
-        let until = clock.now() + time;
-        Sleep::until(clock, until)
+        if !std::mem::replace(&mut is_counted, true) {
+            counts.waited.fetch_add(1, Ordering::Relaxed);
+        }
+        let has_closed = poll_fn(|context| {
+            // Before the count is read: a slot that comes back afterwards wakes this task.
+            counts.listener.register(context.waker());
+            if counts.closed.load(Ordering::Acquire) == closed { Poll::Pending } else { Poll::Ready(()) }
+        });
+        select(has_closed, settings.sleep(FULL_PAUSE)).await;
     }
 }
 

@@ -23,25 +23,15 @@ use tokio::net::TcpStream;
 /// extensions of its requests.
 pub struct Connection {
     // Dropped in this order: a slot is free once the socket is closed, not before.
-    stream: TcpStream,
-    slots: ConnectionSlots,
-    peer: Peer,
-    client: Client,
-    idle_timer: IdleTimer,
-    is_timed_out: bool,
+    pub(super) stream: TcpStream,
+    pub(super) slots: ConnectionSlots,
+    pub(super) peer: Peer,
+    pub(super) client: Client,
+    pub(super) idle_timer: IdleTimer,
+    pub(super) is_timed_out: bool,
 }
 
 impl Connection {
-    pub(super) fn new(
-        stream: TcpStream,
-        slots: ConnectionSlots,
-        peer: Peer,
-        client: Client,
-        idle_timer: IdleTimer,
-    ) -> Self {
-        Self { stream, slots, peer, client, idle_timer, is_timed_out: false }
-    }
-
     /// The other end of the connection.
     pub fn peer(&self) -> Peer {
         self.peer
@@ -57,50 +47,40 @@ impl Connection {
         &self.stream
     }
 
-    /// The result of polling the socket, or `TimedOut` once it was silent for too long.
-    fn or_timed_out<T>(
+    /// How many bytes came or went, or `TimedOut` once the socket was silent for too long.
+    fn or_timed_out(
         &mut self,
         direction: Direction,
         context: &mut Context<'_>,
-        polled: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
-            return polled;
-        }
-        let error = ready!(self.idle_timer.poll(direction, context));
-        if !std::mem::replace(&mut self.is_timed_out, true) {
-            self.slots.counts.idle.fetch_add(1, Ordering::Relaxed);
-        }
-        Poll::Ready(Err(error))
-    }
-
-    fn written(
-        &mut self,
-        context: &mut Context<'_>,
         polled: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        if matches!(polled, Poll::Ready(Ok(1..))) {
-            self.idle_timer.reset();
+        match polled {
+            Poll::Ready(Ok(1..)) => self.idle_timer.reset(),
+            Poll::Ready(_) => {}
+            Poll::Pending => {
+                let error = ready!(self.idle_timer.poll(direction, context));
+                if !std::mem::replace(&mut self.is_timed_out, true) {
+                    self.slots.counts.idle.fetch_add(1, Ordering::Relaxed);
+                }
+                return Poll::Ready(Err(error));
+            }
         }
-        self.or_timed_out(Direction::Write, context, polled)
+        polled
     }
 }
 
 /// The slots of a connection: one of all, one of its client.
 pub(super) struct ConnectionSlots {
-    held: [Option<Permit>; 2],
-    counts: Arc<Counts>,
+    in_all: Option<Permit>,
+    pub(super) of_client: Option<Permit>,
+    pub(super) counts: Arc<Counts>,
 }
 
 impl ConnectionSlots {
     /// Counts a connection as open, with a slot if connections are limited in all.
     pub(super) fn new(in_all: Option<Permit>, counts: Arc<Counts>) -> Self {
         counts.accepted.fetch_add(1, Ordering::AcqRel);
-        Self { held: [in_all, None], counts }
-    }
-
-    pub(super) fn hold_for_client(&mut self, permit: Permit) {
-        self.held[1] = Some(permit);
+        Self { in_all, of_client: None, counts }
     }
 }
 
@@ -108,9 +88,8 @@ impl Drop for ConnectionSlots {
     fn drop(&mut self) {
         // Before the listener is woken, which then requests a slot. The client's slot first: the
         // connection that gets the slot in all needs it next.
-        let [in_all, of_client] = &mut self.held;
-        drop(of_client.take());
-        drop(in_all.take());
+        drop(self.of_client.take());
+        drop(self.in_all.take());
         self.counts.closed.fetch_add(1, Ordering::AcqRel);
         self.counts.listener.wake();
     }
@@ -124,10 +103,8 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.idle_timer.reset();
-        }
-        self.or_timed_out(Direction::Read, context, polled)
+        let polled = polled.map_ok(|()| buffer.filled().len() - before);
+        self.or_timed_out(Direction::Read, context, polled).map_ok(drop)
     }
 }
 
@@ -138,7 +115,7 @@ impl AsyncWrite for Connection {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.written(context, polled)
+        self.or_timed_out(Direction::Write, context, polled)
     }
 
     fn poll_write_vectored(
@@ -147,7 +124,7 @@ impl AsyncWrite for Connection {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.written(context, polled)
+        self.or_timed_out(Direction::Write, context, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -168,7 +145,7 @@ impl fmt::Debug for Connection {
         f.debug_struct("Connection")
             .field("peer", &self.peer)
             .field("client", &self.client)
-            .field("slots", &self.slots.held)
+            .field("slots", &[&self.slots.in_all, &self.slots.of_client])
             .finish_non_exhaustive()
     }
 }

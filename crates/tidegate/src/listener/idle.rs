@@ -4,32 +4,18 @@
 //! Bytes in either direction count, also slow ones: how long a request may take is a setting of
 //! the server.
 
-use crate::clock::{StoreClock, Timestamp};
+use super::Settings;
+use crate::clock::Timestamp;
 use crate::sleep::Sleep;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
-
-/// How long a connection may be silent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Timeouts {
-    pub(super) first_byte: Duration,
-    pub(super) idle: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        // Clients send at once; a response may take its time.
-        Self { first_byte: Duration::from_secs(10), idle: Duration::from_mins(5) }
-    }
-}
 
 /// The timer of one connection.
 pub(super) struct IdleTimer {
-    clock: StoreClock,
-    timeouts: Timeouts,
+    settings: Arc<Settings>,
     since: Timestamp,
     is_first: bool,
     /// One for the reader and one for the writer: they may be two tasks.
@@ -49,54 +35,45 @@ struct Deadline {
 }
 
 impl IdleTimer {
-    pub(super) fn new(clock: StoreClock, timeouts: Timeouts) -> Self {
-        let since = clock.now();
-        Self { clock, timeouts, since, is_first: true, deadlines: [None, None] }
+    pub(super) fn new(settings: Arc<Settings>) -> Self {
+        Self { since: settings.clock.now(), settings, is_first: true, deadlines: [None, None] }
     }
 
     /// Bytes came or went.
     pub(super) fn reset(&mut self) {
-        self.since = self.clock.now();
+        self.since = self.settings.clock.now();
         self.is_first = false;
     }
 
     /// Ready once the connection was silent for too long.
     pub(super) fn poll(&mut self, direction: Direction, context: &mut Context<'_>) -> Poll<io::Error> {
-        let until = self.since + if self.is_first { self.timeouts.first_byte } else { self.timeouts.idle };
+        let Settings { clock, first_byte_timeout, idle_timeout, .. } = &*self.settings;
+        let until = self.since + if self.is_first { *first_byte_timeout } else { *idle_timeout };
         loop {
-            let now = self.clock.now();
+            let now = clock.now();
             if now >= until {
-                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, self.reason()));
+                let reason = match self.is_first {
+                    true => format!("no byte came within {first_byte_timeout:?} of the connection"),
+                    false => format!("no byte came or went for {idle_timeout:?}"),
+                };
+                return Poll::Ready(io::Error::new(io::ErrorKind::TimedOut, reason));
             }
             let deadline = &mut self.deadlines[direction as usize];
-            match deadline {
-                // A timer that ends earlier stays, and is checked again then, instead of being set
-                // anew for every byte.
-                Some(set) if set.until <= until && now < set.until => {
-                    if set.waker.will_wake(context.waker()) {
-                        return Poll::Pending;
-                    }
-                    set.waker.clone_from(context.waker());
-                    if Pin::new(&mut set.sleep).poll(context).is_pending() {
-                        return Poll::Pending;
-                    }
-                }
-                _ => {
-                    let mut sleep = Sleep::until(self.clock.clone(), until);
-                    let is_pending = Pin::new(&mut sleep).poll(context).is_pending();
-                    *deadline = Some(Deadline { until, waker: context.waker().clone(), sleep });
-                    if is_pending {
-                        return Poll::Pending;
-                    }
-                }
+            // A timer that ends earlier stays, and is checked again then, instead of being set anew
+            // for every byte.
+            deadline.take_if(|set| set.until > until || set.until <= now);
+            let set = deadline.get_or_insert_with(|| Deadline {
+                until,
+                waker: Waker::noop().clone(),
+                sleep: Sleep::until(clock.clone(), until),
+            });
+            if set.waker.will_wake(context.waker()) {
+                return Poll::Pending;
             }
-        }
-    }
-
-    fn reason(&self) -> String {
-        match self.is_first {
-            true => format!("no byte came within {:?} of the connection", self.timeouts.first_byte),
-            false => format!("no byte came or went for {:?}", self.timeouts.idle),
+            set.waker.clone_from(context.waker());
+            if Pin::new(&mut set.sleep).poll(context).is_pending() {
+                return Poll::Pending;
+            }
         }
     }
 }

@@ -16,12 +16,10 @@ pub use stats::ListenerStats;
 use crate::clock::StoreClock;
 use crate::rules::network::{NetworkError, Networks};
 use crate::sleep::Sleep;
-use crate::{Algorithm, Client, Clock, Gate, Limit, MonotonicClock};
-use accept::WaitingConnection;
+use crate::{Algorithm, Client, Clock, Gate, Limit, MonotonicClock, Permit};
 use futures_util::stream::FuturesUnordered;
-use handshake::Rejected;
-use idle::Timeouts;
 use socket2::SockRef;
+use stats::Counts;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -29,7 +27,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, ToSocketAddrs};
+use tokio::net::{TcpListener, TcpStream, ToSocketAddrs};
 
 /// A `TcpListener` that limits connections, in all and by client, and reads the PROXY
 /// protocol.
@@ -91,9 +89,9 @@ pub struct Listener {
     in_all: Option<Gate>,
     headers_max: usize,
     settings: Arc<Settings>,
-    stats: ListenerStats,
+    counts: Arc<Counts>,
     /// The connection that is accepted, and waits for a slot.
-    waiting: Option<WaitingConnection>,
+    waiting: Option<Waiting>,
     /// Connections that have a slot, and whose PROXY header is read.
     handshakes: FuturesUnordered<Handshake>,
     pause: Option<Sleep>,
@@ -104,7 +102,9 @@ pub struct Listener {
 /// after three.
 const BACKLOG: u32 = 4_096;
 
-type Handshake = Pin<Box<dyn Future<Output = Result<Connection, Rejected>> + Send>>;
+type Waiting = Pin<Box<dyn Future<Output = (TcpStream, SocketAddr, Permit)> + Send>>;
+
+type Handshake = Pin<Box<dyn Future<Output = Option<Connection>> + Send>>;
 
 /// What every handshake needs.
 #[derive(Clone)]
@@ -113,10 +113,17 @@ struct Settings {
     /// The networks that may send a PROXY header, and have to.
     proxies: Option<Networks>,
     header_timeout: Duration,
-    timeouts: Timeouts,
+    first_byte_timeout: Duration,
+    idle_timeout: Duration,
     ipv4_bits: u8,
     ipv6_bits: u8,
     clock: StoreClock,
+}
+
+impl Settings {
+    fn sleep(&self, time: Duration) -> Sleep {
+        Sleep::until(self.clock.clone(), self.clock.now() + time)
+    }
 }
 
 impl Listener {
@@ -140,12 +147,14 @@ impl Listener {
                 by_client: None,
                 proxies: None,
                 header_timeout: Duration::from_secs(5),
-                timeouts: Timeouts::default(),
+                // Clients send at once; a response may take its time.
+                first_byte_timeout: Duration::from_secs(10),
+                idle_timeout: Duration::from_mins(5),
                 ipv4_bits: 32,
                 ipv6_bits: Client::IPV6_BITS,
                 clock: StoreClock::Monotonic(MonotonicClock::new()),
             }),
-            stats: ListenerStats::default(),
+            counts: Arc::default(),
             waiting: None,
             handshakes: FuturesUnordered::new(),
             pause: None,
@@ -219,7 +228,7 @@ impl Listener {
     /// them as there are slots block the listener.
     #[must_use]
     pub fn first_byte_timeout(mut self, timeout: Duration) -> Self {
-        self.settings().timeouts.first_byte = timeout;
+        self.settings().first_byte_timeout = timeout;
         self
     }
 
@@ -231,7 +240,7 @@ impl Listener {
     /// setting of the server.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
-        self.settings().timeouts.idle = timeout;
+        self.settings().idle_timeout = timeout;
         self
     }
 
@@ -270,7 +279,7 @@ impl Listener {
 
     /// What the listener counts.
     pub fn stats(&self) -> ListenerStats {
-        self.stats.clone()
+        ListenerStats(self.counts.clone())
     }
 
     /// The address that it listens on.
@@ -288,7 +297,7 @@ impl fmt::Debug for Listener {
             .field("tcp", &self.tcp)
             .field("in_all", &self.in_all)
             .field("by_client", &self.settings.by_client)
-            .field("stats", &self.stats)
+            .field("counts", &self.counts)
             .finish_non_exhaustive()
     }
 }

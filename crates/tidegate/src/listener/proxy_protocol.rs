@@ -1,11 +1,12 @@
 //! The PROXY protocol, versions 1 and 2: a header in which a load balancer names the client of a
 //! connection, before the connection's own bytes.
 //!
-//! The reader takes bytes in any pieces, and keeps at most 232 of them, whatever length is
-//! declared. It returns where the header ends, so that no byte after it is lost. It does not read
-//! sockets, and skips the TLVs of version 2.
+//! It says where the header ends, so that no byte after it is lost. It does not read sockets, and
+//! skips the TLVs of version 2.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use crate::http::client_ip::node::port;
+use std::array;
+use std::net::{IpAddr, SocketAddr};
 
 /// A line of version 1 with its end.
 const LINE_MAX: usize = 107;
@@ -13,37 +14,20 @@ const LINE_MAX: usize = 107;
 const FIXED: usize = 16;
 /// The largest addresses of version 2, those of unix sockets.
 const ADDRESSES_MAX: usize = 216;
-/// A whole header. TLVs with a client's certificate stay far below it, and nginx has the same
-/// bound.
+/// A whole header, whatever length it declares. TLVs with a client's certificate stay far below it,
+/// and nginx has the same bound.
 pub(crate) const HEADER_MAX: usize = 4_096;
 
 const LINE_START: &[u8] = b"PROXY ";
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Reads one header.
-#[derive(Clone, Debug)]
-pub(crate) struct HeaderReader {
-    kept: [u8; FIXED + ADDRESSES_MAX],
-    /// Bytes read, also those that are not kept.
-    read: usize,
-}
-
-/// How far a reader has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// All bytes are the header's, and more are to come.
-    More,
-    /// The header ended after so many of the bytes.
-    Done { used: usize, header: ProxyHeader },
-}
-
 /// The content of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProxyHeader {
-    /// The load balancer's own connection, or an unknown protocol: the socket's addresses count.
+    /// The load balancer's own connection, or an unknown protocol: the socket's address counts.
     Local,
-    /// The client's address, and the address that it connected to.
-    Client { from: SocketAddr, to: SocketAddr },
+    /// The client's address.
+    Client(SocketAddr),
 }
 
 /// Why bytes are not a header.
@@ -67,65 +51,38 @@ pub(crate) enum HeaderError {
     Addresses,
 }
 
-impl HeaderReader {
-    pub(crate) fn new() -> Self {
-        Self { kept: [0; FIXED + ADDRESSES_MAX], read: 0 }
+/// The header of a connection that begins with these bytes, and how long it is. None if more bytes
+/// are to come.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(usize, ProxyHeader)>, HeaderError> {
+    let begins = |start: &[u8]| bytes.iter().zip(start).all(|(one, other)| one == other);
+    if begins(SIGNATURE) {
+        version_2(bytes)
+    } else if begins(LINE_START) {
+        version_1(bytes)
+    } else {
+        Err(HeaderError::Signature)
     }
+}
 
-    /// Takes the next bytes of the connection.
-    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<Progress, HeaderError> {
-        // Byte by byte, so that it does not matter in which pieces they came.
-        for (at, byte) in bytes.iter().enumerate() {
-            if let Some(header) = self.read_byte(*byte)? {
-                return Ok(Progress::Done { used: at + 1, header });
-            }
-        }
-        Ok(Progress::More)
-    }
+fn version_1(bytes: &[u8]) -> Result<Option<(usize, ProxyHeader)>, HeaderError> {
+    let line = &bytes[..bytes.len().min(LINE_MAX)];
+    let Some(end) = line.windows(2).position(|end| end == b"\r\n") else {
+        return if line.len() == LINE_MAX { Err(HeaderError::LineTooLong) } else { Ok(None) };
+    };
+    let header = std::str::from_utf8(&line[..end]).ok().and_then(parse_line);
+    Ok(Some((end + 2, header.ok_or(HeaderError::Line)?)))
+}
 
-    fn read_byte(&mut self, byte: u8) -> Result<Option<ProxyHeader>, HeaderError> {
-        if let Some(kept) = self.kept.get_mut(self.read) {
-            *kept = byte;
-        }
-        self.read += 1;
-        let kept = &self.kept[..self.read.min(self.kept.len())];
-        let begins = |start: &[u8]| kept.iter().zip(start).all(|(one, other)| one == other);
-        if begins(SIGNATURE) {
-            self.version_2()
-        } else if begins(LINE_START) {
-            self.version_1()
-        } else {
-            Err(HeaderError::Signature)
-        }
-    }
-
-    fn version_1(&self) -> Result<Option<ProxyHeader>, HeaderError> {
-        let line = &self.kept[..self.read];
-        if let Some(line) = line.strip_suffix(b"\r\n") {
-            let header = std::str::from_utf8(line).ok().and_then(parse_line);
-            return header.map(Some).ok_or(HeaderError::Line);
-        }
-        if self.read >= LINE_MAX { Err(HeaderError::LineTooLong) } else { Ok(None) }
-    }
-
-    fn version_2(&self) -> Result<Option<ProxyHeader>, HeaderError> {
-        if self.read < FIXED {
-            return Ok(None);
-        }
-        let [version_command, kind, high, low] = [self.kept[12], self.kept[13], self.kept[14], self.kept[15]];
-        let declared = usize::from(u16::from_be_bytes([high, low]));
-        if self.read == FIXED {
-            check_fixed(version_command, kind, declared)?;
-        }
-        if self.read < FIXED + declared {
-            return Ok(None);
-        }
-        if version_command & 0xf == 0 {
-            return Ok(Some(ProxyHeader::Local));
-        }
-        let addresses = &self.kept[FIXED..FIXED + declared.min(ADDRESSES_MAX)];
-        Ok(Some(parse_addresses(kind, addresses)))
-    }
+fn version_2(bytes: &[u8]) -> Result<Option<(usize, ProxyHeader)>, HeaderError> {
+    let Some(&[version_command, kind, high, low]) = bytes.get(SIGNATURE.len()..FIXED) else {
+        return Ok(None);
+    };
+    let declared = usize::from(u16::from_be_bytes([high, low]));
+    check_fixed(version_command, kind, declared)?;
+    let Some(addresses) = bytes.get(FIXED..FIXED + declared) else { return Ok(None) };
+    let is_local = version_command & 0xf == 0;
+    let header = if is_local { ProxyHeader::Local } else { parse_addresses(kind, addresses) };
+    Ok(Some((FIXED + declared, header)))
 }
 
 /// Everything that can be wrong with a header of version 2 is known after its fixed part.
@@ -153,54 +110,38 @@ fn check_fixed(version_command: u8, kind: u8, declared: usize) -> Result<(), Hea
     if declared < needed { Err(HeaderError::Addresses) } else { Ok(()) }
 }
 
+/// The first of two addresses, and after both its port: the client's.
 fn parse_addresses(kind: u8, addresses: &[u8]) -> ProxyHeader {
     let port = |at: usize| u16::from_be_bytes([addresses[at], addresses[at + 1]]);
     match kind >> 4 {
-        1 => {
-            let ip = |at: usize| {
-                Ipv4Addr::new(addresses[at], addresses[at + 1], addresses[at + 2], addresses[at + 3])
-            };
-            client(ip(0).into(), port(8), ip(4).into(), port(10))
-        }
-        2 => {
-            let ip = |at: usize| {
-                let mut octets = [0; 16];
-                octets.copy_from_slice(&addresses[at..at + 16]);
-                Ipv6Addr::from(octets)
-            };
-            client(ip(0).into(), port(32), ip(16).into(), port(34))
-        }
-        // Not over IP: there are only the socket's addresses.
+        1 => client(array::from_fn::<u8, 4, _>(|at| addresses[at]).into(), port(8)),
+        2 => client(array::from_fn::<u8, 16, _>(|at| addresses[at]).into(), port(32)),
+        // Not over IP: there is only the socket's address.
         _ => ProxyHeader::Local,
     }
 }
 
 /// The line without its end.
 fn parse_line(line: &str) -> Option<ProxyHeader> {
-    let mut words = line.split(' ').skip(1);
-    let (from, to): (IpAddr, IpAddr) = match words.next()? {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words[..] {
         // The protocol ignores the rest of the line.
-        "UNKNOWN" => return Some(ProxyHeader::Local),
-        "TCP4" => {
-            (words.next()?.parse::<Ipv4Addr>().ok()?.into(), words.next()?.parse::<Ipv4Addr>().ok()?.into())
+        [_, "UNKNOWN", ..] => Some(ProxyHeader::Local),
+        [_, family @ ("TCP4" | "TCP6"), from, to, from_port, to_port] => {
+            let ip = |word: &str| {
+                let ip: IpAddr = word.parse().ok()?;
+                (ip.is_ipv4() == (family == "TCP4")).then_some(ip)
+            };
+            let (from, _) = ip(from).zip(ip(to))?;
+            let (port, _) = port(from_port).zip(port(to_port))?;
+            Some(client(from, port))
         }
-        "TCP6" => {
-            (words.next()?.parse::<Ipv6Addr>().ok()?.into(), words.next()?.parse::<Ipv6Addr>().ok()?.into())
-        }
-        _ => return None,
-    };
-    let header = client(from, port(words.next()?)?, to, port(words.next()?)?);
-    words.next().is_none().then_some(header)
+        _ => None,
+    }
 }
 
-fn port(word: &str) -> Option<u16> {
-    let is_number = word.bytes().all(|byte| byte.is_ascii_digit()) && word.len() <= 5;
-    is_number.then(|| word.parse().ok()).flatten()
-}
-
-fn client(from: IpAddr, from_port: u16, to: IpAddr, to_port: u16) -> ProxyHeader {
-    let from = SocketAddr::new(from.to_canonical(), from_port);
-    ProxyHeader::Client { from, to: SocketAddr::new(to.to_canonical(), to_port) }
+fn client(ip: IpAddr, port: u16) -> ProxyHeader {
+    ProxyHeader::Client(SocketAddr::new(ip.to_canonical(), port))
 }
 
 #[cfg(test)]
@@ -210,15 +151,12 @@ mod tests {
 
     /// The header of a connection that begins with these bytes, and the bytes after it.
     fn read(bytes: &[u8]) -> Result<(ProxyHeader, &[u8]), Option<HeaderError>> {
-        match HeaderReader::new().read(bytes) {
-            Ok(Progress::Done { used, header }) => Ok((header, &bytes[used..])),
-            Ok(Progress::More) => Err(None),
-            Err(error) => Err(Some(error)),
-        }
+        let (length, header) = parse(bytes).map_err(Some)?.ok_or(None)?;
+        Ok((header, &bytes[length..]))
     }
 
-    fn header(from: &str, to: &str) -> ProxyHeader {
-        ProxyHeader::Client { from: from.parse().unwrap(), to: to.parse().unwrap() }
+    fn header(from: &str) -> ProxyHeader {
+        ProxyHeader::Client(from.parse().unwrap())
     }
 
     fn v2(version_command: u8, kind: u8, body: &[u8]) -> Vec<u8> {
@@ -231,16 +169,10 @@ mod tests {
     #[test]
     fn reads_the_lines_of_the_specification() {
         for (line, expected) in [
-            (
-                "PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n",
-                header("255.255.255.255:65535", "255.255.255.255:65535"),
-            ),
+            ("PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n", header("255.255.255.255:65535")),
             (
                 "PROXY TCP6 ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
-                header(
-                    "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
-                    "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535",
-                ),
+                header("[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535"),
             ),
             ("PROXY UNKNOWN\r\n", ProxyHeader::Local),
             (
@@ -248,11 +180,8 @@ mod tests {
                 "PROXY UNKNOWN ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff 65535 65535\r\n",
                 ProxyHeader::Local,
             ),
-            (
-                "PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n",
-                header("192.168.0.1:56324", "192.168.0.11:443"),
-            ),
-            ("PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n", header("192.0.2.1:1", "[::1]:2")),
+            ("PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n", header("192.168.0.1:56324")),
+            ("PROXY TCP6 ::ffff:192.0.2.1 ::1 1 2\r\n", header("192.0.2.1:1")),
         ] {
             let request = format!("{line}GET / HTTP/1.1\r\nHost: 192.168.0.11\r\n\r\n");
             let rest = &request.as_bytes()[line.len()..];
@@ -298,11 +227,8 @@ mod tests {
     fn reads_version_2_with_every_kind_of_address() {
         let inet6 = [[0x20; 16], [0x30; 16]].concat();
         let inet6 = [&inet6[..], &[0, 80, 1, 187]].concat();
-        let v4 = header("192.168.0.1:56324", "192.168.0.11:443");
-        let v6 = header(
-            "[2020:2020:2020:2020:2020:2020:2020:2020]:80",
-            "[3030:3030:3030:3030:3030:3030:3030:3030]:443",
-        );
+        let v4 = header("192.168.0.1:56324");
+        let v6 = header("[2020:2020:2020:2020:2020:2020:2020:2020]:80");
         let with_tlvs = [&INET[..], &[0x04, 0x00, 0x01, 0xaa], &[0xee; 3_000]].concat();
         for (header, expected) in [
             (v2(0x21, 0x11, &INET), v4),
@@ -356,27 +282,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_pieces_say_the_same(bytes in header_like(), mut cuts in prop::collection::vec(0usize..500, 0..8)) {
-            let mut reader = HeaderReader::new();
-            let mut in_pieces = Err(None);
-            cuts.iter_mut().for_each(|cut| *cut = (*cut).min(bytes.len()));
-            cuts.push(bytes.len());
-            cuts.sort_unstable();
-            let mut start = 0;
-            for cut in cuts {
-                match reader.read(&bytes[start..cut]) {
-                    Ok(Progress::More) => start = cut,
-                    Ok(Progress::Done { used, header }) => {
-                        in_pieces = Ok((header, &bytes[start + used..]));
-                        break;
-                    }
-                    Err(error) => {
-                        in_pieces = Err(Some(error));
-                        break;
-                    }
+        fn any_pieces_say_the_same(bytes in header_like(), cuts in prop::collection::vec(0usize..500, 0..8)) {
+            for cut in cuts.into_iter().map(|cut| cut.min(bytes.len())) {
+                // The first bytes say that more are to come, or all that can be said.
+                match parse(&bytes[..cut]) {
+                    Ok(None) => {}
+                    early => prop_assert_eq!(early, parse(&bytes)),
                 }
             }
-            prop_assert_eq!(in_pieces, read(&bytes));
         }
 
         #[test]

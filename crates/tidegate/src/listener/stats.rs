@@ -1,19 +1,17 @@
 //! What a listener counts, and how it is woken when a connection was closed.
 
-use super::handshake::Rejected;
 use super::proxy_protocol::HeaderError;
 use futures_util::task::AtomicWaker;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a [`Listener`](super::Listener) has counted so far. A live view: it stays current
 /// after the listener was given to a server. Cheap to clone.
-#[derive(Clone, Default)]
-pub struct ListenerStats(Arc<Counts>);
+#[derive(Clone, Debug, Default)]
+pub struct ListenerStats(pub(super) Arc<Counts>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) accepted: AtomicU64,
     pub(super) closed: AtomicU64,
@@ -21,11 +19,11 @@ pub(super) struct Counts {
     pub(super) untrusted: AtomicU64,
     pub(super) accept_errors: AtomicU64,
     pub(super) idle: AtomicU64,
-    refused: AtomicU64,
-    undecided: AtomicU64,
-    bad_headers: AtomicU64,
-    late_headers: AtomicU64,
-    last_bad: Mutex<Option<(SocketAddr, HeaderError)>>,
+    pub(super) refused: AtomicU64,
+    pub(super) undecided: AtomicU64,
+    pub(super) bad_headers: AtomicU64,
+    pub(super) late_headers: AtomicU64,
+    last_bad_header: Mutex<Option<(SocketAddr, HeaderError)>>,
     /// The listener, while it waits for a slot.
     pub(super) listener: AtomicWaker,
 }
@@ -79,8 +77,7 @@ impl ListenerStats {
 
     /// The peer that sent the last malformed PROXY header, and what was wrong with it.
     pub fn last_bad_header(&self) -> Option<String> {
-        let last = self.0.last_bad.lock().unwrap_or_else(PoisonError::into_inner);
-        last.map(|(peer, error)| format!("{peer}: {error}"))
+        self.0.last_bad_header().map(|(peer, error)| format!("{peer}: {error}"))
     }
 
     /// Connections that were closed because their PROXY header did not come in time.
@@ -92,41 +89,10 @@ impl ListenerStats {
     pub fn accept_errors(&self) -> u64 {
         self.0.accept_errors.load(Ordering::Relaxed)
     }
-
-    pub(super) fn counts(&self) -> &Arc<Counts> {
-        &self.0
-    }
 }
 
 impl Counts {
-    pub(super) fn count_rejected(&self, rejected: &Rejected) {
-        let count = match rejected {
-            Rejected::ClientLimit => &self.refused,
-            Rejected::Undecided => &self.undecided,
-            Rejected::LateHeader => &self.late_headers,
-            Rejected::EndedInHeader => &self.bad_headers,
-            Rejected::BadHeader(peer, error) => {
-                *self.last_bad.lock().unwrap_or_else(PoisonError::into_inner) = Some((*peer, *error));
-                &self.bad_headers
-            }
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for ListenerStats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListenerStats")
-            .field("open", &self.open())
-            .field("accepted", &self.accepted())
-            .field("waited", &self.waited())
-            .field("refused", &self.refused())
-            .field("undecided", &self.undecided())
-            .field("idle", &self.idle())
-            .field("untrusted", &self.untrusted())
-            .field("bad_headers", &self.bad_headers())
-            .field("late_headers", &self.late_headers())
-            .field("accept_errors", &self.accept_errors())
-            .finish()
+    pub(super) fn last_bad_header(&self) -> MutexGuard<'_, Option<(SocketAddr, HeaderError)>> {
+        self.last_bad_header.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

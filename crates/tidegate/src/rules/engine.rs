@@ -74,19 +74,7 @@ impl Rules {
     /// Begins rules over this limiter.
     #[expect(clippy::new_ret_no_self, reason = "without rules there is nothing to decide")]
     pub fn new(limiter: &Limiter) -> RulesBuilder {
-        RulesBuilder {
-            limiter: limiter.clone(),
-            rules: Vec::new(),
-            observer: None,
-            logged_each_second: 10,
-            waiting_max: 10_000,
-            allow: Listed::default(),
-            deny: Listed::default(),
-            client_text: Box::new(|text| {
-                let address = text.split_once('/').map_or(text, |(address, _)| address);
-                address.parse().is_ok_and(|ip| Client::new(ip).to_string() == text)
-            }),
-        }
+        RulesBuilder::over(limiter, ())
     }
 
     /// Puts other rules in force, all at once. Rules that stay keep what their keys have
@@ -246,7 +234,7 @@ impl fmt::Debug for Rules {
 
 /// Collects what [`Rules`] are made of. Everything is checked by [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
-pub struct RulesBuilder {
+pub struct RulesBuilder<F = ()> {
     limiter: Limiter,
     rules: Vec<Rule>,
     observer: Option<Box<dyn Observer>>,
@@ -255,9 +243,28 @@ pub struct RulesBuilder {
     allow: Listed,
     deny: Listed,
     client_text: Box<ClientText>,
+    /// What a front end needs besides the rules.
+    pub(crate) front: F,
 }
 
-impl RulesBuilder {
+impl<F> RulesBuilder<F> {
+    pub(crate) fn over(limiter: &Limiter, front: F) -> Self {
+        Self {
+            limiter: limiter.clone(),
+            rules: Vec::new(),
+            observer: None,
+            logged_each_second: 10,
+            waiting_max: 10_000,
+            allow: Listed::default(),
+            deny: Listed::default(),
+            client_text: Box::new(|text| {
+                let address = text.split_once('/').map_or(text, |(address, _)| address);
+                address.parse().is_ok_and(|ip| Client::new(ip).to_string() == text)
+            }),
+            front,
+        }
+    }
+
     /// Adds a rule.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
@@ -297,13 +304,13 @@ impl RulesBuilder {
         self
     }
 
-    /// Clients in these networks are refused, whichever rules apply.
+    /// Clients in these networks are refused (403 over HTTP), whichever rules apply.
     pub fn deny_networks<N: Into<String>>(mut self, networks: impl IntoIterator<Item = N>) -> Self {
         self.deny.networks.extend(networks.into_iter().map(Into::into));
         self
     }
 
-    /// These keys are refused by every rule that finds them.
+    /// These keys are refused (403 over HTTP) by every rule that finds them.
     pub fn deny_keys<K: Into<Vec<u8>>>(mut self, keys: impl IntoIterator<Item = K>) -> Self {
         self.deny.keys.extend(keys.into_iter().map(Into::into));
         self
@@ -316,11 +323,8 @@ impl RulesBuilder {
         self
     }
 
-    /// The rules, in force.
-    ///
-    /// # Errors
-    /// If a rule is wrong: the error names it, what is wrong, and what to write instead.
-    pub fn build(self) -> Result<Rules, RulesError> {
+    /// The rules, in force, and what the front end needs besides.
+    pub(crate) fn put_in_force(self) -> Result<(Rules, F), RulesError> {
         let list = |listed: &Listed| List::parse(listed).map_err(RulesError::new);
         let (allow, deny) = (list(&self.allow)?, list(&self.deny)?);
         validate::check_lists(&self.rules, &self.allow, &self.deny, &*self.client_text)?;
@@ -340,11 +344,21 @@ impl RulesBuilder {
             traffic: Traffic::new(),
             client_text: self.client_text,
         };
-        Ok(Rules { engine: Arc::new(engine), choice: Choice::All })
+        Ok((Rules { engine: Arc::new(engine), choice: Choice::All }, self.front))
     }
 }
 
-impl fmt::Debug for RulesBuilder {
+impl RulesBuilder {
+    /// The rules, in force.
+    ///
+    /// # Errors
+    /// If a rule is wrong: the error names it, what is wrong, and what to write instead.
+    pub fn build(self) -> Result<Rules, RulesError> {
+        Ok(self.put_in_force()?.0)
+    }
+}
+
+impl<F> fmt::Debug for RulesBuilder<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesBuilder").field("rules", &self.rules).finish_non_exhaustive()
     }

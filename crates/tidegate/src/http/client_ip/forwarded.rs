@@ -5,7 +5,7 @@
 //! on the left hides nothing. The element is then parsed forwards, strictly, because a trusted
 //! proxy has written all of it.
 
-use crate::http::client_ip::node::{self, NODE_BYTES_MAX};
+use crate::http::client_ip::node;
 use std::net::IpAddr;
 
 /// Where the last element of a line begins: after the last comma outside quotes. None if it
@@ -44,7 +44,7 @@ fn opening_quote(line: &[u8], closing: usize, floor: usize) -> Option<usize> {
 /// The address in the one `for` of an element. None if there is no such address, or
 /// anything in the element is not as in the RFC (blanks around `;` are accepted).
 pub(crate) fn address(element: &[u8]) -> Option<IpAddr> {
-    let mut found = None;
+    let (mut found, mut node) = (None, Vec::new());
     let mut rest = element.trim_ascii();
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix(b";") {
@@ -57,13 +57,13 @@ pub(crate) fn address(element: &[u8]) -> Option<IpAddr> {
         if name.is_empty() {
             return None;
         }
-        let mut node = Node::default();
+        node.clear();
         rest = read_value(value, &mut node)?.trim_ascii_start();
         if !rest.is_empty() && rest[0] != b';' {
             return None;
         }
         if name.eq_ignore_ascii_case(b"for") {
-            let first = found.replace(node.address()?);
+            let first = found.replace(node::address(&node)?);
             // Twice in one element is not allowed, and does not state which one counts.
             if first.is_some() {
                 return None;
@@ -74,14 +74,14 @@ pub(crate) fn address(element: &[u8]) -> Option<IpAddr> {
 }
 
 /// Reads a value without its quotes and escapes; what comes after it.
-fn read_value<'a>(value: &'a [u8], node: &mut Node) -> Option<&'a [u8]> {
+fn read_value<'a>(value: &'a [u8], node: &mut Vec<u8>) -> Option<&'a [u8]> {
     let Some(quoted) = value.strip_prefix(b"\"") else {
         let end = value.iter().position(|byte| b"; \t".contains(byte)).unwrap_or(value.len());
         let (bare, rest) = value.split_at(end);
         if bare.iter().any(|byte| b"\"\\".contains(byte)) {
             return None;
         }
-        bare.iter().for_each(|byte| node.push(*byte));
+        node.extend_from_slice(bare);
         return Some(rest);
     };
     let mut bytes = quoted.iter();
@@ -91,32 +91,6 @@ fn read_value<'a>(value: &'a [u8], node: &mut Node) -> Option<&'a [u8]> {
             b'\\' => node.push(*bytes.next()?),
             byte => node.push(*byte),
         }
-    }
-}
-
-/// A value, as far as it can be an address.
-struct Node {
-    bytes: [u8; NODE_BYTES_MAX],
-    /// Of all bytes, also those that did not fit.
-    length: usize,
-}
-
-impl Default for Node {
-    fn default() -> Self {
-        Self { bytes: [0; NODE_BYTES_MAX], length: 0 }
-    }
-}
-
-impl Node {
-    fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(self.length) {
-            *place = byte;
-        }
-        self.length += 1;
-    }
-
-    fn address(&self) -> Option<IpAddr> {
-        node::address(self.bytes.get(..self.length)?)
     }
 }
 

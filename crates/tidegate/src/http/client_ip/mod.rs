@@ -9,10 +9,10 @@ pub(crate) mod forwarded;
 pub(crate) mod node;
 pub(crate) mod peer;
 
-use crate::caller::{Client, mapped};
+use crate::caller::Client;
 use crate::rules::network::{NetworkError, Networks};
 use http::header::{FORWARDED, HeaderMap, HeaderName};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// How many hops are read: more proxies in a row do not exist.
@@ -180,41 +180,27 @@ impl ClientIp {
     }
 
     /// The client, by its network.
-    pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<Client> {
-        Some(self.find_mapped(mapped(peer?), headers))
-    }
-
-    /// [`find`](Self::find) for a peer that is [`mapped`].
     #[inline]
-    pub(crate) fn find_mapped(&self, peer: u128, headers: &HeaderMap) -> Client {
-        let ip = if self.trusted.is_empty() { peer } else { self.named_mapped(peer, headers) };
-        Client::of_mapped(ip, self.ipv4_bits, self.ipv6_bits)
+    pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<Client> {
+        // Most guards trust no proxy.
+        let ip = if self.trusted.is_empty() { peer } else { self.address(peer, headers) };
+        Some(Client::within(ip?, self.ipv4_bits, self.ipv6_bits))
     }
 
-    /// A function of its own, because most guards trust no proxy.
-    #[inline(never)]
-    fn named_mapped(&self, peer: u128, headers: &HeaderMap) -> u128 {
-        mapped(self.named(Ipv6Addr::from_bits(peer).to_canonical(), headers))
-    }
-
-    /// The client's whole address, canonical.
+    /// The client's whole address, canonical: the peer's, or the one that it names if it is trusted.
     pub fn address(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        Some(self.named(peer?.to_canonical(), headers))
-    }
-
-    /// The peer, or the client that it names if it is trusted.
-    fn named(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let peer = peer?.to_canonical();
         if !self.trusted.contain(peer) {
-            return peer;
+            return Some(peer);
         }
         let mut lines = headers.get_all(&self.header).iter().map(http::HeaderValue::as_bytes);
-        match self.form {
+        Some(match self.form {
             Form::One => match (lines.next(), lines.next()) {
                 (Some(line), None) => node::address(line.trim_ascii()).unwrap_or(peer),
                 _ => peer,
             },
             Form::List | Form::Forwarded => self.walk(peer, lines.rev(), &mut Work::default()),
-        }
+        })
     }
 
     /// The client of a trusted peer. `lines` come last first.

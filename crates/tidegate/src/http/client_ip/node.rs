@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// No address with brackets, zone and port is longer.
-pub(crate) const NODE_BYTES_MAX: usize = 96;
+const NODE_BYTES_MAX: usize = 96;
 
 /// The address of `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`,
 /// `fe80::1%eth0`; canonical. None for anything else.
@@ -48,12 +48,14 @@ fn ipv6(text: &str) -> Option<Ipv6Addr> {
 fn is_port(text: &str) -> bool {
     match text.strip_prefix('_') {
         Some(hidden) => !hidden.is_empty() && hidden.bytes().all(is_name),
-        None => {
-            matches!(text.len(), 1..=5)
-                && text.bytes().all(|b| b.is_ascii_digit())
-                && text.parse::<u16>().is_ok()
-        }
+        None => port(text).is_some(),
     }
+}
+
+/// The number of a port: up to five digits, without a sign.
+pub(crate) fn port(text: &str) -> Option<u16> {
+    let is_number = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
 fn is_name(byte: u8) -> bool {

@@ -1,5 +1,8 @@
 //! The peer of a connection.
 
+#[cfg(feature = "axum")]
+use axum::extract::ConnectInfo;
+use http::Extensions;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +31,7 @@ impl Peer {
     /// The peer of a socket.
     pub fn new(addr: SocketAddr) -> Self {
         // Most processes make many: a flag that is only read stays in every core's cache.
-        if !Self::is_any() {
+        if !IS_ANY.load(Ordering::Relaxed) {
             IS_ANY.store(true, Ordering::Relaxed);
         }
         Self { addr: canonical(addr), via: None }
@@ -40,10 +43,16 @@ impl Peer {
         Self { via: Some(canonical(via)), ..Self::new(addr) }
     }
 
-    /// True if a `Peer` was ever made.
+    /// The peer among these, if the server has put one there.
     #[inline]
-    pub(crate) fn is_any() -> bool {
-        IS_ANY.load(Ordering::Relaxed)
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
+        if !IS_ANY.load(Ordering::Relaxed) {
+            return None;
+        }
+        let peer = extensions.get();
+        #[cfg(feature = "axum")]
+        let peer = peer.or_else(|| extensions.get().map(|ConnectInfo(peer)| peer));
+        peer
     }
 
     /// Its address and port.

@@ -9,13 +9,13 @@ use crate::rules::Fact;
 use http::Extensions;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
 /// The fields that the [`JsonLayer`](crate::http::JsonLayer)s around a guard have read, in the
-/// request's extensions: pointers and values.
+/// request's extensions: values by their pointers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct JsonFields(Arc<[(Box<str>, Field)]>);
+pub(crate) struct JsonFields(pub(crate) HashMap<Box<str>, Field>);
 
 /// The value at a pointer: a string as it is, a number (beyond 64 bits the nearest double), a
 /// boolean. Missing also for `null`, and where there is no body. Ambiguous for an object or a list,
@@ -23,59 +23,31 @@ pub(crate) struct JsonFields(Arc<[(Box<str>, Field)]>);
 pub(crate) type Field = Fact<Box<str>>;
 
 impl JsonFields {
-    /// The fields of `body` at these pointers.
-    pub(crate) fn find(pointers: Vec<Box<str>>, body: &[u8]) -> Self {
-        let find = |pointer: Box<str>| {
-            let field = field(body, &pointer).unwrap_or(Fact::Ambiguous);
-            (pointer, field)
-        };
-        Self(pointers.into_iter().map(find).collect())
-    }
-
-    /// The same, where there is no body.
-    pub(crate) fn of_no_body(pointers: Vec<Box<str>>) -> Self {
-        Self(pointers.into_iter().map(|pointer| (pointer, Fact::Missing)).collect())
-    }
-
-    /// The same, where the body was not read: too long, too slow, or of another type.
-    pub(crate) fn of_unread_body(pointers: Vec<Box<str>>) -> Self {
-        Self(pointers.into_iter().map(|pointer| (pointer, Fact::Ambiguous)).collect())
-    }
-
-    /// Adds these fields of a body to those of outer layers. Where both have read a field, the inner
-    /// layer counts: it is nearer to the service.
-    pub(crate) fn add_to(self, extensions: &mut Extensions) {
-        match extensions.remove::<Self>() {
-            Some(outer) => extensions.insert(self.or(&outer)),
-            None => extensions.insert(self),
-        };
-    }
-
-    /// Adds fields that this layer has not read. A value that an outer layer has read stays: its
-    /// bound may be higher.
-    pub(crate) fn add_unread_to(self, extensions: &mut Extensions) {
-        match extensions.remove::<Self>() {
-            Some(outer) => extensions.insert(outer.or(&self)),
-            None => extensions.insert(self),
-        };
-    }
-
-    /// These, and those of the others whose pointers are not among them.
-    fn or(&self, others: &Self) -> Self {
-        let more = others.0.iter().filter(|(pointer, _)| self.get(pointer).is_none());
-        Self(self.0.iter().chain(more).cloned().collect())
-    }
-
-    /// The value; none if no layer has looked it up.
-    pub(crate) fn get(&self, pointer: &str) -> Option<&Field> {
-        self.0.iter().find(|(own, _)| **own == *pointer).map(|(_, field)| field)
+    /// Adds the fields of a body at these pointers to those that outer layers have read. The body is
+    /// ambiguous where it was not read: too long, too slow, or of another type.
+    ///
+    /// Where both have read a field, the inner layer counts: it is nearer to the service. A value that
+    /// only an outer layer has read stays: its bound may be higher.
+    pub(crate) fn add(extensions: &mut Extensions, pointers: Vec<Box<str>>, body: Fact<&[u8]>) {
+        let Self(mut fields) = extensions.remove().unwrap_or_default();
+        for pointer in pointers {
+            match body {
+                Fact::Found(body) => {
+                    let field = field(body, &pointer).unwrap_or(Fact::Ambiguous);
+                    fields.insert(pointer, field);
+                }
+                Fact::Missing => drop(fields.insert(pointer, Fact::Missing)),
+                Fact::Ambiguous => drop(fields.entry(pointer).or_insert(Fact::Ambiguous)),
+            }
+        }
+        extensions.insert(Self(fields));
     }
 }
 
 fn field(body: &[u8], pointer: &str) -> serde_json::Result<Field> {
     let steps: Vec<Cow<'_, str>> = pointer.split('/').skip(1).map(unescaped).collect();
     let mut json = serde_json::Deserializer::from_slice(body);
-    let found = PointerStep { rest: &steps }.deserialize(&mut json)?;
+    let found = PointerStep(&steps).deserialize(&mut json)?;
     json.end()?;
     Ok(found)
 }
@@ -86,9 +58,7 @@ fn unescaped(step: &str) -> Cow<'_, str> {
 }
 
 /// The steps that are left.
-struct PointerStep<'a> {
-    rest: &'a [Cow<'a, str>],
-}
+struct PointerStep<'a>(&'a [Cow<'a, str>]);
 
 impl<'de> DeserializeSeed<'de> for PointerStep<'_> {
     type Value = Field;
@@ -99,13 +69,9 @@ impl<'de> DeserializeSeed<'de> for PointerStep<'_> {
 }
 
 impl PointerStep<'_> {
-    fn end(&self, text: impl FnOnce() -> Box<str>) -> Field {
-        if self.rest.is_empty() { Fact::Found(text()) } else { Fact::Missing }
-    }
-
-    /// The value of an object or a list that has nothing at the next step, or is the last step.
-    fn nothing(&self) -> Field {
-        if self.rest.is_empty() { Fact::Ambiguous } else { Fact::Missing }
+    /// This value, if it is at the last step: there is nothing within it.
+    fn end(&self, value: Field) -> Field {
+        if self.0.is_empty() { value } else { Fact::Missing }
     }
 }
 
@@ -117,23 +83,23 @@ impl<'de> Visitor<'de> for PointerStep<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(self.end(|| text.into()))
+        Ok(self.end(Fact::Found(text.into())))
     }
 
     fn visit_bool<E>(self, is: bool) -> Result<Self::Value, E> {
-        Ok(self.end(|| is.to_string().into()))
+        Ok(self.end(Fact::Found(is.to_string().into())))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(self.end(|| number.to_string().into()))
+        Ok(self.end(Fact::Found(number.to_string().into())))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(self.end(|| number.to_string().into()))
+        Ok(self.end(Fact::Found(number.to_string().into())))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(self.end(|| number.to_string().into()))
+        Ok(self.end(Fact::Found(number.to_string().into())))
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
@@ -141,12 +107,12 @@ impl<'de> Visitor<'de> for PointerStep<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let step = self.rest.split_first();
-        let (mut found, mut times) = (self.nothing(), 0);
+        let step = self.0.split_first();
+        let (mut found, mut times) = (self.end(Fact::Ambiguous), 0);
         while let Some(name) = map.next_key::<Cow<'_, str>>()? {
             match step {
                 Some((own, rest)) if *own == name => {
-                    found = map.next_value_seed(PointerStep { rest })?;
+                    found = map.next_value_seed(PointerStep(rest))?;
                     times += 1;
                 }
                 _ => {
@@ -158,12 +124,12 @@ impl<'de> Visitor<'de> for PointerStep<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let step = self.rest.split_first().and_then(|(own, rest)| Some((index(own)?, rest)));
-        let (mut found, mut at) = (self.nothing(), 0usize);
+        let step = self.0.split_first().and_then(|(own, rest)| Some((index(own)?, rest)));
+        let (mut found, mut at) = (self.end(Fact::Ambiguous), 0usize);
         loop {
             let more = match step {
                 Some((own, rest)) if own == at => {
-                    items.next_element_seed(PointerStep { rest })?.map(|item| found = item).is_some()
+                    items.next_element_seed(PointerStep(rest))?.map(|item| found = item).is_some()
                 }
                 _ => items.next_element::<IgnoredAny>()?.is_some(),
             };
@@ -193,7 +159,9 @@ mod tests {
     }
 
     fn look(pointer: &str, json: &str) -> Field {
-        JsonFields::find(vec![pointer.into()], json.as_bytes()).get(pointer).unwrap().clone()
+        let mut extensions = Extensions::new();
+        JsonFields::add(&mut extensions, vec![pointer.into()], Fact::Found(json.as_bytes()));
+        extensions.get::<JsonFields>().unwrap().0[pointer].clone()
     }
 
     #[test]

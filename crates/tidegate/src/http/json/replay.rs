@@ -12,7 +12,7 @@ pin_project! {
     /// only the boundaries of chunks may differ.
     #[derive(Debug)]
     pub struct Replay<B: Body> {
-        read: Read,
+        read: BytesMut,
         // Trailers or an error, which ended the reading before the body was over.
         then: Option<Result<Frame<B::Data>, B::Error>>,
         is_over: bool,
@@ -21,62 +21,10 @@ pin_project! {
     }
 }
 
-/// What was read. The first chunk is kept as received; only a second one is copied, so that many
-/// small ones take no more memory than their bytes.
-#[derive(Debug, Default)]
-enum Read {
-    #[default]
-    Nothing,
-    Chunk(Bytes),
-    Chunks(BytesMut),
-}
-
-impl Read {
-    fn len(&self) -> usize {
-        match self {
-            Self::Nothing => 0,
-            Self::Chunk(bytes) => bytes.len(),
-            Self::Chunks(bytes) => bytes.len(),
-        }
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::Nothing => &[],
-            Self::Chunk(bytes) => bytes,
-            Self::Chunks(bytes) => bytes,
-        }
-    }
-
-    fn push(&mut self, chunk: Bytes) {
-        *self = match std::mem::take(self) {
-            read if chunk.is_empty() => read,
-            Self::Nothing => Self::Chunk(chunk),
-            Self::Chunk(first) => {
-                let mut bytes = BytesMut::from(&*first);
-                bytes.extend_from_slice(&chunk);
-                Self::Chunks(bytes)
-            }
-            Self::Chunks(mut bytes) => {
-                bytes.extend_from_slice(&chunk);
-                Self::Chunks(bytes)
-            }
-        };
-    }
-
-    fn take(&mut self) -> Option<Bytes> {
-        match std::mem::take(self) {
-            Self::Nothing => None,
-            Self::Chunk(bytes) => Some(bytes),
-            Self::Chunks(bytes) => Some(bytes.freeze()),
-        }
-    }
-}
-
 impl<B: Body<Data = Bytes>> Replay<B> {
     /// Nothing was read of it yet.
     pub(crate) fn new(body: B) -> Self {
-        Self { read: Read::Nothing, then: None, is_over: false, rest: body }
+        Self { read: BytesMut::new(), then: None, is_over: false, rest: body }
     }
 
     /// Reads on, until the body is over or more than `max` bytes are there. Ready with
@@ -92,7 +40,10 @@ impl<B: Body<Data = Bytes>> Replay<B> {
             }
             match ready!(this.rest.as_mut().poll_frame(context)) {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(chunk) => this.read.push(chunk),
+                    // The first is kept as received, if nobody else has it. Others are copied, so that
+                    // many small ones take no more memory than their bytes.
+                    Ok(chunk) if this.read.is_empty() => *this.read = chunk.into(),
+                    Ok(chunk) => this.read.extend_from_slice(&chunk),
                     Err(trailers) => *this.then = Some(Ok(trailers)),
                 },
                 Some(Err(error)) => *this.then = Some(Err(error)),
@@ -103,7 +54,7 @@ impl<B: Body<Data = Bytes>> Replay<B> {
 
     /// What was read so far.
     pub(crate) fn as_slice(&self) -> &[u8] {
-        self.read.as_slice()
+        &self.read
     }
 }
 
@@ -116,8 +67,8 @@ impl<B: Body<Data = Bytes>> Body for Replay<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.project();
-        if let Some(read) = this.read.take() {
-            return Poll::Ready(Some(Ok(Frame::data(read))));
+        if !this.read.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(this.read).freeze()))));
         }
         if let Some(then) = this.then.take() {
             return Poll::Ready(Some(then));
@@ -126,7 +77,7 @@ impl<B: Body<Data = Bytes>> Body for Replay<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.read.len() == 0 && self.then.is_none() && (self.is_over || self.rest.is_end_stream())
+        self.read.is_empty() && self.then.is_none() && (self.is_over || self.rest.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {

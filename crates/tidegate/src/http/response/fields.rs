@@ -5,8 +5,10 @@
 //! `httpapi-ratelimit-headers`. An item of `RateLimit-Policy` is written once, with its
 //! [`Quota`](crate::rules::Quota).
 
+use crate::decision::Decision;
 use crate::http::response::base64;
 use crate::http::response::headers::Headers;
+use crate::key::Key;
 use crate::rules::quota::INTEGER_MAX;
 use crate::rules::text::push_number;
 use crate::rules::{Quota, Record};
@@ -26,8 +28,8 @@ type Line = SmallVec<[u8; 128]>;
 /// The fields of one response.
 #[derive(Debug)]
 pub(crate) struct Fields {
-    policy: Option<HeaderValue>,
-    limit: Option<HeaderValue>,
+    /// `RateLimit-Policy` and `RateLimit`.
+    standard: Option<[HeaderValue; 2]>,
     legacy: Option<Box<[HeaderValue; 3]>>,
 }
 
@@ -37,18 +39,18 @@ impl Fields {
         if !headers.standard && !headers.legacy {
             return None;
         }
-        let mut fields: SmallVec<[LimitField<'a>; 2]> = SmallVec::new();
-        fields.extend(records.filter_map(|record| LimitField::of(&record)));
+        let fields: SmallVec<[LimitField<'a>; 2]> =
+            records.filter_map(|record| LimitField::of(&record)).collect();
         if fields.is_empty() {
             return None;
         }
-        let (policy, limit) = if headers.standard { standard(&fields) } else { (None, None) };
+        let standard = if headers.standard { standard(&fields) } else { None };
         let legacy = if headers.legacy { legacy(&fields) } else { None };
-        Some(Self { policy, limit, legacy })
+        Some(Self { standard, legacy })
     }
 
     pub(crate) fn add_to(self, headers: &mut HeaderMap) {
-        if let (Some(policy), Some(limit)) = (self.policy, self.limit) {
+        if let Some([policy, limit]) = self.standard {
             headers.append(RATELIMIT_POLICY, policy);
             headers.append(RATELIMIT, limit);
         }
@@ -62,76 +64,66 @@ impl Fields {
 struct LimitField<'a> {
     name: &'a str,
     quota: &'a Quota,
-    /// What is left and when all of it is back; none of a limit that was not decided.
-    left: Option<Left>,
+    decision: Decision,
     /// The key, if clients may see it: `pk`.
-    key: Option<&'a [u8]>,
-}
-
-#[derive(Clone, Copy)]
-struct Left {
-    units: u64,
-    reset_secs: u64,
+    key: Option<Key<'a>>,
 }
 
 impl<'a> LimitField<'a> {
     fn of(record: &Record<'a>) -> Option<Self> {
-        let (quota, decision) = (record.quota()?, record.decision()?);
-        if record.is_shadow() {
-            return None;
-        }
-        let left = || Left { units: decision.remaining(), reset_secs: decision.reset_seconds() };
+        let (quota, decision) = (record.quota()?, *record.decision()?);
         let key = record.key().filter(|_| record.shows_key());
-        Some(Self {
-            name: record.policy(),
-            quota,
-            left: decision.is_checked().then(left),
-            key: key.map(|key| key.as_bytes()),
-        })
+        (!record.is_shadow()).then(|| Self { name: record.policy(), quota, decision, key })
     }
 
     /// `"checkout";r=12;t=1`
-    fn write(&self, left: Left, line: &mut Line) {
+    fn write(&self, line: &mut Line) {
         line.push(b'"');
         // Names of gates are letters, digits and `._-:/`.
         line.extend_from_slice(self.name.as_bytes());
         line.extend_from_slice(b"\";r=");
-        push_number(line, left.units.min(INTEGER_MAX));
+        push_number(line, self.decision.remaining().min(INTEGER_MAX));
         if self.quota.window_secs().is_some() {
             line.extend_from_slice(b";t=");
-            push_number(line, left.reset_secs);
+            push_number(line, self.decision.reset_seconds());
         }
         if let Some(key) = self.key {
             line.extend_from_slice(b";pk=:");
-            line.extend_from_slice(base64::encode(key, true).as_bytes());
+            line.extend_from_slice(base64::encode(key.as_bytes(), true).as_bytes());
             line.push(b':');
         }
     }
 }
 
-fn standard(fields: &[LimitField<'_>]) -> (Option<HeaderValue>, Option<HeaderValue>) {
+/// What is left of a limit that was not decided is not known.
+fn decided<'a, 'f>(fields: &'f [LimitField<'a>]) -> impl Iterator<Item = &'f LimitField<'a>> {
+    fields.iter().filter(|field| field.decision.is_checked())
+}
+
+fn standard(fields: &[LimitField<'_>]) -> Option<[HeaderValue; 2]> {
     let policy = match fields {
-        [only] => HeaderValue::from_maybe_shared(only.quota.policy_item().clone()).ok(),
+        [only] => HeaderValue::from_maybe_shared(only.quota.policy_item().clone()),
         all => {
             let items: Vec<&[u8]> = all.iter().map(|field| &**field.quota.policy_item()).collect();
-            HeaderValue::from_bytes(&items.join(&b", "[..])).ok()
+            HeaderValue::from_bytes(&items.join(&b", "[..]))
         }
     };
     let mut limits = Line::new();
-    for (field, left) in fields.iter().filter_map(|field| Some((field, field.left?))) {
+    for field in decided(fields) {
         if !limits.is_empty() {
             limits.extend_from_slice(b", ");
         }
-        field.write(left, &mut limits);
+        field.write(&mut limits);
     }
-    (policy, HeaderValue::from_bytes(&limits).ok())
+    Some([policy.ok()?, HeaderValue::from_bytes(&limits).ok()?])
 }
 
-/// Those of the limit that has the least left. A limit that was not decided has none.
+/// Those of the limit that has the least left.
 fn legacy(fields: &[LimitField<'_>]) -> Option<Box<[HeaderValue; 3]>> {
-    let decided = fields.iter().filter_map(|field| Some((field.quota, field.left?)));
-    let (quota, left) = decided.min_by_key(|(_, left)| left.units)?;
-    Some(Box::new([quota.units(), left.units, left.reset_secs].map(HeaderValue::from)))
+    let LimitField { quota, decision, .. } =
+        decided(fields).min_by_key(|field| field.decision.remaining())?;
+    let numbers = [quota.units(), decision.remaining(), decision.reset_seconds()];
+    Some(Box::new(numbers.map(HeaderValue::from)))
 }
 
 #[cfg(test)]

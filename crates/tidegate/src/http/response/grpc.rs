@@ -148,41 +148,29 @@ fn percent_encoded(text: &str) -> String {
 
 /// `google.rpc.Status` with one detail, `google.rpc.RetryInfo`, where there is one.
 fn status(code: u8, message: &str, retry_after: Option<Duration>) -> Vec<u8> {
-    let mut status = Vec::new();
-    number(&mut status, 1, u64::from(code));
-    bytes(&mut status, 2, message.as_bytes());
-    if let Some(after) = retry_after {
-        let mut duration = Vec::new();
-        number(&mut duration, 1, after.as_secs());
-        number(&mut duration, 2, u64::from(after.subsec_nanos()));
-        let mut retry_info = Vec::new();
-        bytes(&mut retry_info, 1, &duration);
-        let mut any = Vec::new();
-        bytes(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
-        bytes(&mut any, 2, &retry_info);
-        bytes(&mut status, 3, &any);
-    }
-    status
+    let details = retry_after.map(|after| {
+        let duration = [number(1, after.as_secs()), number(2, after.subsec_nanos().into())].concat();
+        let retry_info = bytes(1, &duration);
+        bytes(3, &[bytes(1, b"type.googleapis.com/google.rpc.RetryInfo"), bytes(2, &retry_info)].concat())
+    });
+    [number(1, code.into()), bytes(2, message.as_bytes()), details.unwrap_or_default()].concat()
 }
 
-fn number(out: &mut Vec<u8>, field: u8, number: u64) {
+fn number(field: u8, number: u64) -> Vec<u8> {
     // In protobuf, a zero is not written.
-    if number != 0 {
-        out.push(field << 3);
-        varint(out, number);
-    }
+    if number == 0 { Vec::new() } else { [vec![field << 3], varint(number)].concat() }
 }
 
-fn bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    out.push(field << 3 | 2);
-    varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
+fn bytes(field: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[field << 3 | 2][..], &varint(bytes.len() as u64), bytes].concat()
 }
 
-fn varint(out: &mut Vec<u8>, mut rest: u64) {
+fn varint(mut rest: u64) -> Vec<u8> {
+    let mut out = Vec::new();
     while rest > 0x7f {
         out.push(rest as u8 | 0x80);
         rest >>= 7;
     }
     out.push(rest as u8);
+    out
 }

@@ -58,13 +58,10 @@ impl Headers {
 
     /// The time until a retry as the response states it, with jitter, for every protocol.
     pub(crate) fn stated_after(&self, after: Duration) -> Duration {
-        if self.jitter_permille == 0 {
-            return after;
-        }
-        let most = after.as_micros().saturating_mul(u128::from(self.jitter_permille)) / 1000;
         // Each hasher of the standard library has another random seed.
-        let random = u128::from(RandomState::new().hash_one(()));
-        let jitter_us = (most * (random >> 32)) >> 32;
+        let random = RandomState::new().hash_one(()) >> 32;
+        let most_us = after.as_micros().saturating_mul(self.jitter_permille.into()) / 1000;
+        let jitter_us = (most_us * u128::from(random)) >> 32;
         after.saturating_add(Duration::from_micros(u64::try_from(jitter_us).unwrap_or(u64::MAX)))
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod grpc;
 pub(crate) mod headers;
 
 use crate::decision::Decision;
+use crate::http::guard::HttpOptions;
 use crate::http::response::fields::Fields;
 use crate::http::response::headers::{Headers, retry_after_seconds};
 use crate::key::Key;
@@ -162,14 +163,14 @@ pub(crate) fn problem_of<'a>(
     violated: impl Iterator<Item = &'a str>,
 ) -> Response<Bytes> {
     let status = status(outcome);
-    let (kind, title) = match outcome {
-        Outcome::Unavailable => {
+    let (kind, title) = match status {
+        StatusCode::TOO_MANY_REQUESTS => {
+            (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded")
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {
             (REDUCED_CAPACITY, "Request cannot be satisfied due to temporary server capacity constraints")
         }
-        Outcome::Listed => ("about:blank", "Forbidden"),
-        Outcome::Incomplete | Outcome::Ambiguous => ("about:blank", "Bad Request"),
-        Outcome::SlowBody => ("about:blank", "Request Timeout"),
-        _ => (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded"),
+        other => ("about:blank", other.canonical_reason().unwrap_or_default()),
     };
     let mut problem = serde_json::json!({
         "type": kind,
@@ -206,27 +207,23 @@ pub(crate) enum ResponseForm {
 }
 
 /// The whole response to a refused request: rendered, with its header fields.
-pub(crate) fn whole(
-    render: &dyn Render,
-    headers: &Headers,
-    ruling: &Ruling,
-    form: ResponseForm,
-) -> Response<Bytes> {
-    let refused = Refused::new(ruling, headers);
+pub(crate) fn whole(options: &HttpOptions, ruling: &Ruling, form: ResponseForm) -> Response<Bytes> {
+    let refused = Refused::new(ruling, &options.headers);
     let mut response = match form {
-        ResponseForm::Http | ResponseForm::Preflight => render.render(&refused),
         ResponseForm::Grpc(content_type) => grpc::render(&refused, content_type),
+        ResponseForm::Http | ResponseForm::Preflight => {
+            let mut response = options.render.render(&refused);
+            if let Some(seconds) = refused.retry_after_seconds() {
+                response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
+            }
+            response
+        }
     };
     // Policies that would have let it through were not charged, so they have more left than they
     // decided.
     let refusing = refused.records.iter().filter(|record| record.outcome().is_refusal());
-    if let Some(fields) = Fields::of(headers, refusing.copied()) {
+    if let Some(fields) = Fields::of(&options.headers, refusing.copied()) {
         fields.add_to(response.headers_mut());
-    }
-    if let (Some(seconds), ResponseForm::Http | ResponseForm::Preflight) =
-        (refused.retry_after_seconds(), form)
-    {
-        response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(seconds));
     }
     forbid_caching(response.headers_mut());
     response

@@ -95,7 +95,7 @@ pub struct RuleFile {
 #[derive(Clone, PartialEq)]
 pub struct RuleFileData(PlainValue);
 
-impl RulesBuilder {
+impl<F> RulesBuilder<F> {
     /// The rules and the lists of a file.
     ///
     /// ```
