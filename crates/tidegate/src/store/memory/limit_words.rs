@@ -34,7 +34,7 @@ pub(crate) enum NotRead {
 }
 
 /// A scale that the words of a limit can hold.
-pub(crate) trait FastScale: Scale<Tat = u64, Stored = u64> {
+pub(crate) trait FastScale: Scale<Tat = u64> {
     const KIND: u64;
     fn words(self) -> [u64; 5];
     fn of_words(words: [u64; 5]) -> Self;

@@ -43,7 +43,7 @@ impl Queued {
     /// None if the queue is full. Also until when to wait.
     fn enter(gate: &Gate, hash: u64, units: u64) -> Option<(Self, Timestamp)> {
         let memory = gate.backend().memory()?;
-        let waiter = Waiter::new(units, Waker::noop().clone());
+        let waiter = Waiter::new(units);
         let check = HashedCheck::new(memory, hash, units);
         let entered = with_state(check, |key| match (&key.version.plan, key.state) {
             (Plan::Slots(slots), State::Slots(state)) => {
@@ -64,7 +64,7 @@ impl Drop for Queued {
     fn drop(&mut self) {
         let Some(memory) = self.gate.backend().memory().filter(|_| !self.is_over) else { return };
         // Its waker may own anything, and must not be dropped under the key's lock.
-        self.waiter.wake_nobody();
+        self.waiter.is_granted(Waker::noop());
         let wakers =
             with_state(HashedCheck::new(memory, self.hash, 1), |key| match (&key.version.plan, key.state) {
                 (Plan::Slots(slots), State::Slots(state)) => {

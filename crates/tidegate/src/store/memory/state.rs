@@ -117,7 +117,8 @@ impl Locked<'_> {
         };
         let Some(plan) = plan else {
             // The version is forgotten: assume that the key was fully used.
-            let full = version.plan.used_up(gate.version().in_force().since_us.min(now_us));
+            let since_us = gate.version().in_force().since_us.min(now_us);
+            let full = version.plan.convert(since_us, u128::from(u64::MAX));
             return loaded(full, others, past(None, state, SmallVec::new(), false, false));
         };
         // A limit that was in force when another one wrote the key has counted that, too. If it

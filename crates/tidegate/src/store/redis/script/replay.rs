@@ -71,16 +71,15 @@ impl FoundState {
             }
             LimitNumbers::Slices(slices) => {
                 let (_total, single, entries) = (natural()?, natural()?, natural()?);
-                let mut read = Vec::new();
+                let mut state = SliceState::default();
                 for _ in 0..entries {
-                    read.push((natural()?, natural()?));
+                    state.add(natural()?, natural()?);
                 }
-                let state = SliceState::of(read.into_iter());
                 Counted::Slices { slices, state, single: usize::try_from(single).ok()? }
             }
             LimitNumbers::Slots(slots) => {
                 let (held, waiting) = (natural()?, natural()?);
-                Counted::Slots { slots, state: SlotState::of(held, waiting) }
+                Counted::Slots { slots, state: SlotState { held, waiting, ..SlotState::default() } }
             }
         };
         Some(Self { at_us, counted })
@@ -131,8 +130,8 @@ impl FoundState {
             Counted::WarmUp { warm, state } => {
                 warm.apply(state, step);
                 let Step::Warm { before, after } = step else { return ChargeMark::default() };
-                let span = narrow(after.last_start().saturating_sub(before.last_start()));
-                ChargeMark { end: warm.last_start(after), span, stored: narrow(before.stored()) }
+                let span = narrow(after.last_start.saturating_sub(before.last_start));
+                ChargeMark { end: warm.last_start(after), span, stored: narrow(before.stored) }
             }
             Counted::Slices { slices, state, .. } => {
                 slices.apply(state, step);
@@ -151,7 +150,7 @@ impl FoundState {
         match &self.counted {
             Counted::Smooth { .. } | Counted::Stepped { .. } | Counted::WarmUp { .. } => true,
             Counted::Slices { slices, state, single } => {
-                let excess = state.total().saturating_add(cost).saturating_sub(slices.amount);
+                let excess = state.total.saturating_add(cost).saturating_sub(slices.amount);
                 excess <= state.units_of_first(*single)
             }
             Counted::Slots { .. } => false,
