@@ -7,12 +7,12 @@
 use super::Tables;
 use super::flat::{EntryGroup, Fingerprint, Seen};
 use super::limit_words::{FastLimit, FastScale, LimitWords, NotRead};
-use super::transaction::{HashedCheck, Write, decide_all, look, tracked_hash, with_state};
+use super::transaction::{HashedCheck, Write, decide_all, look, with_state};
 use super::version::{LimitVersion, Versions};
 use crate::Limit;
 use crate::algorithm::{Grant, Mode, Plan, State, Stepped, Word};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, DecisionOutcome, DenialReason};
+use crate::decision::{Decision, DecisionOutcome};
 use crate::key::KeyHasher;
 use crate::limiter::Overflow;
 use crate::store::cancelled::Cancelled;
@@ -211,19 +211,7 @@ impl MemoryGate {
         // Slots cannot be checked, only held.
         let is_slots = matches!(self.version().plan, Plan::Slots(_));
         let mode = if is_slots { Mode::Reserve } else { Mode::Check };
-        self.look(HashedCheck::new(self, hash, cost), mode)
-    }
-
-    /// What a check in this mode would be answered, with nothing taken.
-    pub(crate) fn look(&self, check: HashedCheck<'_>, mode: Mode) -> Decision {
-        let Some(hash) = tracked_hash(check) else {
-            let limit = check.limit.map_or_else(|| self.version().limit.capacity(), Limit::capacity);
-            return Decision::plain(DecisionOutcome::Deny(DenialReason::Full), limit, 0);
-        };
-        with_state(HashedCheck { hash, ..check }, |key| {
-            let answer = look(key.version, key.now_us, key.state, check.cost, mode);
-            (answer.decision(key.version.limit.capacity()), Write::Nothing)
-        })
+        look(HashedCheck::new(self, hash, cost), mode)
     }
 
     /// Forgets what a key has used. Slots that are held stay held.

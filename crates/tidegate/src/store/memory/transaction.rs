@@ -60,19 +60,33 @@ pub(crate) struct CheckResult {
 }
 
 pub(crate) type CheckResults = SmallVec<[CheckResult; 2]>;
+type Answers = SmallVec<[Answer; 2]>;
 
 /// Decides checks at the same instant and charges all or none. Those of one key must have the
 /// same limit.
 pub(crate) fn decide_all(checks: &[HashedCheck<'_>], mode: Mode) -> CheckResults {
+    answer_all(checks, mode, Locked::decide)
+}
+
+/// What a check would be answered, with nothing taken, and how full the key is without it.
+pub(crate) fn look(check: HashedCheck<'_>, mode: Mode) -> Decision {
+    answer_all(&[check], mode, Locked::look)[0].decision
+}
+
+fn answer_all<'a>(
+    checks: &[HashedCheck<'a>],
+    mode: Mode,
+    answer: fn(&mut Locked<'a>, Mode) -> Answers,
+) -> CheckResults {
     let mut checks: SmallVec<[HashedCheck<'_>; 2]> = SmallVec::from_slice(checks);
     loop {
         let merged = merge(&checks);
         let mut locked = Locked::new(&merged);
         let answers = match locked.untracked() {
-            None => locked.decide(mode),
+            None => answer(&mut locked, mode),
             // Under these locks: whoever looked again could find room, and say that a request
             // is allowed of which nothing was charged.
-            Some(untracked) if untracked.gate.refuses_untracked => locked.refuse(mode),
+            Some(untracked) if untracked.gate.refuses_untracked => locked.look(mode),
             Some(untracked) => {
                 drop(locked);
                 for check in checks.iter_mut().filter(|check| check.is_same_key(&untracked)) {
@@ -270,8 +284,8 @@ impl<'a> Locked<'a> {
     }
 
     /// Decides every check, and charges them if all are allowed.
-    fn decide(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
-        let mut answers: SmallVec<[Answer; 2]> = SmallVec::new();
+    fn decide(&mut self, mode: Mode) -> Answers {
+        let mut answers = Answers::new();
         let mut states: SmallVec<[Loaded; 1]> = SmallVec::new();
         for index in 0..self.keys.len() {
             let mut loaded = self.load(index);
@@ -296,9 +310,9 @@ impl<'a> Locked<'a> {
         answers
     }
 
-    /// The answers if nothing may be charged, because one of the keys has no room: that one is
-    /// [`DenialReason::Full`], and the others are looked at.
-    fn refuse(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
+    /// What every check would be answered, with how full its key is without it. A key for which
+    /// there is no room is [`DenialReason::Full`].
+    fn look(&mut self, mode: Mode) -> Answers {
         let keys = self.keys.len();
         let answer = |index| {
             if !self.has_room(index) {
@@ -306,7 +320,11 @@ impl<'a> Locked<'a> {
             }
             let mut loaded = self.load(index);
             let LockedKey { check, version, now, .. } = &self.keys[index];
-            let answer = look(version, now.as_micros(), &mut loaded.state, check.cost, mode);
+            let limit = version.limit.capacity();
+            let mut decide =
+                |cost| version.plan.decide(now.as_micros(), &mut loaded.state, cost, mode, limit);
+            let answer = Answer { step: Step::Keep, ..decide(check.cost) };
+            let answer = Answer { gauge: decide(0).gauge, ..answer };
             self.put_back(index, loaded);
             answer
         };
@@ -317,12 +335,4 @@ impl<'a> Locked<'a> {
     fn untracked(&mut self) -> Option<HashedCheck<'a>> {
         (0..self.keys.len()).find(|index| !self.has_room(*index)).map(|index| self.keys[index].check)
     }
-}
-
-/// What a check would be answered, with how full the key is without it.
-pub(super) fn look(version: &LimitVersion, now_us: u64, state: &mut State, cost: u64, mode: Mode) -> Answer {
-    let limit = version.limit.capacity();
-    let answer = version.plan.decide(now_us, state, cost, mode, limit);
-    let gauge = version.plan.decide(now_us, state, 0, mode, limit).gauge;
-    Answer { gauge, step: Step::Keep, ..answer }
 }

@@ -9,7 +9,7 @@ use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::gate::Gate;
 use crate::limiter::Overflow;
 use crate::store::Backend;
-use crate::store::memory::{HashedCheck, MemoryGate, Pages, Tables, Write, tracked_hash, with_state};
+use crate::store::memory::{HashedCheck, MemoryGate, Pages, Tables, Write, look, tracked_hash, with_state};
 use crate::store::redis::config::Fallback;
 use crate::store::redis::script::replay::FoundState;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ impl NodeShareKey {
 
     /// What a check would decide, with nothing taken.
     pub(crate) fn look(&self, cost: u64, mode: Mode) -> Decision {
-        in_memory(&self.gate).look(self.check(cost).1, mode)
+        look(self.check(cost).1, mode)
     }
 }
 
@@ -287,6 +287,7 @@ mod tests {
         }
         let gate = gate.unwrap();
         let tables = &in_memory(&gate).tables;
-        assert!(tables.shard_entries() <= tables.shard_entries_max(), "{} keys", tables.shard_entries());
+        let keys = tables.shards.len();
+        assert!(keys <= tables.shards.max_entries(), "{keys} keys");
     }
 }
