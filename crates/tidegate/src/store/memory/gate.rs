@@ -219,10 +219,10 @@ impl MemoryGate {
         self.cancelled.forget(hash);
         with_state(HashedCheck::new(self, hash, 1), |key| {
             if matches!(key.state, State::Slots(_)) {
-                return ((), Write::Nothing);
+                return Write::Nothing;
             }
             *key.state = key.version.plan.unused();
-            ((), Write::Alone)
+            Write::Alone
         });
     }
 

@@ -14,12 +14,13 @@ use super::shards::MapShard;
 use super::state::Loaded;
 use super::version::LimitVersion;
 use crate::Limit;
-use crate::algorithm::{Answer, Gauge, Mode, State, Step};
+use crate::algorithm::{Answer, Gauge, Mode, Plan, SlotState, Slots, State, Step};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DenialReason};
 use crate::sync::Backoff;
 use smallvec::SmallVec;
 use std::sync::{Arc, MutexGuard};
+use std::task::Waker;
 
 /// A check of a gate in memory, by the hash of its key.
 #[derive(Clone, Copy)]
@@ -146,15 +147,30 @@ pub(crate) struct KeyState<'a> {
     pub(crate) is_taken_over: bool,
 }
 
+/// Changes the slots of a key, and wakes those who hold some by then.
+pub(super) fn change_slots(
+    check: HashedCheck<'_>,
+    change: impl FnOnce(&Slots, &mut SlotState) -> Vec<Waker>,
+) {
+    let mut wakers = Vec::new();
+    with_state(check, |key| {
+        let (Plan::Slots(slots), State::Slots(state)) = (&key.version.plan, key.state) else {
+            return Write::Nothing;
+        };
+        wakers = change(slots, state);
+        Write::Charged(0)
+    });
+    wakers.into_iter().for_each(Waker::wake);
+}
+
 /// Looks at or changes the state of a check's key under its lock.
-pub(crate) fn with_state<T>(check: HashedCheck<'_>, f: impl FnOnce(KeyState<'_>) -> (T, Write)) -> T {
+pub(crate) fn with_state(check: HashedCheck<'_>, change: impl FnOnce(KeyState<'_>) -> Write) {
     let mut locked = Locked::new(&[check]);
     let mut loaded = locked.load(0);
     let LockedKey { version, now, .. } = &locked.keys[0];
     let is_taken_over = loaded.past.is_some();
     let state = &mut loaded.state;
-    let (out, write) = f(KeyState { version, now_us: now.as_micros(), state, is_taken_over });
-    match write {
+    match change(KeyState { version, now_us: now.as_micros(), state, is_taken_over }) {
         Write::Nothing => locked.put_back(0, loaded),
         Write::Charged(units) => locked.write(0, loaded, units),
         Write::Alone => {
@@ -162,7 +178,6 @@ pub(crate) fn with_state<T>(check: HashedCheck<'_>, f: impl FnOnce(KeyState<'_>)
             locked.save(0, loaded);
         }
     }
-    out
 }
 
 /// The key of a check, and the locks that guard it.

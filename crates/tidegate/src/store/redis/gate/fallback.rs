@@ -160,10 +160,10 @@ fn leave_one_request(check: HashedCheck<'_>, since: Timestamp) {
         let used = key.version.limit.capacity().saturating_sub(check.cost);
         let start = plan.convert(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
         if plan.used(now_us, &start) <= plan.used(now_us, key.state) {
-            return ((), Write::Nothing);
+            return Write::Nothing;
         }
         *key.state = start;
-        ((), Write::Charged(0))
+        Write::Charged(0)
     });
 }
 
