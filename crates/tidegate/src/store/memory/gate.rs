@@ -6,7 +6,7 @@
 
 use super::Tables;
 use super::flat::{EntryGroup, Fingerprint, Seen};
-use super::limit_words::{FastLimit, FastScale, LimitWords, NotRead};
+use super::limit_words::{FastLimit, FastScale, LimitWords};
 use super::transaction::{HashedCheck, Write, decide_all, look, with_state};
 use super::version::{LimitVersion, Versions};
 use crate::Limit;
@@ -38,22 +38,13 @@ pub(crate) struct MemoryGate {
 
 /// Why the fast path did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Miss {
+pub(super) enum Miss {
     /// Somebody else writes the group or the limit right now.
     Contended,
-    /// The limit counts in another scale.
+    /// The limit counts in another scale, or its states are more than a word.
     OtherScale,
     /// The key is new, its state is more than a word, or the clock has jumped.
     NotHere,
-}
-
-impl From<NotRead> for Miss {
-    fn from(not_read: NotRead) -> Self {
-        match not_read {
-            NotRead::Changing => Self::Contended,
-            NotRead::OtherScale => Self::OtherScale,
-        }
-    }
 }
 
 /// Where a fixed key was found, so that it is never looked for again.
@@ -65,17 +56,15 @@ pub(crate) struct Spot {
 
 impl MemoryGate {
     pub(crate) fn new(id: u32, limit: Limit, tables: Arc<Tables>, overflow: Overflow) -> Self {
-        let plan = Plan::new(&limit, tables.clock.unix_us_at_zero());
         let hasher = KeyHasher::random();
-        let since_us = tables.clock.now().as_micros();
-        let version = LimitVersion::first(limit, plan, since_us);
+        let version = LimitVersion::new(1, limit, &tables.clock, tables.clock.now().as_micros());
         Self {
             id,
             tables,
             refuses_untracked: overflow == Overflow::Refuse,
             overflow_hash: hasher.hash(b"\xff overflow bucket"),
             hasher,
-            limit_words: LimitWords::new(version.number, version.limit.capacity(), &plan),
+            limit_words: LimitWords::new(&version),
             versions: Versions::new(version),
             pins: Mutex::default(),
             cancelled: Cancelled::new(),
@@ -141,7 +130,7 @@ impl MemoryGate {
         group: EntryGroup<'_>,
         read: impl Fn(Fingerprint) -> Result<Seen, Miss>,
     ) -> Result<Decision, Miss> {
-        let FastLimit { version, capacity, bucket } = self.limit_words.read::<S>().map_err(Miss::from)?;
+        let FastLimit { version, capacity, bucket } = self.limit_words.read::<S>()?;
         let seen = read(Fingerprint::new(hash, version))?;
         let (now_us, tat) = (now.as_micros(), bucket.scale.load(seen.word));
         if now >= Timestamp::MAX || bucket.is_ahead(now_us, tat) {
@@ -241,7 +230,7 @@ impl MemoryGate {
             Some((entry, _)) => entry,
             None => {
                 let entry = group.free_entry(now_us)?;
-                group.claim(entry, Fingerprint::new(hash, version.number), 0);
+                group.write(entry, Fingerprint::new(hash, version.number), 0);
                 entry
             }
         };

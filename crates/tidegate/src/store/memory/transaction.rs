@@ -41,11 +41,6 @@ impl<'a> HashedCheck<'a> {
     fn is_same_key(&self, other: &Self) -> bool {
         std::ptr::eq(self.gate, other.gate) && self.hash == other.hash
     }
-
-    /// The check of the overflow bucket, which is by the gate's limit.
-    fn untracked(self) -> Self {
-        Self { hash: self.gate.overflow_hash, limit: None, ..self }
-    }
 }
 
 /// What was decided about a check, and what a permit must remember to give it back.
@@ -91,7 +86,8 @@ fn answer_all<'a>(
             Some(untracked) => {
                 drop(locked);
                 for check in checks.iter_mut().filter(|check| check.is_same_key(&untracked)) {
-                    *check = check.untracked();
+                    // The overflow bucket is counted by the gate's limit.
+                    *check = HashedCheck::new(check.gate, check.gate.overflow_hash, check.cost);
                 }
                 continue;
             }
@@ -221,14 +217,6 @@ fn lock_each<'a, L>(
     (names.iter().map(|(_, number, tables)| lock(tables, *number)).collect(), indexes)
 }
 
-impl LockedKey<'_> {
-    /// True if the group may hold a state of the key.
-    fn wants_group(&self) -> bool {
-        let is_moving = || self.check.gate.is_moving(self.now.as_micros());
-        self.version.plan.is_one_word() || self.version.is_of_check() || is_moving()
-    }
-}
-
 impl<'a> Locked<'a> {
     fn new(checks: &[HashedCheck<'a>]) -> Self {
         let mut backoff = Backoff::new();
@@ -265,10 +253,15 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// Those of keys that may have a state there.
     fn lock_groups(&mut self) {
+        let wants_group = |LockedKey { check, version, now, .. }: &LockedKey<'a>| {
+            let is_moving = || check.gate.is_moving(now.as_micros());
+            version.plan.is_one_word() || version.is_of_check() || is_moving()
+        };
         let number = |tables: &Tables, hash| tables.flat.index(hash);
         let lock = |tables: &'a Tables, number| tables.flat.group(number).lock();
-        let (groups, indexes) = lock_each(&self.keys, LockedKey::wants_group, number, lock);
+        let (groups, indexes) = lock_each(&self.keys, wants_group, number, lock);
         self.groups = groups;
         self.keys.iter_mut().zip(indexes).for_each(|(key, index)| key.group = index);
     }
@@ -284,8 +277,7 @@ impl<'a> Locked<'a> {
     /// A word that has its entry, or can have one, needs no shard; among several it is
     /// locked all the same, as the order forbids to come back.
     fn wants_shard(&self, key: &LockedKey<'_>) -> bool {
-        let is_word = key.version.plan.is_one_word() && !key.version.is_of_check();
-        let Some(group) = key.group.filter(|_| self.keys.len() == 1 && is_word) else {
+        let Some(group) = key.group.filter(|_| self.keys.len() == 1 && key.version.is_word()) else {
             return true;
         };
         let (group, now_us) = (&self.groups[group], key.now.as_micros());
