@@ -4,8 +4,8 @@
 //! A call adds its cost to that time and may start as soon as what is left of it fits the burst.
 //! Refusing is a longest wait of zero; queueing is a longer one, which the caller waits.
 
-use super::scale::Scale;
-use super::{Answer, Counting, Grant, Mode, Step};
+use super::scale::{millionths_of, ticks_of};
+use super::{Answer, Counting, Grant, Mode, Scale, Step};
 use crate::decision::{DecisionOutcome, DenialReason};
 
 /// A bucket in some scale.
@@ -15,22 +15,14 @@ pub(crate) struct Bucket<S> {
 }
 
 impl<S: Scale> Counting for Bucket<S> {
-    type State = S::Stored;
+    type State = S::Tat;
 
-    fn unused(&self) -> S::Stored {
-        S::Stored::default()
-    }
-
-    fn decide(&self, now_us: u64, state: &mut S::Stored, cost: u64, mode: Mode, capacity: u64) -> Answer {
+    fn decide(&self, now_us: u64, state: &mut S::Tat, cost: u64, mode: Mode, limit: u64) -> Answer {
         let tat = self.repaired(now_us, state);
-        self.answer(now_us, tat, cost, mode, capacity)
+        self.answer(now_us, tat, cost, mode, limit)
     }
 
-    fn repair(&self, now_us: u64, state: &mut S::Stored) {
-        self.repaired(now_us, state);
-    }
-
-    fn apply(&self, state: &mut S::Stored, step: Step) {
+    fn apply(&self, state: &mut S::Tat, step: Step) {
         if let Step::Tat { after, .. } = step
             && let Ok(after) = S::Tat::try_from(after)
         {
@@ -41,40 +33,33 @@ impl<S: Scale> Counting for Bucket<S> {
     /// Others wait exactly while the level is above the burst. What they were promised stands on
     /// everything before it, so nothing comes back from below them; and a part of a waiting call
     /// only as far as the rest of it would still start when it does.
-    fn refund(&self, now_us: u64, state: &mut S::Stored, grant: &mut Grant, units: u64) -> bool {
+    fn refund(&self, now_us: u64, state: &mut S::Tat, grant: &mut Grant, units: u64) -> bool {
         let tat = self.repaired(now_us, state);
-        let Some(left) = self.refunded(now_us, tat, grant, units) else { return false };
-        *state = self.scale.store(left);
-        true
+        let left = self.refunded(now_us, tat, grant, units);
+        *state = left.map_or(*state, |left| self.scale.store(left));
+        left.is_some()
     }
 
-    fn charge_debt(&self, now_us: u64, state: &mut S::Stored, units: u64) {
+    fn charge_debt(&self, now_us: u64, state: &mut S::Tat, units: u64) {
         let (s, tat) = (self.scale, self.repaired(now_us, state));
         let owed = s.plus(tat.max(s.now(now_us)), s.cost(units).unwrap_or(s.full()));
         *state = s.store(owed.min(self.full_at(now_us)).max(tat));
     }
 
-    fn used(&self, now_us: u64, state: &S::Stored) -> u128 {
+    fn used(&self, now_us: u64, state: &S::Tat) -> u128 {
         let level = self.level(now_us, self.repaired(now_us, &mut { *state }));
-        self.scale.millionths(level)
+        millionths_of(self.scale.ticks(level), self.scale.cell())
     }
 
-    fn convert(&self, now_us: u64, millionths: u128) -> S::Stored {
-        let level = self.scale.of_millionths(millionths);
-        self.scale.store(self.scale.after(self.scale.now(now_us), level))
+    fn convert(&self, now_us: u64, millionths: u128) -> S::Tat {
+        // A bucket with nothing in it has been empty since the clock began.
+        let now = self.scale.now(if millionths == 0 { 0 } else { now_us });
+        let level = self.scale.of_ticks(ticks_of(millionths, self.scale.cell()));
+        self.scale.store(self.scale.after(now, level))
     }
 
-    fn idle_at(&self, now_us: u64, state: &S::Stored) -> u64 {
-        let level = self.level(now_us, self.scale.load(*state));
-        now_us.saturating_add(self.scale.empty_us(level, now_us))
-    }
-
-    fn longest_us(&self) -> u64 {
-        self.scale.longest_us()
-    }
-
-    fn counts_like(&self, other: &Self) -> bool {
-        self.scale.counts_like(other.scale)
+    fn empty_us(&self, now_us: u64, state: &S::Tat) -> u64 {
+        self.scale.empty_us(self.level(now_us, self.scale.load(*state)), now_us)
     }
 }
 
@@ -108,11 +93,11 @@ impl<S: Scale> Bucket<S> {
     }
 
     /// The decision as an answer.
-    pub(crate) fn answer(&self, now_us: u64, tat: S::Tat, cost: u64, mode: Mode, capacity: u64) -> Answer {
+    pub(crate) fn answer(&self, now_us: u64, tat: S::Tat, cost: u64, mode: Mode, limit: u64) -> Answer {
         let (outcome, next, level) = self.decide_at(now_us, tat, cost, mode);
         let takes = matches!(outcome, DecisionOutcome::Allow { .. }) && cost > 0;
         let step = if takes { Step::Tat { before: tat.into(), after: next.into() } } else { Step::Keep };
-        Answer { outcome, gauge: self.scale.gauge(level, now_us, capacity), step }
+        Answer { outcome, gauge: self.scale.gauge(level, now_us, limit), step }
     }
 
     /// How full the bucket is now.
@@ -130,7 +115,7 @@ impl<S: Scale> Bucket<S> {
     }
 
     /// After the clock has come back, the bucket is full, so that it drains from now on.
-    fn repaired(&self, now_us: u64, state: &mut S::Stored) -> S::Tat {
+    fn repaired(&self, now_us: u64, state: &mut S::Tat) -> S::Tat {
         let tat = self.scale.load(*state);
         if !self.is_ahead(now_us, tat) {
             return tat;
@@ -173,12 +158,8 @@ impl<S: Scale> Bucket<S> {
             // All of it, and what a window's call skipped to start in the next one.
             S::Tat::try_from(before).ok()?
         } else {
-            let left = lower(tat, back)?;
-            let wait_us = s.wait_us(self.level(now_us, left), now_us);
-            if now_us + wait_us < grant.start_us {
-                return None;
-            }
-            left
+            let start_us = |left| now_us + s.wait_us(self.level(now_us, left), now_us);
+            lower(tat, back).filter(|left| start_us(*left) >= grant.start_us)?
         };
         grant.mark = Step::Tat { before, after: left.into() };
         Some(left)

@@ -8,7 +8,7 @@
 //! Counts are kept for as long as they count, and a minute at least. Of a fourth and further
 //! ones only the most is kept, as one [`MergedCount`] record. Nothing here is written by a denial.
 
-use super::{Plan, State};
+use super::{Mode, Plan, State};
 use smallvec::SmallVec;
 
 /// Counts beside the one of the limit that wrote last.
@@ -40,13 +40,10 @@ impl Count {
         if units > 0 {
             self.plan.charge_debt(now_us, &mut self.state, units);
         } else {
-            self.plan.repair(now_us, &mut self.state);
+            // A decision that costs nothing repairs what a clock that was ahead left behind.
+            self.plan.decide(now_us, &mut self.state, 0, Mode::Check, 0);
         }
-        self.coarsen(now_us);
-    }
-
-    /// A log beside another limit's count must not grow with its amount.
-    fn coarsen(&mut self, now_us: u64) {
+        // A log beside another limit's count must not grow with its amount.
         if let (Plan::Slices(slices), State::Slices(state)) = (&self.plan, &mut self.state) {
             *state = slices.coarse(now_us, state);
         }
@@ -69,7 +66,7 @@ struct Kept {
 }
 
 /// The most that counts for which there was no room had in use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct MergedCount {
     millionths: u128,
     from_us: u64,
@@ -183,12 +180,7 @@ impl OtherCounts {
     fn merge_first(&mut self, now_us: u64) {
         let first = (0..self.kept.len()).min_by_key(|at| self.kept[*at].expires_us);
         let Some(Kept { count, .. }) = first.map(|at| self.kept.remove(at)) else { return };
-        let before = self.merged.unwrap_or(MergedCount {
-            millionths: 0,
-            from_us: now_us,
-            until_us: now_us,
-            in_steps: false,
-        });
+        let before = self.merged.unwrap_or_default();
         let millionths = count.used(now_us);
         if millionths == 0 {
             return;

@@ -46,12 +46,10 @@ pub enum Mode {
 pub(crate) trait Counting {
     type State;
 
-    fn unused(&self) -> Self::State;
-    /// Decides, and may repair the state or forget what no longer counts. `capacity` is the units
-    /// that the limit holds.
-    fn decide(&self, now_us: u64, state: &mut Self::State, cost: u64, mode: Mode, capacity: u64) -> Answer;
-    /// After the clock has run back, the state is at most a full key's, so that it drains from now on.
-    fn repair(&self, _now_us: u64, _state: &mut Self::State) {}
+    /// Decides, and may forget what no longer counts. After the clock has run back, the state
+    /// becomes at most a full key's, so that it drains from now on. `limit` is the units that the
+    /// limit holds.
+    fn decide(&self, now_us: u64, state: &mut Self::State, cost: u64, mode: Mode, limit: u64) -> Answer;
     /// Takes what an answer granted.
     fn apply(&self, state: &mut Self::State, step: Step);
     /// Gives `units` of a grant back; false if nothing can come back now, because others built on
@@ -61,14 +59,11 @@ pub(crate) trait Counting {
     fn charge_debt(&self, now_us: u64, state: &mut Self::State, units: u64);
     /// Millionths of a unit in use, rounded up.
     fn used(&self, now_us: u64, state: &Self::State) -> u128;
-    /// The state of a key that has used so many millionths of a unit; at most a full one.
+    /// The state of a key that has used so many millionths of a unit; at most a full one. Of none,
+    /// it is the same at any time.
     fn convert(&self, now_us: u64, millionths: u128) -> Self::State;
-    /// From when on the key is as good as unused.
-    fn idle_at(&self, now_us: u64, state: &Self::State) -> u64;
-    /// The longest time that a state can matter without being touched.
-    fn longest_us(&self) -> u64;
-    /// True if both count alike, so that one's state is the other's as it is.
-    fn counts_like(&self, other: &Self) -> bool;
+    /// Microseconds until the key is as good as unused.
+    fn empty_us(&self, now_us: u64, state: &Self::State) -> u64;
 }
 
 /// What an answer would change, to be applied only if all limits agree.
@@ -100,18 +95,12 @@ impl Answer {
         matches!(self.outcome, DecisionOutcome::Allow { .. })
     }
 
-    pub(crate) fn denied(refused: DenialReason, gauge: Gauge) -> Self {
-        Self { outcome: DecisionOutcome::Deny(refused), gauge, step: Step::Keep }
+    fn allowed(wait_us: u64, gauge: Gauge, step: Step) -> Self {
+        Self { outcome: DecisionOutcome::Allow { wait_us }, gauge, step }
     }
 
-    /// The clock stands still at the end of its range: nothing flows back any more, so every
-    /// time in an answer would be false.
-    pub(crate) fn clock_ran_out() -> Self {
-        let retry_us = 60_000_000;
-        Self::denied(
-            DenialReason::Unavailable { retry_us },
-            Gauge::Plain { remaining: 0, reset_us: retry_us },
-        )
+    pub(crate) fn denied(refused: DenialReason, gauge: Gauge) -> Self {
+        Self { outcome: DecisionOutcome::Deny(refused), gauge, step: Step::Keep }
     }
 
     pub(crate) fn decision(&self, limit: u64) -> Decision {
@@ -135,7 +124,7 @@ impl Grant {
     pub(crate) fn end(&self) -> Option<u128> {
         match self.mark {
             Step::Tat { after, .. } => Some(after),
-            Step::Warm { after, .. } => Some(after.last_start()),
+            Step::Warm { after, .. } => Some(after.last_start),
             Step::Keep | Step::Slice { .. } | Step::Hold { .. } => None,
         }
     }
@@ -144,31 +133,17 @@ impl Grant {
 /// How full a key is, in a form that costs nothing to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Gauge {
-    Plain {
-        remaining: u64,
-        reset_us: u64,
-    },
+    /// Units left, and how long until the key is as good as unused.
+    Plain { remaining: u64, reset_us: u64 },
     /// A level in the scale of [`Word`], with the scale's numbers.
-    Word {
-        level: u64,
-        cell: u64,
-        drain: u64,
-    },
+    Word { level: u64, cell: u64, drain: u64 },
     /// Decided without the store, which did not answer.
-    Degraded {
-        remaining: u64,
-        reset_us: u64,
-    },
+    Degraded { remaining: u64, reset_us: u64 },
     /// Not checked, because another check of the request was denied already.
     Unchecked,
 }
 
 impl Gauge {
-    #[inline]
-    pub(crate) fn of_word(level: u64, word: Word) -> Self {
-        Self::Word { level, cell: word.cell, drain: word.drain }
-    }
-
     #[inline]
     pub(crate) fn remaining(&self, limit: u64) -> u64 {
         match self {

@@ -5,11 +5,11 @@
 //! compiler: nothing that matches on these has a `_` arm.
 
 use super::{
-    Answer, Bucket, Counting, Gauge, Grant, Mode, SliceState, Slices, SlotState, Slots, Step, Stepped,
+    Answer, Bucket, Counting, Gauge, Grant, Mode, Scale, SliceState, Slices, SlotState, Slots, Step, Stepped,
     WarmState, WarmUp, Wide, Word, phase_us,
 };
 use crate::clock::Timestamp;
-use crate::decision::{DecisionOutcome, DenialReason};
+use crate::decision::DenialReason;
 use crate::{Algorithm, Limit};
 
 /// A limit's numbers, exact, in the ticks of lowest terms.
@@ -28,9 +28,10 @@ impl LimitNumbers {
         let (amount, period) = (limit.amount(), limit.period_us());
         let wait_us = limit.wait_us();
         let (cell, drain) = limit.cell_and_drain();
-        let unit = u128::from(cell);
-        let smooth =
-            |burst: u128, full: u128| Self::Smooth(Bucket { scale: Wide { cell, drain, burst, full } });
+        let smooth = |units: u64, waiting: u128| {
+            let burst = u128::from(units) * u128::from(cell);
+            Self::Smooth(Bucket { scale: Wide { cell, drain, burst, full: burst + waiting } })
+        };
         let stepped = |cap: u64| {
             let phase_us = phase_us(period, limit.offset_us(), unix_us_at_zero);
             let scale = Stepped { amount, tick_us: period, cap, wait_us, phase_us };
@@ -41,14 +42,9 @@ impl LimitNumbers {
             Self::Slices(Slices { amount, slice_us, span, wait_us, phase_us })
         };
         match *limit.algorithm() {
-            Algorithm::TokenBucket { burst } => {
-                let burst = u128::from(burst) * unit;
-                smooth(burst, burst + u128::from(wait_us) * u128::from(drain))
-            }
-            Algorithm::LeakyBucket { capacity } => {
-                smooth(u128::from(capacity) * unit, u128::from(capacity) * unit)
-            }
-            Algorithm::LeakyQueue { queue } => smooth(unit, unit * (u128::from(queue) + 1)),
+            Algorithm::TokenBucket { burst } => smooth(burst, u128::from(wait_us) * u128::from(drain)),
+            Algorithm::LeakyBucket { capacity } => smooth(capacity, 0),
+            Algorithm::LeakyQueue { queue } => smooth(1, u128::from(queue) * u128::from(cell)),
             Algorithm::Ticked { cap } => stepped(cap),
             Algorithm::FixedWindow => stepped(amount),
             Algorithm::WarmUp { warmup } => {
@@ -65,8 +61,8 @@ impl LimitNumbers {
     #[cfg(feature = "redis")]
     pub(crate) fn longest_us(&self) -> u64 {
         match self {
-            Self::Smooth(bucket) => bucket.longest_us(),
-            Self::Stepped(bucket) => bucket.longest_us(),
+            Self::Smooth(bucket) => bucket.scale.longest_us(),
+            Self::Stepped(bucket) => bucket.scale.longest_us(),
             Self::WarmUp(warm) => warm.longest_us(),
             Self::Slices(_) | Self::Slots(_) => 0,
         }
@@ -95,77 +91,19 @@ pub(crate) enum State {
     Slots(SlotState),
 }
 
-/// Does something with a plan's algorithm and, where one is given, a state of it. Another plan's
-/// state cannot stand with it; what is done if it does follows behind `else`.
+/// Does something with a plan's algorithm and a state of it. Another plan's state cannot stand with
+/// it; what is done if it does follows behind `else`.
 macro_rules! dispatch {
-    ($plan:expr, |$algorithm:ident| $do:expr) => {
-        match $plan {
-            Plan::Word($algorithm) => $do,
-            Plan::Stepped($algorithm) => $do,
-            Plan::Wide($algorithm) => $do,
-            Plan::Warm($algorithm) => $do,
-            Plan::Slices($algorithm) => $do,
-            Plan::Slots($algorithm) => $do,
-        }
-    };
     ($plan:expr, $state:expr, |$algorithm:ident, $held:ident| $do:expr, else $otherwise:expr) => {
-        match $plan {
-            Plan::Word($algorithm) => {
-                if let State::Word($held) = $state {
-                    $do
-                } else {
-                    $otherwise
-                }
-            }
-            Plan::Stepped($algorithm) => {
-                if let State::Word($held) = $state {
-                    $do
-                } else {
-                    $otherwise
-                }
-            }
-            Plan::Wide($algorithm) => {
-                if let State::Wide($held) = $state {
-                    $do
-                } else {
-                    $otherwise
-                }
-            }
-            Plan::Warm($algorithm) => {
-                if let State::Warm($held) = $state {
-                    $do
-                } else {
-                    $otherwise
-                }
-            }
-            Plan::Slices($algorithm) => {
-                if let State::Slices($held) = $state {
-                    $do
-                } else {
-                    $otherwise
-                }
-            }
-            Plan::Slots($algorithm) => {
-                if let State::Slots($held) = $state {
-                    $do
-                } else {
-                    $otherwise
-                }
-            }
-        }
-    };
-}
-
-/// Makes a state by a plan's algorithm.
-macro_rules! make_state {
-    ($plan:expr, |$algorithm:ident| $make:expr) => {
-        match $plan {
-            Plan::Word($algorithm) => State::Word($make),
-            Plan::Stepped($algorithm) => State::Word($make),
-            Plan::Wide($algorithm) => State::Wide($make),
-            Plan::Warm($algorithm) => State::Warm($make),
-            Plan::Slices($algorithm) => State::Slices($make),
-            Plan::Slots($algorithm) => State::Slots($make),
+        match ($plan, $state) {
+            (Plan::Word($algorithm), State::Word($held)) => $do,
+            (Plan::Stepped($algorithm), State::Word($held)) => $do,
+            (Plan::Wide($algorithm), State::Wide($held)) => $do,
+            (Plan::Warm($algorithm), State::Warm($held)) => $do,
+            (Plan::Slices($algorithm), State::Slices($held)) => $do,
+            (Plan::Slots($algorithm), State::Slots($held)) => $do,
+            (Plan::Word(_) | Plan::Stepped(_) | Plan::Wide(_), _) => $otherwise,
+            (Plan::Warm(_) | Plan::Slices(_) | Plan::Slots(_), _) => $otherwise,
         }
     };
 }
@@ -195,35 +133,23 @@ impl Plan {
 
     /// The state of an unused key.
     pub(crate) fn unused(&self) -> State {
-        make_state!(self, |algorithm| algorithm.unused())
+        self.convert(0, 0)
     }
 
     /// Decides. Touches the state only to forget what no longer counts, and to repair what a clock
     /// that has been ahead left behind.
-    pub(crate) fn decide(
-        &self,
-        now_us: u64,
-        state: &mut State,
-        cost: u64,
-        mode: Mode,
-        capacity: u64,
-    ) -> Answer {
-        let answer = dispatch!(self, state, |algorithm, held| algorithm.decide(now_us, held, cost, mode, capacity),
+    pub(crate) fn decide(&self, now_us: u64, state: &mut State, cost: u64, mode: Mode, limit: u64) -> Answer {
+        let answer = dispatch!(self, state, |algorithm, held| algorithm.decide(now_us, held, cost, mode, limit),
             else Answer::denied(DenialReason::Busy, Gauge::Plain { remaining: 0, reset_us: 0 }));
-        let wait_us = match answer.outcome {
-            DecisionOutcome::Allow { wait_us } => wait_us,
-            DecisionOutcome::Deny(_) => 0,
-        };
-        // Also a start beyond the end never comes, or all of them would come at the end.
-        let has_ended = now_us.saturating_add(wait_us) >= Timestamp::MAX.as_micros();
-        if has_ended && cost > 0 && !matches!(self, Self::Slots(_)) {
-            return Answer::clock_ran_out();
+        // The clock stands still at the end of its range: nothing flows back any more, so every time
+        // in an answer would be false. A start beyond the end never comes, or all would come at it.
+        let start_us = now_us.saturating_add(answer.decision(limit).wait_us());
+        if start_us >= Timestamp::MAX.as_micros() && cost > 0 && !matches!(self, Self::Slots(_)) {
+            let retry_us = 60_000_000;
+            let gauge = Gauge::Plain { remaining: 0, reset_us: retry_us };
+            return Answer::denied(DenialReason::Unavailable { retry_us }, gauge);
         }
         answer
-    }
-
-    pub(super) fn repair(&self, now_us: u64, state: &mut State) {
-        dispatch!(self, state, |algorithm, held| algorithm.repair(now_us, held), else ());
     }
 
     /// Takes what an answer granted.
@@ -250,23 +176,28 @@ impl Plan {
     /// The state of a key that has used so many millionths of a unit; at most a full key, so
     /// nobody is locked out for longer.
     pub(crate) fn convert(&self, now_us: u64, millionths: u128) -> State {
-        make_state!(self, |algorithm| algorithm.convert(now_us, millionths))
-    }
-
-    /// The state of a key that is full.
-    pub(crate) fn used_up(&self, now_us: u64) -> State {
-        self.convert(now_us, u128::from(u64::MAX))
+        match self {
+            Self::Word(bucket) => State::Word(bucket.convert(now_us, millionths)),
+            Self::Stepped(bucket) => State::Word(bucket.convert(now_us, millionths)),
+            Self::Wide(bucket) => State::Wide(bucket.convert(now_us, millionths)),
+            Self::Warm(warm) => State::Warm(warm.convert(now_us, millionths)),
+            Self::Slices(slices) => State::Slices(slices.convert(now_us, millionths)),
+            Self::Slots(slots) => State::Slots(slots.convert(now_us, millionths)),
+        }
     }
 
     /// True if both count alike, so that one's state is the other's as it is.
     pub(crate) fn counts_alike(&self, other: &Self) -> bool {
-        match self {
-            Self::Word(a) => matches!(other, Self::Word(b) if a.counts_like(b)),
-            Self::Stepped(a) => matches!(other, Self::Stepped(b) if a.counts_like(b)),
-            Self::Wide(a) => matches!(other, Self::Wide(b) if a.counts_like(b)),
-            Self::Warm(a) => matches!(other, Self::Warm(b) if a.counts_like(b)),
-            Self::Slices(a) => matches!(other, Self::Slices(b) if a.counts_like(b)),
-            Self::Slots(a) => matches!(other, Self::Slots(b) if a.counts_like(b)),
+        let ticks = |s: &Stepped| (s.amount, s.tick_us, s.phase_us, s.full());
+        match (self, other) {
+            (Self::Word(a), Self::Word(b)) => Word { burst: 0, ..a.scale } == Word { burst: 0, ..b.scale },
+            (Self::Wide(a), Self::Wide(b)) => Wide { burst: 0, ..a.scale } == Wide { burst: 0, ..b.scale },
+            (Self::Stepped(a), Self::Stepped(b)) => ticks(&a.scale) == ticks(&b.scale),
+            (Self::Warm(a), Self::Warm(b)) => a == b,
+            (Self::Slices(a), Self::Slices(b)) => Slices { amount: 0, ..*a } == Slices { amount: 0, ..*b },
+            (Self::Slots(_), Self::Slots(_)) => true,
+            (Self::Word(_) | Self::Wide(_) | Self::Stepped(_), _) => false,
+            (Self::Warm(_) | Self::Slices(_) | Self::Slots(_), _) => false,
         }
     }
 
@@ -280,11 +211,19 @@ impl Plan {
 
     /// From when on the key is as good as unused; `u64::MAX` while someone holds a slot.
     pub(crate) fn idle_at(&self, now_us: u64, state: &State) -> u64 {
-        dispatch!(self, state, |algorithm, held| algorithm.idle_at(now_us, held), else now_us)
+        let empty_us = dispatch!(self, state, |algorithm, held| algorithm.empty_us(now_us, held), else 0);
+        now_us.saturating_add(empty_us)
     }
 
     /// The longest time that a state can matter without being touched.
     pub(crate) fn longest_us(&self) -> u64 {
-        dispatch!(self, |algorithm| algorithm.longest_us())
+        match self {
+            Self::Word(bucket) => bucket.scale.longest_us(),
+            Self::Stepped(bucket) => bucket.scale.longest_us(),
+            Self::Wide(bucket) => bucket.scale.longest_us(),
+            Self::Warm(warm) => warm.longest_us(),
+            Self::Slices(slices) => slices.longest_us(),
+            Self::Slots(_) => u64::MAX,
+        }
     }
 }

@@ -26,15 +26,25 @@ pub(super) fn ticks_of(millionths: u128, cell: u64) -> u128 {
 pub(crate) trait Scale: Copy {
     /// A level, or a point in time.
     type Tat: Copy + Ord + Add<Output = Self::Tat> + Sub<Output = Self::Tat> + Into<u128> + TryFrom<u128>;
-    /// A point in time as it is kept; zero is long past.
-    type Stored: Copy + Default;
 
-    fn load(self, stored: Self::Stored) -> Self::Tat;
-    fn store(self, tat: Self::Tat) -> Self::Stored;
+    /// A point in time from how it is kept, where zero is long past. Default: as it is.
+    #[inline]
+    fn load(self, kept: Self::Tat) -> Self::Tat {
+        kept
+    }
+    /// How a point in time is kept.
+    #[inline]
+    fn store(self, tat: Self::Tat) -> Self::Tat {
+        tat
+    }
 
     fn now(self, now_us: u64) -> Self::Tat;
     /// What `units` add; `None` if that is more than [`full`](Self::full).
-    fn cost(self, units: u64) -> Option<Self::Tat>;
+    #[inline]
+    fn cost(self, units: u64) -> Option<Self::Tat> {
+        let cost = Self::Tat::try_from(u128::from(units) * u128::from(self.cell())).ok();
+        cost.filter(|cost| *cost <= self.full())
+    }
     #[inline]
     fn plus(self, a: Self::Tat, b: Self::Tat) -> Self::Tat {
         a + b
@@ -78,21 +88,24 @@ pub(crate) trait Scale: Copy {
         let cap = self.greatest(may_wait);
         if level <= cap { None } else { Some(self.empty_us(self.minus(level, cap), now_us)) }
     }
-    /// Units in a level, rounded up.
-    fn units(self, level: Self::Tat) -> u64;
-    /// What is left at a level of a limit that holds `capacity` units.
-    fn gauge(self, level: Self::Tat, now_us: u64, capacity: u64) -> Gauge {
-        let remaining = capacity.saturating_sub(self.units(level));
-        Gauge::Plain { remaining, reset_us: self.empty_us(level, now_us) }
+    /// The ticks that a unit adds.
+    fn cell(self) -> u64;
+    /// A level in ticks.
+    #[inline]
+    fn ticks(self, level: Self::Tat) -> u128 {
+        level.into()
     }
-    /// Millionths of a unit in a level, rounded up.
-    fn millionths(self, level: Self::Tat) -> u128;
-    /// The level of so many millionths of a unit, rounded up; at most a full one.
-    fn of_millionths(self, millionths: u128) -> Self::Tat;
+    /// The level of so many ticks; at most a full one.
+    fn of_ticks(self, ticks: u128) -> Self::Tat {
+        Self::Tat::try_from(ticks).map_or(self.full(), |level| level.min(self.full()))
+    }
+    /// What is left at a level of a limit that holds `limit` units.
+    fn gauge(self, level: Self::Tat, now_us: u64, limit: u64) -> Gauge {
+        let used = u64::try_from(self.ticks(level).div_ceil(self.cell().into())).unwrap_or(u64::MAX);
+        Gauge::Plain { remaining: limit.saturating_sub(used), reset_us: self.empty_us(level, now_us) }
+    }
     /// The longest that a full bucket takes to drain.
     fn longest_us(self) -> u64 {
         self.empty_us(self.full(), 0)
     }
-    /// True if both count alike, so that one's state is the other's as it is.
-    fn counts_like(self, other: Self) -> bool;
 }

@@ -6,7 +6,7 @@
 //! which may lie ahead; starts never go back, so who came first starts first.
 
 use super::{Answer, Counting, Gauge, Grant, MILLIONTHS, Mode, Step};
-use crate::decision::{DecisionOutcome, DenialReason};
+use crate::decision::DenialReason;
 use std::collections::VecDeque;
 
 /// Pieces that a period is divided into where a count is kept beside another limit's.
@@ -28,11 +28,12 @@ pub(crate) struct Slices {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SliceState {
     counted: VecDeque<CountedSlice>,
-    total: u64,
+    pub(crate) total: u64,
 }
 
 impl SliceState {
-    fn add(&mut self, slice: u64, units: u64) {
+    /// Counts units in the last slice of all.
+    pub(crate) fn add(&mut self, slice: u64, units: u64) {
         self.total += units;
         match self.counted.back_mut() {
             Some(last) if last.slice == slice => last.units += units,
@@ -43,22 +44,9 @@ impl SliceState {
 
 #[cfg(feature = "redis")]
 impl SliceState {
-    /// What another store holds for a key: slices and units, oldest first.
-    pub(crate) fn of(entries: impl Iterator<Item = (u64, u64)>) -> Self {
-        let counted: VecDeque<CountedSlice> =
-            entries.map(|(slice, units)| CountedSlice { slice, units }).collect();
-        let total = counted.iter().map(|entry| entry.units).sum();
-        Self { counted, total }
-    }
-
     /// Units of the first `entries`.
     pub(crate) fn units_of_first(&self, entries: usize) -> u64 {
         self.counted.iter().take(entries).map(|entry| entry.units).sum()
-    }
-
-    /// Units in all.
-    pub(crate) fn total(&self) -> u64 {
-        self.total
     }
 }
 
@@ -71,15 +59,10 @@ struct CountedSlice {
 impl Counting for Slices {
     type State = SliceState;
 
-    fn unused(&self) -> SliceState {
-        SliceState::default()
-    }
-
-    fn decide(&self, now_us: u64, state: &mut SliceState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
+    fn decide(&self, now_us: u64, state: &mut SliceState, cost: u64, mode: Mode, _limit: u64) -> Answer {
         self.tidy(now_us, state);
         if cost == 0 {
-            let outcome = DecisionOutcome::Allow { wait_us: 0 };
-            return Answer { outcome, gauge: self.gauge(now_us, state), step: Step::Keep };
+            return Answer::allowed(0, self.gauge(now_us, state), Step::Keep);
         }
         if cost > self.amount {
             return Answer::denied(DenialReason::Never, self.gauge(now_us, state));
@@ -91,16 +74,8 @@ impl Counting for Slices {
             let retry_us = wait_us - longest_us;
             return Answer::denied(DenialReason::Later { retry_us }, self.gauge(now_us, state));
         }
-        let is_now = slice <= self.slice(now_us);
-        let gauge = Gauge::Plain {
-            remaining: if is_now { self.amount.saturating_sub(state.total + cost) } else { 0 },
-            reset_us: self.gone_us(slice, now_us),
-        };
-        Answer {
-            outcome: DecisionOutcome::Allow { wait_us },
-            gauge,
-            step: Step::Slice { slice, units: cost },
-        }
+        let gauge = self.gauge_after(now_us, slice, state.total + cost);
+        Answer::allowed(wait_us, gauge, Step::Slice { slice, units: cost })
     }
 
     fn apply(&self, state: &mut SliceState, step: Step) {
@@ -149,26 +124,20 @@ impl Counting for Slices {
         state
     }
 
-    fn idle_at(&self, now_us: u64, state: &SliceState) -> u64 {
-        now_us.saturating_add(self.empty_us(now_us, state))
-    }
-
-    fn longest_us(&self) -> u64 {
-        self.wait_us + (self.span + 2) * self.slice_us
-    }
-
-    fn counts_like(&self, other: &Self) -> bool {
-        Self { amount: 0, ..*self } == Self { amount: 0, ..*other }
+    fn empty_us(&self, now_us: u64, state: &SliceState) -> u64 {
+        state.counted.back().map_or(0, |last| self.gone_us(last.slice, now_us))
     }
 }
 
 impl Slices {
+    pub(super) fn longest_us(&self) -> u64 {
+        self.wait_us + (self.span + 2) * self.slice_us
+    }
+
     /// The first slice, not before the last one taken, in which `cost` fits.
     fn earliest(&self, now_us: u64, state: &SliceState, cost: u64) -> u64 {
-        let mut earliest = self.slice(now_us);
-        if let Some(last) = state.counted.back() {
-            earliest = earliest.max(last.slice);
-        }
+        let now = self.slice(now_us);
+        let mut earliest = state.counted.back().map_or(now, |last| last.slice.max(now));
         // What must leave first: entries go in order, each one span after its slice.
         let mut excess = (state.total + cost).saturating_sub(self.amount);
         for entry in &state.counted {
@@ -216,15 +185,17 @@ impl Slices {
         coarse
     }
 
-    fn empty_us(&self, now_us: u64, state: &SliceState) -> u64 {
-        state.counted.back().map_or(0, |last| self.gone_us(last.slice, now_us))
+    fn gauge(&self, now_us: u64, state: &SliceState) -> Gauge {
+        let nothing = Gauge::Plain { remaining: self.amount, reset_us: 0 };
+        state.counted.back().map_or(nothing, |last| self.gauge_after(now_us, last.slice, state.total))
     }
 
-    fn gauge(&self, now_us: u64, state: &SliceState) -> Gauge {
-        // Nobody starts before the last who reserved, whatever others have given back.
-        let is_after = state.counted.back().is_some_and(|last| last.slice > self.slice(now_us));
-        let remaining = if is_after { 0 } else { self.amount.saturating_sub(state.total) };
-        Gauge::Plain { remaining, reset_us: self.empty_us(now_us, state) }
+    /// What is left of `total` units of which the last start in the slice `last`. Nobody starts
+    /// before them, whatever others have given back.
+    fn gauge_after(&self, now_us: u64, last: u64, total: u64) -> Gauge {
+        let is_now = last <= self.slice(now_us);
+        let remaining = if is_now { self.amount.saturating_sub(total) } else { 0 };
+        Gauge::Plain { remaining, reset_us: self.gone_us(last, now_us) }
     }
 
     /// Microseconds until `slice` no longer counts.

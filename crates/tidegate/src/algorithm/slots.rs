@@ -5,7 +5,7 @@
 //! was granted to a waiter that has gone away goes to the next.
 
 use super::{Answer, Counting, Gauge, Grant, Mode, Step};
-use crate::decision::{DecisionOutcome, DenialReason};
+use crate::decision::DenialReason;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -20,10 +20,10 @@ pub(crate) struct Slots {
 /// What one key holds, and who waits for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlotState {
-    held: u64,
-    queue: VecDeque<Arc<Waiter>>,
+    pub(crate) held: u64,
+    pub(crate) queue: VecDeque<Arc<Waiter>>,
     /// Waiters in the queue that have not gone away.
-    waiting: u64,
+    pub(crate) waiting: u64,
 }
 
 /// One who waits for slots.
@@ -41,35 +41,20 @@ enum WaiterState {
 }
 
 impl Waiter {
-    pub(crate) fn new(units: u64, waker: Waker) -> Arc<Self> {
-        Arc::new(Self { units, state: Mutex::new(WaiterState::Waiting(waker)) })
+    pub(crate) fn new(units: u64) -> Arc<Self> {
+        Arc::new(Self { units, state: Mutex::new(WaiterState::Waiting(Waker::noop().clone())) })
     }
 
     /// True once the slots are held; otherwise `waker` is woken when it is.
     pub(crate) fn is_granted(&self, waker: &Waker) -> bool {
-        match &*self.lock() {
-            WaiterState::Granted => return true,
-            WaiterState::Waiting(held) if held.will_wake(waker) => return false,
-            WaiterState::Waiting(_) | WaiterState::Gone => {}
-        }
-        self.exchange(waker.clone());
-        // It may have been granted between the two looks, with the waker from before.
-        matches!(*self.lock(), WaiterState::Granted)
-    }
-
-    /// Wakes nobody from now on, who is about to leave.
-    pub(crate) fn wake_nobody(&self) {
-        self.exchange(Waker::noop().clone());
-    }
-
-    /// Replaces the waker that is held. That one is dropped without
-    /// a lock: it may own anything, even slots that others wait for.
-    fn exchange(&self, waker: Waker) {
+        let waker = waker.clone();
         let replaced = match &mut *self.lock() {
             WaiterState::Waiting(held) => std::mem::replace(held, waker),
             WaiterState::Granted | WaiterState::Gone => waker,
         };
+        // Without the lock: it may own anything, even the slots that this one waits for.
         drop(replaced);
+        matches!(*self.lock(), WaiterState::Granted)
     }
 
     fn lock(&self) -> MutexGuard<'_, WaiterState> {
@@ -80,23 +65,19 @@ impl Waiter {
 impl Counting for Slots {
     type State = SlotState;
 
-    fn unused(&self) -> SlotState {
-        SlotState::default()
-    }
-
-    fn decide(&self, _now_us: u64, state: &mut SlotState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
-        if cost > self.amount {
-            return Answer::denied(DenialReason::Never, self.gauge(state, 0));
-        }
-        if mode == Mode::Check && cost > 0 {
-            return Answer::denied(DenialReason::NeedsPermit, self.gauge(state, 0));
-        }
-        let fits = cost == 0 || (state.waiting == 0 && state.held + cost <= self.amount);
-        if !fits {
-            return Answer::denied(DenialReason::Busy, self.gauge(state, 0));
-        }
-        let step = if cost == 0 { Step::Keep } else { Step::Hold { units: cost } };
-        Answer { outcome: DecisionOutcome::Allow { wait_us: 0 }, gauge: self.gauge(state, cost), step }
+    fn decide(&self, _now_us: u64, state: &mut SlotState, cost: u64, mode: Mode, _limit: u64) -> Answer {
+        let refused = if cost == 0 {
+            return Answer::allowed(0, self.gauge(state, 0), Step::Keep);
+        } else if cost > self.amount {
+            DenialReason::Never
+        } else if mode == Mode::Check {
+            DenialReason::NeedsPermit
+        } else if state.waiting > 0 || state.held + cost > self.amount {
+            DenialReason::Busy
+        } else {
+            return Answer::allowed(0, self.gauge(state, cost), Step::Hold { units: cost });
+        };
+        Answer::denied(refused, self.gauge(state, 0))
     }
 
     fn apply(&self, state: &mut SlotState, step: Step) {
@@ -123,16 +104,8 @@ impl Counting for Slots {
     }
 
     /// Never while somebody holds or waits.
-    fn idle_at(&self, now_us: u64, state: &SlotState) -> u64 {
-        if state.held == 0 && state.waiting == 0 { now_us } else { u64::MAX }
-    }
-
-    fn longest_us(&self) -> u64 {
-        u64::MAX
-    }
-
-    fn counts_like(&self, _other: &Self) -> bool {
-        true
+    fn empty_us(&self, _now_us: u64, state: &SlotState) -> u64 {
+        if state.held == 0 && state.waiting == 0 { 0 } else { u64::MAX }
     }
 }
 
@@ -176,17 +149,14 @@ impl Slots {
         let mut wakers = Vec::new();
         while let Some(first) = state.queue.front() {
             let mut waiter = first.lock();
-            match &*waiter {
-                WaiterState::Waiting(_) if state.held + first.units <= self.amount => {
-                    if let WaiterState::Waiting(waker) = std::mem::replace(&mut *waiter, WaiterState::Granted)
-                    {
-                        wakers.push(waker);
-                    }
-                    state.held += first.units;
-                    state.waiting -= 1;
+            if let WaiterState::Waiting(waker) = &mut *waiter {
+                if state.held + first.units > self.amount {
+                    break;
                 }
-                WaiterState::Waiting(_) => break,
-                WaiterState::Granted | WaiterState::Gone => {}
+                wakers.push(std::mem::replace(waker, Waker::noop().clone()));
+                *waiter = WaiterState::Granted;
+                state.held += first.units;
+                state.waiting -= 1;
             }
             drop(waiter);
             state.queue.pop_front();
@@ -199,13 +169,5 @@ impl Slots {
     fn gauge(&self, state: &SlotState, taken: u64) -> Gauge {
         let free = self.amount.saturating_sub(state.held + taken);
         Gauge::Plain { remaining: if state.waiting > 0 { 0 } else { free }, reset_us: 0 }
-    }
-}
-
-#[cfg(feature = "redis")]
-impl SlotState {
-    /// What another store holds for a key.
-    pub(crate) fn of(held: u64, waiting: u64) -> Self {
-        Self { held, queue: VecDeque::new(), waiting }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A fixed window is one whose cap is its amount. Kept in one [word](super::Word), too.
 
-use super::scale::{MILLIONTHS, Scale};
+use super::Scale;
 use super::word::FRACTION_BITS;
 
 /// Drain of `amount` units each `tick_us`, the first time `tick_us - phase_us` after the
@@ -29,42 +29,11 @@ pub(crate) fn phase_us(tick_us: u64, offset_us: u64, unix_us_at_zero: u64) -> u6
     (unix_us_at_zero % tick_us + tick_us - first % tick_us) % tick_us
 }
 
-/// A window's units start in that window: what does not fit starts whole in the next
-/// one. Saved-up tokens (a cap other than the amount) may come from several ticks.
 impl Stepped {
-    #[inline]
-    fn is_window(self) -> bool {
-        self.cap == self.amount
-    }
-
     /// Bits by which the time in a word is coarser, to make room for the units
     /// within a tick. Less than a tick, as no rate exceeds 1,000 units a microsecond.
     fn coarse_bits(self) -> u32 {
         (u64::BITS - (self.amount - 1).leading_zeros()).saturating_sub(FRACTION_BITS)
-    }
-
-    /// The word of a TAT: the tick at which it is empty, rounded up and one more, so
-    /// that the word never seems idle too early, less what is missing to that tick.
-    #[inline]
-    pub(crate) fn word(self, tat: u64) -> u64 {
-        let coarse = self.coarse_bits();
-        let empty_tick = tat.div_ceil(self.amount);
-        let missing = empty_tick * self.amount - tat;
-        let time = self.begins_us(empty_tick).div_ceil(1 << coarse) + 1;
-        (time << (FRACTION_BITS + coarse)) - missing
-    }
-
-    #[inline]
-    pub(crate) fn tat(self, word: u64) -> u64 {
-        if word == 0 {
-            return 0;
-        }
-        let coarse = self.coarse_bits();
-        let bits = FRACTION_BITS + coarse;
-        let time = ((word - 1) >> bits) + 1;
-        let missing = (time << bits) - word;
-        let empty_tick = self.tick((time - 1) << coarse);
-        (empty_tick * self.amount).saturating_sub(missing)
     }
 
     pub(crate) fn tick(self, now_us: u64) -> u64 {
@@ -79,17 +48,29 @@ impl Stepped {
 
 impl Scale for Stepped {
     type Tat = u64;
-    /// As [`word`](Self::word) makes it.
-    type Stored = u64;
 
     #[inline]
     fn load(self, word: u64) -> u64 {
-        self.tat(word)
+        if word == 0 {
+            return 0;
+        }
+        let coarse = self.coarse_bits();
+        let bits = FRACTION_BITS + coarse;
+        let time = ((word - 1) >> bits) + 1;
+        let missing = (time << bits) - word;
+        let empty_tick = self.tick((time - 1) << coarse);
+        (empty_tick * self.amount).saturating_sub(missing)
     }
 
+    /// The tick at which it is empty, rounded up and one more, so that the word never seems idle
+    /// too early, less what is missing to that tick.
     #[inline]
     fn store(self, tat: u64) -> u64 {
-        self.word(tat)
+        let coarse = self.coarse_bits();
+        let empty_tick = tat.div_ceil(self.amount);
+        let missing = empty_tick * self.amount - tat;
+        let time = self.begins_us(empty_tick).div_ceil(1 << coarse) + 1;
+        (time << (FRACTION_BITS + coarse)) - missing
     }
 
     #[inline]
@@ -97,15 +78,12 @@ impl Scale for Stepped {
         self.tick(now_us) * self.amount
     }
 
-    #[inline]
-    fn cost(self, units: u64) -> Option<u64> {
-        Some(units).filter(|units| *units <= self.full())
-    }
-
+    /// A window's units start in that window: what does not fit starts whole in the next one.
+    /// Saved-up tokens (a cap other than the amount) may come from several ticks.
     #[inline]
     fn raised(self, level: u64, cost: u64) -> u64 {
         let in_window = level % self.amount;
-        if self.is_window() && in_window + cost > self.amount {
+        if self.cap == self.amount && in_window + cost > self.amount {
             return level - in_window + self.amount + cost;
         }
         level + cost
@@ -134,10 +112,6 @@ impl Scale for Stepped {
         if wait_us <= longest_us { None } else { Some(wait_us - longest_us) }
     }
 
-    fn units(self, level: u64) -> u64 {
-        level
-    }
-
     fn empty_us(self, level: u64, now_us: u64) -> u64 {
         if level == 0 {
             return 0;
@@ -145,23 +119,15 @@ impl Scale for Stepped {
         self.begins_us(self.tick(now_us) + level.div_ceil(self.amount)) - now_us
     }
 
-    fn millionths(self, level: u64) -> u128 {
-        u128::from(level) * u128::from(MILLIONTHS)
-    }
-
-    fn of_millionths(self, millionths: u128) -> u64 {
-        let units = millionths.div_ceil(u128::from(MILLIONTHS));
-        u64::try_from(units).unwrap_or(u64::MAX).min(self.full())
+    /// Counts in units.
+    #[inline]
+    fn cell(self) -> u64 {
+        1
     }
 
     /// From the beginning of a tick on.
     fn longest_us(self) -> u64 {
         self.full().div_ceil(self.amount) * self.tick_us
-    }
-
-    fn counts_like(self, other: Self) -> bool {
-        (Self { cap: 0, wait_us: 0, ..self }, self.full())
-            == (Self { cap: 0, wait_us: 0, ..other }, other.full())
     }
 }
 
@@ -184,8 +150,8 @@ mod tests {
             let tat = stepped.now(now_us) + level;
             let empty = tat.div_ceil(amount);
             prop_assume!(u128::from(empty) * u128::from(tick) < 740_000_000_000_000);
-            let word = stepped.word(tat);
-            prop_assert_eq!(stepped.tat(word), tat);
+            let word = stepped.store(tat);
+            prop_assert_eq!(stepped.load(word), tat);
             let ends_us = empty * tick - phase_us;
             prop_assert!(word > word_at(ends_us - 1), "idle before its tick");
             prop_assert_eq!(stepped.empty_us(level, now_us), ends_us - now_us);

@@ -6,8 +6,9 @@
 //! one price after the start before it. Time at rest pays that price first, and only
 //! what is left of it cools the key.
 
+use super::scale::{millionths_of, ticks_of};
 use super::{Answer, Counting, Gauge, Grant, MILLIONTHS, Mode, Step};
-use crate::decision::{DecisionOutcome, DenialReason};
+use crate::decision::DenialReason;
 
 const ORIGIN_US: u64 = 1 << 50;
 
@@ -23,70 +24,48 @@ pub(crate) struct WarmUp {
 /// What one key has used, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WarmState {
-    /// The last start.
-    base: u128,
+    /// Zero for an unused key: that is longer ago than any unit costs, so it can start.
+    pub(crate) last_start: u128,
     /// Permits in store, as their ticks at the full rate.
-    stored: u128,
-    /// False until the first start: no rest is too short for it.
-    used: bool,
+    pub(crate) stored: u128,
 }
 
 /// A state brought up to now.
-#[derive(Clone, Copy)]
 struct Rested {
     stored: u128,
-    /// When a call of one unit could start, at the earliest now.
+    /// When a call of one unit could start: now, if rest has paid for it.
     first: u128,
-    /// The price of one unit was paid by rest.
-    is_paid: bool,
-}
-
-impl WarmState {
-    /// The last start, in ticks.
-    pub(crate) fn last_start(&self) -> u128 {
-        self.base
-    }
-
-    /// Permits in store, as their ticks.
-    #[cfg(feature = "redis")]
-    pub(crate) fn stored(&self) -> u128 {
-        self.stored
-    }
 }
 
 #[cfg(feature = "redis")]
 impl WarmUp {
     /// What another store holds for a key, its last start in ticks from `now_us`.
     pub(crate) fn state(&self, now_us: u64, used: bool, base: i64, stored: u64) -> WarmState {
-        let base = self.instant(now_us).saturating_add_signed(i128::from(base));
-        WarmState { base: if used { base } else { 0 }, stored: u128::from(stored), used }
+        if !used {
+            return self.unused();
+        }
+        let last_start = self.instant(now_us).saturating_add_signed(i128::from(base));
+        WarmState { last_start, stored: u128::from(stored) }
     }
 
     /// The last start: microseconds, and ticks within one.
     pub(crate) fn last_start(&self, state: WarmState) -> (u64, u64) {
         let drain = u128::from(self.drain);
-        let us = u64::try_from(state.base / drain).unwrap_or(u64::MAX);
-        (us.saturating_sub(ORIGIN_US), (state.base % drain) as u64)
+        let us = u64::try_from(state.last_start / drain).unwrap_or(u64::MAX);
+        (us.saturating_sub(ORIGIN_US), (state.last_start % drain) as u64)
     }
 }
 
 impl Counting for WarmUp {
     type State = WarmState;
 
-    /// Cold.
-    fn unused(&self) -> WarmState {
-        WarmState { base: 0, stored: self.cold(), used: false }
-    }
-
-    fn decide(&self, now_us: u64, state: &mut WarmState, cost: u64, mode: Mode, _capacity: u64) -> Answer {
+    fn decide(&self, now_us: u64, state: &mut WarmState, cost: u64, mode: Mode, _limit: u64) -> Answer {
         self.repair(now_us, state);
         let state = *state;
         if cost == 0 {
-            let outcome = DecisionOutcome::Allow { wait_us: 0 };
-            return Answer { outcome, gauge: self.gauge(now_us, state), step: Step::Keep };
+            return Answer::allowed(0, self.gauge(now_us, state), Step::Keep);
         }
-        let longest_us = if mode == Mode::Reserve { self.wait_us } else { 0 };
-        let longest = self.ticks(longest_us);
+        let longest = self.ticks(if mode == Mode::Reserve { self.wait_us } else { 0 });
         let more = u128::from(cost - 1) * u128::from(self.cell);
         if more > longest {
             return Answer::denied(DenialReason::Never, self.gauge(now_us, state));
@@ -100,30 +79,16 @@ impl Counting for WarmUp {
         if start - now > longest {
             let short = start - now - longest;
             // Rest helps only as far as it pays for one unit; beyond, it cools.
-            let refused = if rested.is_paid || price - unit_price > longest {
+            let refused = if rested.first == now || price - unit_price > longest {
                 DenialReason::Busy
             } else {
                 DenialReason::Later { retry_us: self.us(short) }
             };
             return Answer::denied(refused, self.gauge(now_us, state));
         }
-        let next = WarmState { base: start, stored: rested.stored.saturating_sub(spent), used: true };
-        Answer {
-            outcome: DecisionOutcome::Allow { wait_us: self.us(start - now) },
-            gauge: self.gauge(now_us, next),
-            step: Step::Warm {
-                before: WarmState {
-                    base: rested.first.saturating_sub(unit_price),
-                    stored: rested.stored,
-                    used: true,
-                },
-                after: next,
-            },
-        }
-    }
-
-    fn repair(&self, now_us: u64, state: &mut WarmState) {
-        *state = self.repaired(now_us, *state);
+        let before = WarmState { last_start: rested.first - unit_price, stored: rested.stored };
+        let after = WarmState { last_start: start, stored: rested.stored.saturating_sub(spent) };
+        Answer::allowed(self.us(start - now), self.gauge(now_us, after), Step::Warm { before, after })
     }
 
     fn apply(&self, state: &mut WarmState, step: Step) {
@@ -137,12 +102,12 @@ impl Counting for WarmUp {
     fn refund(&self, now_us: u64, state: &mut WarmState, grant: &mut Grant, units: u64) -> bool {
         self.repair(now_us, state);
         let Step::Warm { before, after } = grant.mark else { return false };
-        if !state.used || state.base != after.base {
+        if state.last_start != after.last_start {
             return false;
         }
         let kept = u128::from(grant.cost.saturating_sub(units)) * u128::from(self.cell);
-        let base = before.base + self.price(before.stored, kept);
-        *state = WarmState { base, stored: before.stored.saturating_sub(kept), used: true };
+        let last_start = before.last_start + self.price(before.stored, kept);
+        *state = WarmState { last_start, stored: before.stored.saturating_sub(kept) };
         grant.mark = Step::Warm { before, after: *state };
         true
     }
@@ -152,16 +117,16 @@ impl Counting for WarmUp {
         self.repair(now_us, state);
         let now = self.instant(now_us);
         let stored = self.rest(now, *state).stored;
-        let base = if state.used { state.base.max(now) } else { now };
-        let owed = base + u128::from(units) * u128::from(self.cell);
-        *state = WarmState { base: owed.min(now + self.furthest()).max(state.base), stored, used: true };
+        let owed = state.last_start.max(now) + u128::from(units) * u128::from(self.cell);
+        *state = WarmState { last_start: owed.min(now + self.furthest()).max(state.last_start), stored };
     }
 
     /// The time until one unit could start.
     fn used(&self, now_us: u64, state: &WarmState) -> u128 {
         let now = self.instant(now_us);
-        let first = self.rest(now, self.repaired(now_us, *state)).first - now;
-        (first * u128::from(MILLIONTHS)).div_ceil(u128::from(self.cell))
+        let mut state = *state;
+        self.repair(now_us, &mut state);
+        millionths_of(self.rest(now, state).first - now, self.cell)
     }
 
     fn convert(&self, now_us: u64, millionths: u128) -> WarmState {
@@ -169,37 +134,31 @@ impl Counting for WarmUp {
             return self.unused();
         }
         let more = millionths.saturating_sub(u128::from(MILLIONTHS));
-        let ticks = more.saturating_mul(u128::from(self.cell)).div_ceil(u128::from(MILLIONTHS));
-        let base = self.instant(now_us) + ticks.min(self.furthest());
-        WarmState { base, stored: self.cold(), used: true }
+        let last_start = self.instant(now_us) + ticks_of(more, self.cell).min(self.furthest());
+        WarmState { last_start, stored: self.cold() }
     }
 
-    fn idle_at(&self, now_us: u64, state: &WarmState) -> u64 {
-        now_us.saturating_add(self.empty_us(now_us, *state))
-    }
-
-    fn longest_us(&self) -> u64 {
-        self.wait_us + 4 * self.warmup_us + 3 * self.cell.div_ceil(self.drain)
-    }
-
-    fn counts_like(&self, other: &Self) -> bool {
-        self == other
+    fn empty_us(&self, now_us: u64, state: &WarmState) -> u64 {
+        let price = self.price(state.stored, u128::from(self.cell));
+        let cold_again = state.last_start + price + (self.cold() - state.stored);
+        self.us(cold_again.saturating_sub(self.instant(now_us)))
     }
 }
 
 impl WarmUp {
+    pub(super) fn longest_us(&self) -> u64 {
+        self.wait_us + 4 * self.warmup_us + 3 * self.cell.div_ceil(self.drain)
+    }
+
+    /// Cold.
+    fn unused(&self) -> WarmState {
+        WarmState { last_start: 0, stored: self.cold() }
+    }
+
     fn rest(&self, now: u128, state: WarmState) -> Rested {
-        let unit_price = self.price(state.stored, u128::from(self.cell));
-        if !state.used {
-            return Rested { stored: self.cold(), first: now, is_paid: true };
-        }
-        let paid = state.base + unit_price;
-        if now >= paid {
-            let stored = (state.stored + (now - paid)).min(self.cold());
-            Rested { stored, first: now, is_paid: true }
-        } else {
-            Rested { stored: state.stored, first: paid, is_paid: false }
-        }
+        let paid = state.last_start + self.price(state.stored, u128::from(self.cell));
+        let stored = (state.stored + now.saturating_sub(paid)).min(self.cold());
+        Rested { stored, first: paid.max(now) }
     }
 
     /// Ticks that `spent` permits cost out of `stored`: their own length, and for
@@ -212,24 +171,14 @@ impl WarmUp {
     }
 
     /// A clock that has been ahead and came back must not lock anyone out.
-    fn repaired(&self, now_us: u64, mut state: WarmState) -> WarmState {
-        state.base = state.base.min(self.instant(now_us) + self.furthest());
-        state
-    }
-
-    fn empty_us(&self, now_us: u64, state: WarmState) -> u64 {
-        if !state.used {
-            return 0;
-        }
-        let price = self.price(state.stored, u128::from(self.cell));
-        let cold_again = state.base + price + (self.cold() - state.stored);
-        self.us(cold_again.saturating_sub(self.instant(now_us)))
+    fn repair(&self, now_us: u64, state: &mut WarmState) {
+        state.last_start = state.last_start.min(self.instant(now_us) + self.furthest());
     }
 
     fn gauge(&self, now_us: u64, state: WarmState) -> Gauge {
         let now = self.instant(now_us);
         let is_free = self.rest(now, state).first == now;
-        Gauge::Plain { remaining: u64::from(is_free), reset_us: self.empty_us(now_us, state) }
+        Gauge::Plain { remaining: u64::from(is_free), reset_us: self.empty_us(now_us, &state) }
     }
 
     fn cold(&self) -> u128 {

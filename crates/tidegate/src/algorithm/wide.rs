@@ -1,7 +1,6 @@
 //! A smooth bucket in plain ticks of 128 bits, for every rate that does not fit a [word](super::Word).
 
-use super::MILLIONTHS;
-use super::scale::{Scale, millionths_of, ticks_of};
+use super::{MILLIONTHS, Scale};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wide {
@@ -29,30 +28,13 @@ impl Wide {
     pub(crate) fn full_units(self) -> u64 {
         u64::try_from(self.full / u128::from(self.cell)).unwrap_or(u64::MAX)
     }
-
-    fn us(self, ticks: u128) -> u64 {
-        u64::try_from(ticks.div_ceil(u128::from(self.drain))).unwrap_or(u64::MAX)
-    }
 }
 
 impl Scale for Wide {
     type Tat = u128;
-    type Stored = u128;
-
-    fn load(self, tat: u128) -> u128 {
-        tat
-    }
-
-    fn store(self, tat: u128) -> u128 {
-        tat
-    }
 
     fn now(self, now_us: u64) -> u128 {
         u128::from(now_us) * u128::from(self.drain)
-    }
-
-    fn cost(self, units: u64) -> Option<u128> {
-        Some(u128::from(units) * u128::from(self.cell)).filter(|cost| *cost <= self.full)
     }
 
     fn burst(self) -> u128 {
@@ -63,23 +45,11 @@ impl Scale for Wide {
         self.full
     }
 
-    fn units(self, level: u128) -> u64 {
-        u64::try_from(level.div_ceil(u128::from(self.cell))).unwrap_or(u64::MAX)
-    }
-
     fn empty_us(self, level: u128, _now_us: u64) -> u64 {
-        self.us(level)
+        u64::try_from(level.div_ceil(u128::from(self.drain))).unwrap_or(u64::MAX)
     }
 
-    fn millionths(self, level: u128) -> u128 {
-        millionths_of(level, self.cell)
-    }
-
-    fn of_millionths(self, millionths: u128) -> u128 {
-        ticks_of(millionths, self.cell).min(self.full)
-    }
-
-    fn counts_like(self, other: Self) -> bool {
-        (self.cell, self.drain, self.full) == (other.cell, other.drain, other.full)
+    fn cell(self) -> u64 {
+        self.cell
     }
 }

@@ -8,8 +8,7 @@
 //! good as unused exactly from the time on that its word has passed. So the table can tell idle
 //! entries without knowing their limits.
 
-use super::scale::{Scale, millionths_of, ticks_of};
-use super::{Gauge, Wide};
+use super::{Gauge, Scale, Wide};
 
 /// Ticks within a microsecond take this many bits of a word.
 pub(super) const FRACTION_BITS: u32 = 14;
@@ -54,10 +53,6 @@ impl Word {
         ((ticks / drain) << FRACTION_BITS) | (ticks % drain)
     }
 
-    fn ticks(self, level: u64) -> u64 {
-        (level >> FRACTION_BITS) * self.drain + (level & FRACTION)
-    }
-
     #[inline]
     pub(crate) fn us_rounded_up(level: u64) -> u64 {
         (level + FRACTION) >> FRACTION_BITS
@@ -66,17 +61,6 @@ impl Word {
 
 impl Scale for Word {
     type Tat = u64;
-    type Stored = u64;
-
-    #[inline]
-    fn load(self, word: u64) -> u64 {
-        word
-    }
-
-    #[inline]
-    fn store(self, tat: u64) -> u64 {
-        tat
-    }
 
     #[inline]
     fn now(self, now_us: u64) -> u64 {
@@ -121,34 +105,25 @@ impl Scale for Word {
         self.full
     }
 
-    fn units(self, level: u64) -> u64 {
-        units_rounded_up(level, self.cell, self.drain)
-    }
-
     #[inline]
     fn empty_us(self, level: u64, _now_us: u64) -> u64 {
         Self::us_rounded_up(level)
     }
 
-    fn millionths(self, level: u64) -> u128 {
-        millionths_of(u128::from(self.ticks(level)), self.cell)
+    fn cell(self) -> u64 {
+        self.cell
     }
 
-    fn of_millionths(self, millionths: u128) -> u64 {
-        let ticks = ticks_of(millionths, self.cell);
-        if ticks >= u128::from(self.ticks(self.full)) {
-            self.full
-        } else {
-            Self::from_ticks(ticks as u64, self.drain)
-        }
+    fn ticks(self, level: u64) -> u128 {
+        u128::from((level >> FRACTION_BITS) * self.drain + (level & FRACTION))
     }
 
-    fn gauge(self, level: u64, _now_us: u64, _capacity: u64) -> Gauge {
-        Gauge::of_word(level, self)
+    fn of_ticks(self, ticks: u128) -> u64 {
+        Self::from_ticks(ticks.min(self.ticks(self.full)) as u64, self.drain)
     }
 
-    fn counts_like(self, other: Self) -> bool {
-        (self.cell, self.drain, self.full) == (other.cell, other.drain, other.full)
+    fn gauge(self, level: u64, _now_us: u64, _limit: u64) -> Gauge {
+        Gauge::Word { level, cell: self.cell, drain: self.drain }
     }
 }
 
@@ -171,7 +146,7 @@ mod tests {
             }
             prop_assert_eq!(wa.cmp(&wb), a.cmp(&b));
             prop_assert_eq!(Word::us_rounded_up(wa), a.div_ceil(drain));
-            prop_assert_eq!(word.units(wa), a.div_ceil(cell));
+            prop_assert_eq!(units_rounded_up(wa, cell, drain), a.div_ceil(cell));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::memory::MemoryCharge;
 use super::remote::StoreCharge;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 /// What one group of checks was charged. Dropped, it releases the slots that it holds and
 /// leaves everything else charged.
@@ -41,23 +41,22 @@ struct CheckShare {
 
 /// How a key's charge is corrected.
 pub(crate) enum Correction {
+    /// It cost what it was charged.
     Nothing,
     /// So many of those that are charged go back.
-    Refund {
-        charged: u64,
-        units: u64,
-    },
+    Refund { charged: u64, units: u64 },
     /// It cost so many more than it was charged.
-    Debt {
-        units: u64,
-    },
+    Debt { units: u64 },
+}
+
+/// Checks by their number in the group, and what each was charged.
+impl FromIterator<(usize, u64)> for Shares {
+    fn from_iter<I: IntoIterator<Item = (usize, u64)>>(checks: I) -> Self {
+        Self(checks.into_iter().map(|(check, units)| CheckShare { check, units }).collect())
+    }
 }
 
 impl Shares {
-    pub(crate) fn new(check: usize, units: u64) -> Self {
-        Self(smallvec![CheckShare { check, units }])
-    }
-
     pub(crate) fn add(&mut self, check: usize, units: u64) {
         self.0.push(CheckShare { check, units });
     }

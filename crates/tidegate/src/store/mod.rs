@@ -66,7 +66,7 @@ impl Backing {
     /// Keys that are held outside the flat table, and the most that may be.
     pub(crate) fn long_keys(&self) -> (usize, usize) {
         match self {
-            Self::Memory(tables) => (tables.shard_entries(), tables.shard_entries_max()),
+            Self::Memory(tables) => (tables.shards.len(), tables.shards.max_entries()),
             Self::Remote(_) => (0, 0),
         }
     }
@@ -204,8 +204,7 @@ impl Backend {
     pub(crate) fn look(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {
         match self {
             Self::Memory(gate) => {
-                let decision = gate.look(HashedCheck { cost, ..hashed(gate, check) }, mode);
-                Pending::ready(Some(decision))
+                Pending::ready(Some(memory::look(HashedCheck { cost, ..hashed(gate, check) }, mode)))
             }
             Self::Remote(gate) => gate.clone().look(check, cost, mode),
         }

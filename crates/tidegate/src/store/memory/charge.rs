@@ -1,17 +1,14 @@
 //! What a permit holds of limits in memory.
 
-use super::transaction::{CheckResult, HashedCheck, Write, with_state};
+use super::transaction::{CheckResult, HashedCheck, Write, change_slots, with_state};
 use crate::Limit;
 use crate::algorithm::{Grant, Plan, State, Step};
 use crate::gate::Gate;
 use crate::store::{Correction, Shares, StoreCharge};
 use smallvec::{SmallVec, smallvec};
-use std::task::Waker;
 
 /// What the checks of one group were charged, key by key.
-pub(crate) struct MemoryCharge {
-    keys: SmallVec<[KeyCharge; 1]>,
-}
+pub(crate) struct MemoryCharge(SmallVec<[KeyCharge; 1]>);
 
 struct KeyCharge {
     gate: Gate,
@@ -43,27 +40,23 @@ impl MemoryCharge {
                 limit: check.limit.cloned().map(Box::new),
                 version: result.version,
                 grant: Grant { cost: check.cost, start_us, mark: result.step },
-                shares: Shares::new(number, check.cost),
+                shares: Shares::from_iter([(number, check.cost)]),
             });
         }
-        Self { keys }
+        Self(keys)
     }
 
     /// Slots that were granted by the queue, for several checks of one key.
-    pub(super) fn of_slots(gate: Gate, hash: u64, costs: &[u64]) -> Self {
-        let units = costs.iter().fold(0u64, |sum, cost| sum.saturating_add(*cost));
-        let mut shares = Shares::new(0, costs.first().copied().unwrap_or(0));
-        for (number, cost) in costs.iter().enumerate().skip(1) {
-            shares.add(number, *cost);
-        }
+    pub(super) fn of_slots(gate: Gate, hash: u64, shares: Shares) -> Self {
+        let units = shares.charged();
         let grant = Grant { cost: units, start_us: 0, mark: Step::Hold { units } };
-        Self { keys: smallvec![KeyCharge { gate, hash, limit: None, version: 0, grant, shares }] }
+        Self(smallvec![KeyCharge { gate, hash, limit: None, version: 0, grant, shares }])
     }
 }
 
 impl StoreCharge for MemoryCharge {
     fn settle(&mut self, costs: &[u64]) {
-        for key in &mut self.keys {
+        for key in &mut self.0 {
             match key.shares.correct(costs, key.is_slots()) {
                 Correction::Nothing => {}
                 Correction::Refund { charged, units } => key.refund(charged, units),
@@ -95,7 +88,7 @@ impl KeyCharge {
         with_state(check, |key| {
             let (version, now_us) = (key.version, key.now_us);
             if version.number != self.version || key.is_taken_over {
-                return ((), Write::Nothing);
+                return Write::Nothing;
             }
             let remember = |grant: Grant, state: &State| {
                 let until_us = version.plan.idle_at(now_us, state);
@@ -106,7 +99,7 @@ impl KeyCharge {
                 if units >= charged {
                     remember(grant, key.state);
                 }
-                return ((), Write::Nothing);
+                return Write::Nothing;
             }
             // Those who were cancelled while this one was in their way.
             let earlier = gate.cancelled.take_highest(hash, usize::MAX, |(_, _, grant)| grant.end());
@@ -119,7 +112,7 @@ impl KeyCharge {
                     remember(grant, key.state);
                 }
             }
-            ((), Write::Charged(0))
+            Write::Charged(0)
         });
         self.grant.mark = grant.mark;
     }
@@ -128,7 +121,7 @@ impl KeyCharge {
         if let Some(check) = self.check().filter(|_| !self.is_slots()) {
             with_state(check, |key| {
                 key.version.plan.charge_debt(key.now_us, key.state, units);
-                ((), Write::Charged(units))
+                Write::Charged(units)
             });
         }
     }
@@ -136,12 +129,7 @@ impl KeyCharge {
     fn release(&self, units: u64) {
         // By the gate's limit: what its waiters may hold is not this check's to say.
         let Some(gate) = self.gate.backend().memory() else { return };
-        let wakers =
-            with_state(HashedCheck::new(gate, self.hash, 1), |key| match (&key.version.plan, key.state) {
-                (Plan::Slots(slots), State::Slots(state)) => (slots.release(state, units), Write::Charged(0)),
-                _ => (Vec::new(), Write::Nothing),
-            });
-        wakers.into_iter().for_each(Waker::wake);
+        change_slots(HashedCheck::new(gate, self.hash, 1), |slots, state| slots.release(state, units));
     }
 }
 

@@ -204,12 +204,10 @@ pub(crate) struct LockedGroup<'a> {
 impl LockedGroup<'_> {
     /// The entry of a key, whatever the version of its limit.
     pub(crate) fn find(&self, hash: u64) -> Option<(usize, Fingerprint)> {
-        (0..ENTRIES)
-            .map(|entry| (entry, Fingerprint(self.group.fingerprint(entry))))
-            .find(|(_, fingerprint)| fingerprint.is_key_of(hash))
+        self.fingerprints().enumerate().find(|(_, fingerprint)| fingerprint.is_key_of(hash))
     }
 
-    #[cfg(all(test, tidegate_loom))]
+    /// Those of all entries, in their order.
     pub(crate) fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
         (0..ENTRIES).map(|entry| Fingerprint(self.group.fingerprint(entry)))
     }
@@ -218,6 +216,7 @@ impl LockedGroup<'_> {
         self.group.word(entry).load(Ordering::Relaxed)
     }
 
+    /// Keeps a word in the entry of its key, or in a [free one](Self::free_entry).
     pub(crate) fn write(&self, entry: usize, fingerprint: Fingerprint, word: u64) {
         let pin = self.group.fingerprint(entry) & PINNED;
         self.group.0[FIRST + 2 * entry].store(fingerprint.0 | pin, Ordering::Relaxed);
@@ -230,12 +229,6 @@ impl LockedGroup<'_> {
         let idle_word = word_at(now_us.saturating_sub(TAKEN_OVER_AFTER_US));
         let unpinned = (0..ENTRIES).filter(|entry| self.group.fingerprint(*entry) & PINNED == 0);
         unpinned.min_by_key(|entry| self.word(*entry)).filter(|entry| self.word(*entry) <= idle_word)
-    }
-
-    /// Takes a free entry over for a new key.
-    pub(crate) fn claim(&self, entry: usize, fingerprint: Fingerprint, word: u64) {
-        self.group.0[FIRST + 2 * entry].store(0, Ordering::Relaxed);
-        self.write(entry, fingerprint, word);
     }
 
     /// Empties the entry of a key whose state is in the shards from now on. A pinned entry stays

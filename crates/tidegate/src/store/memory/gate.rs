@@ -6,13 +6,13 @@
 
 use super::Tables;
 use super::flat::{EntryGroup, Fingerprint, Seen};
-use super::limit_words::{FastLimit, FastScale, LimitWords, NotRead};
-use super::transaction::{HashedCheck, Write, decide_all, look, tracked_hash, with_state};
+use super::limit_words::{FastLimit, FastScale, LimitWords};
+use super::transaction::{HashedCheck, Write, decide_all, look, with_state};
 use super::version::{LimitVersion, Versions};
 use crate::Limit;
 use crate::algorithm::{Grant, Mode, Plan, State, Stepped, Word};
 use crate::clock::Timestamp;
-use crate::decision::{Decision, DecisionOutcome, DenialReason};
+use crate::decision::{Decision, DecisionOutcome};
 use crate::key::KeyHasher;
 use crate::limiter::Overflow;
 use crate::store::cancelled::Cancelled;
@@ -38,22 +38,13 @@ pub(crate) struct MemoryGate {
 
 /// Why the fast path did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Miss {
+pub(super) enum Miss {
     /// Somebody else writes the group or the limit right now.
     Contended,
-    /// The limit counts in another scale.
+    /// The limit counts in another scale, or its states are more than a word.
     OtherScale,
     /// The key is new, its state is more than a word, or the clock has jumped.
     NotHere,
-}
-
-impl From<NotRead> for Miss {
-    fn from(not_read: NotRead) -> Self {
-        match not_read {
-            NotRead::Changing => Self::Contended,
-            NotRead::OtherScale => Self::OtherScale,
-        }
-    }
 }
 
 /// Where a fixed key was found, so that it is never looked for again.
@@ -65,17 +56,15 @@ pub(crate) struct Spot {
 
 impl MemoryGate {
     pub(crate) fn new(id: u32, limit: Limit, tables: Arc<Tables>, overflow: Overflow) -> Self {
-        let plan = Plan::new(&limit, tables.clock.unix_us_at_zero());
         let hasher = KeyHasher::random();
-        let since_us = tables.clock.now().as_micros();
-        let version = LimitVersion::first(limit, plan, since_us);
+        let version = LimitVersion::new(1, limit, &tables.clock, tables.clock.now().as_micros());
         Self {
             id,
             tables,
             refuses_untracked: overflow == Overflow::Refuse,
             overflow_hash: hasher.hash(b"\xff overflow bucket"),
             hasher,
-            limit_words: LimitWords::new(version.number, version.limit.capacity(), &plan),
+            limit_words: LimitWords::new(&version),
             versions: Versions::new(version),
             pins: Mutex::default(),
             cancelled: Cancelled::new(),
@@ -141,7 +130,7 @@ impl MemoryGate {
         group: EntryGroup<'_>,
         read: impl Fn(Fingerprint) -> Result<Seen, Miss>,
     ) -> Result<Decision, Miss> {
-        let FastLimit { version, capacity, bucket } = self.limit_words.read::<S>().map_err(Miss::from)?;
+        let FastLimit { version, capacity, bucket } = self.limit_words.read::<S>()?;
         let seen = read(Fingerprint::new(hash, version))?;
         let (now_us, tat) = (now.as_micros(), bucket.scale.load(seen.word));
         if now >= Timestamp::MAX || bucket.is_ahead(now_us, tat) {
@@ -211,19 +200,7 @@ impl MemoryGate {
         // Slots cannot be checked, only held.
         let is_slots = matches!(self.version().plan, Plan::Slots(_));
         let mode = if is_slots { Mode::Reserve } else { Mode::Check };
-        self.look(HashedCheck::new(self, hash, cost), mode)
-    }
-
-    /// What a check in this mode would be answered, with nothing taken.
-    pub(crate) fn look(&self, check: HashedCheck<'_>, mode: Mode) -> Decision {
-        let Some(hash) = tracked_hash(check) else {
-            let limit = check.limit.map_or_else(|| self.version().limit.capacity(), Limit::capacity);
-            return Decision::plain(DecisionOutcome::Deny(DenialReason::Full), limit, 0);
-        };
-        with_state(HashedCheck { hash, ..check }, |key| {
-            let answer = look(key.version, key.now_us, key.state, check.cost, mode);
-            (answer.decision(key.version.limit.capacity()), Write::Nothing)
-        })
+        look(HashedCheck::new(self, hash, cost), mode)
     }
 
     /// Forgets what a key has used. Slots that are held stay held.
@@ -231,10 +208,10 @@ impl MemoryGate {
         self.cancelled.forget(hash);
         with_state(HashedCheck::new(self, hash, 1), |key| {
             if matches!(key.state, State::Slots(_)) {
-                return ((), Write::Nothing);
+                return Write::Nothing;
             }
             *key.state = key.version.plan.unused();
-            ((), Write::Alone)
+            Write::Alone
         });
     }
 
@@ -253,7 +230,7 @@ impl MemoryGate {
             Some((entry, _)) => entry,
             None => {
                 let entry = group.free_entry(now_us)?;
-                group.claim(entry, Fingerprint::new(hash, version.number), 0);
+                group.write(entry, Fingerprint::new(hash, version.number), 0);
                 entry
             }
         };

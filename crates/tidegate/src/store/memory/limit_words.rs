@@ -4,6 +4,8 @@
 //! so they are kept as plain words under a sequence number: whoever reads while they
 //! change reads again. Nothing is ever freed, so nothing can be freed too early.
 
+use super::gate::Miss;
+use super::version::LimitVersion;
 use crate::algorithm::{Bucket, Plan, Scale, Stepped, Word};
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -24,17 +26,8 @@ pub(crate) struct FastLimit<S> {
     pub(crate) bucket: Bucket<S>,
 }
 
-/// Why no limit could be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotRead {
-    /// They change right now.
-    Changing,
-    /// The limit in force is in another scale, or its states are more than a word.
-    OtherScale,
-}
-
 /// A scale that the words of a limit can hold.
-pub(crate) trait FastScale: Scale<Tat = u64, Stored = u64> {
+pub(crate) trait FastScale: Scale<Tat = u64> {
     const KIND: u64;
     fn words(self) -> [u64; 5];
     fn of_words(words: [u64; 5]) -> Self;
@@ -71,44 +64,43 @@ impl FastScale for Stepped {
 const KIND_BITS: u32 = 8;
 
 impl LimitWords {
-    pub(crate) fn new(version: u16, capacity: u64, plan: &Plan) -> Self {
-        let words = encode(version, capacity, plan).map(AtomicU64::new);
-        Self { sequence: AtomicU64::new(0), words }
+    pub(crate) fn new(version: &LimitVersion) -> Self {
+        Self { sequence: AtomicU64::new(0), words: encode(version).map(AtomicU64::new) }
     }
 
     #[inline(always)]
-    pub(crate) fn read<S: FastScale>(&self) -> Result<FastLimit<S>, NotRead> {
+    pub(crate) fn read<S: FastScale>(&self) -> Result<FastLimit<S>, Miss> {
         let before = self.sequence.load(Ordering::Acquire);
         let words: [u64; WORDS] = std::array::from_fn(|i| self.words[i].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         if before & 1 != 0 || self.sequence.load(Ordering::Relaxed) != before {
-            return Err(NotRead::Changing);
+            return Err(Miss::Contended);
         }
         let [head, capacity, scale @ ..] = words;
         if head & ((1 << KIND_BITS) - 1) != S::KIND {
-            return Err(NotRead::OtherScale);
+            return Err(Miss::OtherScale);
         }
         let (version, bucket) = ((head >> KIND_BITS) as u16, Bucket { scale: S::of_words(scale) });
         Ok(FastLimit { version, capacity, bucket })
     }
 
     /// Only one thread may store at a time; the gate's lock sees to that.
-    pub(crate) fn store(&self, version: u16, capacity: u64, plan: &Plan) {
+    pub(crate) fn store(&self, version: &LimitVersion) {
         let before = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(before + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        for (held, word) in self.words.iter().zip(encode(version, capacity, plan)) {
+        for (held, word) in self.words.iter().zip(encode(version)) {
             held.store(word, Ordering::Relaxed);
         }
         self.sequence.store(before + 2, Ordering::Release);
     }
 }
 
-fn encode(version: u16, capacity: u64, plan: &Plan) -> [u64; WORDS] {
-    let (kind, [a, b, c, d, e]) = match plan {
+fn encode(version: &LimitVersion) -> [u64; WORDS] {
+    let (kind, [a, b, c, d, e]) = match &version.plan {
         Plan::Word(bucket) => (Word::KIND, bucket.scale.words()),
         Plan::Stepped(bucket) => (Stepped::KIND, bucket.scale.words()),
         Plan::Wide(_) | Plan::Warm(_) | Plan::Slices(_) | Plan::Slots(_) => (0, [0; 5]),
     };
-    [(u64::from(version) << KIND_BITS) | kind, capacity, a, b, c, d, e]
+    [(u64::from(version.number) << KIND_BITS) | kind, version.limit.capacity(), a, b, c, d, e]
 }

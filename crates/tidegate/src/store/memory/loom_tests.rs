@@ -8,6 +8,7 @@
 use super::flat::{ENTRIES, Fingerprint};
 use super::gate::MemoryGate;
 use super::limit_words::LimitWords;
+use super::version::LimitVersion;
 use super::{HashedCheck, Pages, Tables, decide_all};
 use crate::algorithm::{Mode, Plan, Word, word_at};
 use crate::clock::{ManualClock, StoreClock, Timestamp};
@@ -37,7 +38,7 @@ fn crowd(gate: &MemoryGate, first: u64, word: u64) {
     let group = gate.tables.flat.group(0).lock();
     for entry in 0..ENTRIES {
         let (hash, word) = if entry == 0 { (first, word) } else { (100 + entry as u64, u64::MAX >> 1) };
-        group.claim(entry, Fingerprint::new(hash, 1), word);
+        group.write(entry, Fingerprint::new(hash, 1), word);
     }
 }
 
@@ -158,12 +159,14 @@ fn a_key_that_comes_during_a_change_is_charged_once() {
 #[test]
 fn numbers_are_never_read_torn() {
     model(|| {
-        let plan = |text: &str| Plan::new(&text.parse().expect("a limit"), 0);
-        let (old, new) = (plan("1/s burst 5"), plan("7/s burst 3"));
-        let limit_words = Arc::new(LimitWords::new(1, 5, &old));
+        let clock = StoreClock::Other(Arc::new(ManualClock::at(Timestamp::from_micros(NOW_US))));
+        let version =
+            |number, text: &str| LimitVersion::new(number, text.parse().expect("a limit"), &clock, 0);
+        let (old, new) = (version(1, "1/s burst 5"), version(2, "7/s burst 3"));
+        let limit_words = Arc::new(LimitWords::new(&old));
         let writer = {
             let limit_words = limit_words.clone();
-            thread::spawn(move || limit_words.store(2, 3, &new))
+            thread::spawn(move || limit_words.store(&new))
         };
         if let Ok(limit) = limit_words.read::<Word>() {
             let seen = (limit.version, limit.capacity, limit.bucket.scale.drain);

@@ -23,9 +23,7 @@ pub(crate) use charge::MemoryCharge;
 pub(crate) use gate::{MemoryGate, Spot};
 pub(crate) use pages::Pages;
 pub(crate) use queue::queue;
-#[cfg(feature = "tower")]
-pub(crate) use transaction::decide_all;
-pub(crate) use transaction::{HashedCheck, tracked_hash};
+pub(crate) use transaction::{HashedCheck, look, tracked_hash};
 #[cfg(feature = "redis")]
 pub(crate) use transaction::{Write, with_state};
 
@@ -36,36 +34,22 @@ use crate::store::Mode;
 use flat::Flat;
 use shards::Shards;
 use smallvec::SmallVec;
-#[cfg(not(feature = "tower"))]
 use transaction::decide_all;
 
 /// The most keys that tables are made for: more would be address space that nobody touches.
-#[cfg(target_pointer_width = "64")]
-const KEYS_MAX: usize = 1 << 30;
-#[cfg(not(target_pointer_width = "64"))]
-const KEYS_MAX: usize = 1 << 24;
+const KEYS_MAX: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 1 << 24 };
 
 /// The tables that gates share.
 pub(crate) struct Tables {
     pub(crate) clock: StoreClock,
     flat: Flat,
-    shards: Shards,
+    pub(crate) shards: Shards,
 }
 
 impl Tables {
     pub(crate) fn new(clock: StoreClock, max_keys: usize, pages: Pages) -> Self {
         let max_keys = max_keys.min(KEYS_MAX);
         Self { clock, flat: Flat::new(max_keys, pages), shards: Shards::new(max_keys) }
-    }
-
-    /// Entries outside the flat table.
-    pub(crate) fn shard_entries(&self) -> usize {
-        self.shards.len()
-    }
-
-    /// The most entries that the shards hold.
-    pub(crate) fn shard_entries_max(&self) -> usize {
-        self.shards.max_entries()
     }
 }
 

@@ -28,13 +28,10 @@ pub(crate) enum Pages {
 /// Smaller tables are filled with zeros in a few microseconds.
 const MAPPED_BYTES_MIN: usize = 128 << 10;
 /// Smaller tables fit the processor's own table of pages.
-const HUGE_BYTES_MIN: usize = 8 << 20;
+const HUGE_BYTES_MIN: u64 = 8 << 20;
 /// Larger ones are more likely a wish for no bound than a count of keys: a few thousand keys
 /// would make all of it resident.
-#[cfg(target_pointer_width = "64")]
-const HUGE_BYTES_MAX: usize = 16 << 30;
-#[cfg(not(target_pointer_width = "64"))]
-const HUGE_BYTES_MAX: usize = usize::MAX;
+const HUGE_BYTES_MAX: u64 = 16 << 30;
 
 /// Words that start as zeros, in one piece that never moves.
 pub(crate) struct Words {
@@ -54,7 +51,8 @@ impl Words {
         let mapped = if bytes < MAPPED_BYTES_MIN { None } else { system::map(bytes) };
         match mapped {
             Some(start) => {
-                let huge = pages == Pages::Huge && (HUGE_BYTES_MIN..=HUGE_BYTES_MAX).contains(&bytes);
+                let huge =
+                    pages == Pages::Huge && (HUGE_BYTES_MIN..=HUGE_BYTES_MAX).contains(&(bytes as u64));
                 system::advise(start, bytes, if huge { Pages::Huge } else { Pages::AsTouched });
                 Self { words: NonNull::slice_from_raw_parts(start.cast(), length), is_mapped: true }
             }

@@ -1,11 +1,11 @@
 //! Queueing for slots of a concurrency limit.
 
 use super::charge::MemoryCharge;
-use super::transaction::{HashedCheck, Write, with_state};
-use crate::algorithm::{Plan, State, Waiter};
-use crate::clock::Timestamp;
+use super::transaction::{HashedCheck, change_slots};
+use crate::algorithm::Waiter;
 use crate::gate::Gate;
 use crate::sleep::Sleep;
+use crate::store::Shares;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,9 +14,20 @@ use std::task::{Poll, Waker};
 /// Queues for slots until they are held, the queue is full (none), or the limit's wait is over
 /// (none). Each cost is a check of its own in the charge. Dropped before, it leaves the queue.
 pub(crate) async fn queue(gate: &Gate, hash: u64, costs: &[u64]) -> Option<MemoryCharge> {
-    let units = costs.iter().fold(0u64, |sum, cost| sum.saturating_add(*cost));
-    let (mut queued, until) = Queued::enter(gate, hash, units)?;
-    let mut sleep = Sleep::until(gate.clock().clone(), until);
+    let memory = gate.backend().memory()?;
+    let mut sleep = Sleep::until(gate.clock().clone(), gate.clock().now() + memory.version().limit.wait());
+    let shares: Shares = costs.iter().copied().enumerate().collect();
+    let waiter = Waiter::new(shares.charged());
+    let mut is_queued = false;
+    change_slots(HashedCheck::new(memory, hash, 1), |slots, state| {
+        is_queued = slots.enqueue(state, &waiter);
+        // A slot may have come back between the check and the queue.
+        slots.grant_waiters(state)
+    });
+    if !is_queued {
+        return None;
+    }
+    let mut queued = Queued { gate: gate.clone(), hash, waiter, is_over: false };
     let is_granted = poll_fn(|context| {
         if queued.waiter.is_granted(context.waker()) {
             return Poll::Ready(true);
@@ -27,7 +38,7 @@ pub(crate) async fn queue(gate: &Gate, hash: u64, costs: &[u64]) -> Option<Memor
         return None;
     }
     queued.is_over = true;
-    Some(MemoryCharge::of_slots(gate.clone(), hash, costs))
+    Some(MemoryCharge::of_slots(gate.clone(), hash, shares))
 }
 
 /// One who waits in a queue. Dropped, it leaves.
@@ -39,39 +50,11 @@ struct Queued {
     is_over: bool,
 }
 
-impl Queued {
-    /// None if the queue is full. Also until when to wait.
-    fn enter(gate: &Gate, hash: u64, units: u64) -> Option<(Self, Timestamp)> {
-        let memory = gate.backend().memory()?;
-        let waiter = Waiter::new(units, Waker::noop().clone());
-        let check = HashedCheck::new(memory, hash, units);
-        let entered = with_state(check, |key| match (&key.version.plan, key.state) {
-            (Plan::Slots(slots), State::Slots(state)) => {
-                let until = Timestamp::from_micros(key.now_us) + key.version.limit.wait();
-                // A slot may have come back between the check and the queue.
-                let entered = slots.enqueue(state, &waiter).then(|| (until, slots.grant_waiters(state)));
-                (entered, Write::Charged(0))
-            }
-            _ => (None, Write::Nothing),
-        });
-        let (until, wakers) = entered?;
-        wakers.into_iter().for_each(Waker::wake);
-        Some((Self { gate: gate.clone(), hash, waiter, is_over: false }, until))
-    }
-}
-
 impl Drop for Queued {
     fn drop(&mut self) {
         let Some(memory) = self.gate.backend().memory().filter(|_| !self.is_over) else { return };
         // Its waker may own anything, and must not be dropped under the key's lock.
-        self.waiter.wake_nobody();
-        let wakers =
-            with_state(HashedCheck::new(memory, self.hash, 1), |key| match (&key.version.plan, key.state) {
-                (Plan::Slots(slots), State::Slots(state)) => {
-                    (slots.leave(state, &self.waiter), Write::Charged(0))
-                }
-                _ => (Vec::new(), Write::Nothing),
-            });
-        wakers.into_iter().for_each(Waker::wake);
+        self.waiter.is_granted(Waker::noop());
+        change_slots(HashedCheck::new(memory, self.hash, 1), |slots, state| slots.leave(state, &self.waiter));
     }
 }

@@ -9,7 +9,6 @@
 //! shards, at several times the memory of the table, and leave no room for other states.
 
 use super::flat::TAKEN_OVER_AFTER_US;
-use super::version::WrittenBy;
 use crate::algorithm::{OtherCounts, State};
 use hashbrown::HashTable;
 use std::collections::VecDeque;
@@ -38,7 +37,7 @@ pub(crate) struct Shards {
 
 #[derive(Default)]
 pub(crate) struct MapShard {
-    entries: HashTable<ShardEntry>,
+    pub(super) entries: HashTable<ShardEntry>,
     /// Hashes of all entries, in the order in which they are looked at.
     order: VecDeque<u64>,
     max_entries: usize,
@@ -48,11 +47,12 @@ pub(crate) struct MapShard {
 }
 
 pub(crate) struct ShardEntry {
-    hash: u64,
+    pub(super) hash: u64,
     pub(crate) gate: u32,
-    pub(super) writer: WrittenBy,
+    /// The number of the version of the limit that wrote it.
+    pub(super) writer: u16,
     pub(super) written_us: u64,
-    made_for: Use,
+    pub(super) made_for: Use,
     pub(crate) idle_at_us: u64,
     pub(crate) state: State,
     /// The key's counts by other limits than the one that wrote the state.
@@ -82,10 +82,12 @@ impl Shards {
         self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Entries in all.
     pub(crate) fn len(&self) -> usize {
         (0..self.shards.len()).map(|index| self.lock(index).entries.len()).sum()
     }
 
+    /// The most entries that there may be.
     pub(crate) fn max_entries(&self) -> usize {
         self.max_entries * self.shards.len()
     }
@@ -98,10 +100,6 @@ impl Shards {
 impl MapShard {
     pub(crate) fn get(&mut self, gate: u32, hash: u64) -> Option<&mut ShardEntry> {
         self.entries.find_mut(hash, |entry| entry.hash == hash && entry.gate == gate)
-    }
-
-    pub(crate) fn entries(&mut self) -> impl Iterator<Item = &mut ShardEntry> {
-        self.entries.iter_mut()
     }
 
     /// Makes room for one more if it can; true if there is some.
@@ -117,33 +115,18 @@ impl MapShard {
         is_spilled_full || self.entries.len() >= self.max_entries
     }
 
-    /// The entry of a key. A new one is added beyond the cap, too: the caller has asked for room,
-    /// or may not be refused.
-    pub(super) fn get_or_insert(
-        &mut self,
-        now_us: u64,
-        gate: u32,
-        hash: u64,
-        made_for: Use,
-    ) -> &mut ShardEntry {
-        if self.get(gate, hash).is_none() {
-            self.reclaim(now_us, STEPS);
-            self.order.push_back(hash);
-            self.spilled += usize::from(made_for == Use::Spilled);
+    /// Keeps what is known of a key. A new entry is added beyond the cap, too: the caller has asked for
+    /// room, or may not be refused.
+    pub(super) fn put(&mut self, now_us: u64, entry: ShardEntry) {
+        match self.get(entry.gate, entry.hash) {
+            Some(held) => *held = ShardEntry { made_for: held.made_for, ..entry },
+            None => {
+                self.reclaim(now_us, STEPS);
+                self.order.push_back(entry.hash);
+                self.spilled += usize::from(entry.made_for == Use::Spilled);
+                self.entries.insert_unique(entry.hash, entry, |entry| entry.hash);
+            }
         }
-        let is_same = |entry: &ShardEntry| entry.hash == hash && entry.gate == gate;
-        let entry = self.entries.entry(hash, is_same, |entry| entry.hash);
-        let new = || ShardEntry {
-            hash,
-            gate,
-            writer: WrittenBy::Check,
-            written_us: now_us,
-            made_for,
-            idle_at_us: now_us,
-            state: State::Word(0),
-            others: None,
-        };
-        entry.or_insert_with(new).into_mut()
     }
 
     fn reclaim(&mut self, now_us: u64, steps: usize) {

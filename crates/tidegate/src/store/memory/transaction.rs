@@ -14,12 +14,13 @@ use super::shards::MapShard;
 use super::state::Loaded;
 use super::version::LimitVersion;
 use crate::Limit;
-use crate::algorithm::{Answer, Gauge, Mode, State, Step};
+use crate::algorithm::{Answer, Gauge, Mode, Plan, SlotState, Slots, State, Step};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DenialReason};
 use crate::sync::Backoff;
 use smallvec::SmallVec;
 use std::sync::{Arc, MutexGuard};
+use std::task::Waker;
 
 /// A check of a gate in memory, by the hash of its key.
 #[derive(Clone, Copy)]
@@ -40,11 +41,6 @@ impl<'a> HashedCheck<'a> {
     fn is_same_key(&self, other: &Self) -> bool {
         std::ptr::eq(self.gate, other.gate) && self.hash == other.hash
     }
-
-    /// The check of the overflow bucket, which is by the gate's limit.
-    fn untracked(self) -> Self {
-        Self { hash: self.gate.overflow_hash, limit: None, ..self }
-    }
 }
 
 /// What was decided about a check, and what a permit must remember to give it back.
@@ -60,23 +56,38 @@ pub(crate) struct CheckResult {
 }
 
 pub(crate) type CheckResults = SmallVec<[CheckResult; 2]>;
+type Answers = SmallVec<[Answer; 2]>;
 
 /// Decides checks at the same instant and charges all or none. Those of one key must have the
 /// same limit.
 pub(crate) fn decide_all(checks: &[HashedCheck<'_>], mode: Mode) -> CheckResults {
+    answer_all(checks, mode, Locked::decide)
+}
+
+/// What a check would be answered, with nothing taken, and how full the key is without it.
+pub(crate) fn look(check: HashedCheck<'_>, mode: Mode) -> Decision {
+    answer_all(&[check], mode, Locked::look)[0].decision
+}
+
+fn answer_all<'a>(
+    checks: &[HashedCheck<'a>],
+    mode: Mode,
+    answer: fn(&mut Locked<'a>, Mode) -> Answers,
+) -> CheckResults {
     let mut checks: SmallVec<[HashedCheck<'_>; 2]> = SmallVec::from_slice(checks);
     loop {
         let merged = merge(&checks);
         let mut locked = Locked::new(&merged);
         let answers = match locked.untracked() {
-            None => locked.decide(mode),
+            None => answer(&mut locked, mode),
             // Under these locks: whoever looked again could find room, and say that a request
             // is allowed of which nothing was charged.
-            Some(untracked) if untracked.gate.refuses_untracked => locked.refuse(mode),
+            Some(untracked) if untracked.gate.refuses_untracked => locked.look(mode),
             Some(untracked) => {
                 drop(locked);
                 for check in checks.iter_mut().filter(|check| check.is_same_key(&untracked)) {
-                    *check = check.untracked();
+                    // The overflow bucket is counted by the gate's limit.
+                    *check = HashedCheck::new(check.gate, check.gate.overflow_hash, check.cost);
                 }
                 continue;
             }
@@ -132,15 +143,30 @@ pub(crate) struct KeyState<'a> {
     pub(crate) is_taken_over: bool,
 }
 
+/// Changes the slots of a key, and wakes those who hold some by then.
+pub(super) fn change_slots(
+    check: HashedCheck<'_>,
+    change: impl FnOnce(&Slots, &mut SlotState) -> Vec<Waker>,
+) {
+    let mut wakers = Vec::new();
+    with_state(check, |key| {
+        let (Plan::Slots(slots), State::Slots(state)) = (&key.version.plan, key.state) else {
+            return Write::Nothing;
+        };
+        wakers = change(slots, state);
+        Write::Charged(0)
+    });
+    wakers.into_iter().for_each(Waker::wake);
+}
+
 /// Looks at or changes the state of a check's key under its lock.
-pub(crate) fn with_state<T>(check: HashedCheck<'_>, f: impl FnOnce(KeyState<'_>) -> (T, Write)) -> T {
+pub(crate) fn with_state(check: HashedCheck<'_>, change: impl FnOnce(KeyState<'_>) -> Write) {
     let mut locked = Locked::new(&[check]);
     let mut loaded = locked.load(0);
     let LockedKey { version, now, .. } = &locked.keys[0];
     let is_taken_over = loaded.past.is_some();
     let state = &mut loaded.state;
-    let (out, write) = f(KeyState { version, now_us: now.as_micros(), state, is_taken_over });
-    match write {
+    match change(KeyState { version, now_us: now.as_micros(), state, is_taken_over }) {
         Write::Nothing => locked.put_back(0, loaded),
         Write::Charged(units) => locked.write(0, loaded, units),
         Write::Alone => {
@@ -148,7 +174,6 @@ pub(crate) fn with_state<T>(check: HashedCheck<'_>, f: impl FnOnce(KeyState<'_>)
             locked.save(0, loaded);
         }
     }
-    out
 }
 
 /// The key of a check, and the locks that guard it.
@@ -192,14 +217,6 @@ fn lock_each<'a, L>(
     (names.iter().map(|(_, number, tables)| lock(tables, *number)).collect(), indexes)
 }
 
-impl LockedKey<'_> {
-    /// True if the group may hold a state of the key.
-    fn wants_group(&self) -> bool {
-        let is_moving = || self.check.gate.is_moving(self.now.as_micros());
-        self.version.plan.is_one_word() || self.version.is_of_check() || is_moving()
-    }
-}
-
 impl<'a> Locked<'a> {
     fn new(checks: &[HashedCheck<'a>]) -> Self {
         let mut backoff = Backoff::new();
@@ -236,10 +253,15 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// Those of keys that may have a state there.
     fn lock_groups(&mut self) {
+        let wants_group = |LockedKey { check, version, now, .. }: &LockedKey<'a>| {
+            let is_moving = || check.gate.is_moving(now.as_micros());
+            version.plan.is_one_word() || version.is_of_check() || is_moving()
+        };
         let number = |tables: &Tables, hash| tables.flat.index(hash);
         let lock = |tables: &'a Tables, number| tables.flat.group(number).lock();
-        let (groups, indexes) = lock_each(&self.keys, LockedKey::wants_group, number, lock);
+        let (groups, indexes) = lock_each(&self.keys, wants_group, number, lock);
         self.groups = groups;
         self.keys.iter_mut().zip(indexes).for_each(|(key, index)| key.group = index);
     }
@@ -255,8 +277,7 @@ impl<'a> Locked<'a> {
     /// A word that has its entry, or can have one, needs no shard; among several it is
     /// locked all the same, as the order forbids to come back.
     fn wants_shard(&self, key: &LockedKey<'_>) -> bool {
-        let is_word = key.version.plan.is_one_word() && !key.version.is_of_check();
-        let Some(group) = key.group.filter(|_| self.keys.len() == 1 && is_word) else {
+        let Some(group) = key.group.filter(|_| self.keys.len() == 1 && key.version.is_word()) else {
             return true;
         };
         let (group, now_us) = (&self.groups[group], key.now.as_micros());
@@ -270,8 +291,8 @@ impl<'a> Locked<'a> {
     }
 
     /// Decides every check, and charges them if all are allowed.
-    fn decide(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
-        let mut answers: SmallVec<[Answer; 2]> = SmallVec::new();
+    fn decide(&mut self, mode: Mode) -> Answers {
+        let mut answers = Answers::new();
         let mut states: SmallVec<[Loaded; 1]> = SmallVec::new();
         for index in 0..self.keys.len() {
             let mut loaded = self.load(index);
@@ -296,9 +317,9 @@ impl<'a> Locked<'a> {
         answers
     }
 
-    /// The answers if nothing may be charged, because one of the keys has no room: that one is
-    /// [`DenialReason::Full`], and the others are looked at.
-    fn refuse(&mut self, mode: Mode) -> SmallVec<[Answer; 2]> {
+    /// What every check would be answered, with how full its key is without it. A key for which
+    /// there is no room is [`DenialReason::Full`].
+    fn look(&mut self, mode: Mode) -> Answers {
         let keys = self.keys.len();
         let answer = |index| {
             if !self.has_room(index) {
@@ -306,7 +327,11 @@ impl<'a> Locked<'a> {
             }
             let mut loaded = self.load(index);
             let LockedKey { check, version, now, .. } = &self.keys[index];
-            let answer = look(version, now.as_micros(), &mut loaded.state, check.cost, mode);
+            let limit = version.limit.capacity();
+            let mut decide =
+                |cost| version.plan.decide(now.as_micros(), &mut loaded.state, cost, mode, limit);
+            let answer = Answer { step: Step::Keep, ..decide(check.cost) };
+            let answer = Answer { gauge: decide(0).gauge, ..answer };
             self.put_back(index, loaded);
             answer
         };
@@ -317,12 +342,4 @@ impl<'a> Locked<'a> {
     fn untracked(&mut self) -> Option<HashedCheck<'a>> {
         (0..self.keys.len()).find(|index| !self.has_room(*index)).map(|index| self.keys[index].check)
     }
-}
-
-/// What a check would be answered, with how full the key is without it.
-pub(super) fn look(version: &LimitVersion, now_us: u64, state: &mut State, cost: u64, mode: Mode) -> Answer {
-    let limit = version.limit.capacity();
-    let answer = version.plan.decide(now_us, state, cost, mode, limit);
-    let gauge = version.plan.decide(now_us, state, 0, mode, limit).gauge;
-    Answer { gauge, step: Step::Keep, ..answer }
 }

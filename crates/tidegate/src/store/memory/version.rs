@@ -9,6 +9,7 @@ use super::gate::MemoryGate;
 use super::transaction::HashedCheck;
 use crate::Limit;
 use crate::algorithm::{InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Plan, State};
+use crate::clock::StoreClock;
 use crate::sync::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -24,18 +25,9 @@ pub(crate) struct LimitVersion {
     pub(crate) number: u16,
     pub(crate) limit: Limit,
     pub(crate) plan: Plan,
-    since_us: u64,
+    pub(super) since_us: u64,
     /// The versions before it, oldest first.
     before: SmallVec<[(u16, InForce); OTHERS_MAX]>,
-}
-
-/// Which limit wrote a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WrittenBy {
-    /// The gate's limit of this number.
-    Gate(u16),
-    /// A check's own limit, which stands with the state.
-    Check,
 }
 
 /// The gate's limit, and those before it.
@@ -58,36 +50,27 @@ struct Past {
 }
 
 impl LimitVersion {
-    pub(super) fn first(limit: Limit, plan: Plan, since_us: u64) -> Self {
-        Self { number: 1, limit, plan, since_us, before: SmallVec::new() }
-    }
-
-    /// The own limit of a check, which has always been in force.
-    fn of_check(limit: Limit, unix_us_at_zero: u64) -> Self {
-        let plan = Plan::new(&limit, unix_us_at_zero);
-        Self { number: UNNUMBERED, limit, plan, since_us: 0, before: SmallVec::new() }
+    pub(super) fn new(number: u16, limit: Limit, clock: &StoreClock, since_us: u64) -> Self {
+        let plan = Plan::new(&limit, clock.unix_us_at_zero());
+        Self { number, limit, plan, since_us, before: SmallVec::new() }
     }
 
     pub(super) fn is_of_check(&self) -> bool {
         self.number == UNNUMBERED
     }
 
-    pub(super) fn in_force(&self) -> InForce {
-        InForce { plan: self.plan, since_us: self.since_us }
+    /// True if its states alone live in the flat table.
+    pub(super) fn is_word(&self) -> bool {
+        self.plan.is_one_word() && !self.is_of_check()
     }
 
-    /// Who writes by this limit.
-    pub(super) fn writer(&self) -> WrittenBy {
-        if self.is_of_check() { WrittenBy::Check } else { WrittenBy::Gate(self.number) }
-    }
-
-    /// What was in force for some time after `last` wrote at `written_us` and is not any more,
-    /// oldest first.
-    pub(super) fn between(&self, last: WrittenBy, written_us: u64) -> SmallVec<[InForce; OTHERS_MAX]> {
+    /// What was in force for some time after the version `last` wrote at `written_us` and is not any
+    /// more, oldest first.
+    pub(super) fn between(&self, last: u16, written_us: u64) -> SmallVec<[InForce; OTHERS_MAX]> {
         let ends = self.before.iter().skip(1).map(|(_, next)| next.since_us).chain([self.since_us]);
         let is_later = |number: u16, end_us: u64| match last {
-            WrittenBy::Gate(last) => age(self.number, number) < age(self.number, last),
-            WrittenBy::Check => end_us > written_us,
+            UNNUMBERED => end_us > written_us,
+            last => age(self.number, number) < age(self.number, last),
         };
         let pairs = self.before.iter().zip(ends);
         let were_in_force =
@@ -141,8 +124,9 @@ impl MemoryGate {
     pub(super) fn version_for(&self, check: &HashedCheck<'_>) -> Arc<LimitVersion> {
         let version = self.version();
         match check.limit {
+            // It has always been in force.
             Some(limit) if *limit != version.limit && check.hash != self.overflow_hash => {
-                Arc::new(LimitVersion::of_check(limit.clone(), self.tables.clock.unix_us_at_zero()))
+                Arc::new(LimitVersion::new(UNNUMBERED, limit.clone(), &self.tables.clock, 0))
             }
             _ => version,
         }
@@ -173,13 +157,15 @@ impl MemoryGate {
 
     /// Another limit from now on. Keys are carried over when they are next touched.
     pub(crate) fn change(&self, limit: Limit) {
-        let plan = Plan::new(&limit, self.tables.clock.unix_us_at_zero());
         let changing = self.versions.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.version();
         if old.limit == limit {
             return;
         }
-        let is_moving = plan.is_one_word() != old.plan.is_one_word();
+        let number = if old.number == NUMBER_MAX { 1 } else { old.number + 1 };
+        let mut next = LimitVersion::new(number, limit, &self.tables.clock, old.since_us);
+        next.before = old.before.clone();
+        let is_moving = next.plan.is_one_word() != old.plan.is_one_word();
         let now_us = || self.tables.clock.now().as_micros();
         // Twice as long as they count: a word of ticks seems in use for up to a tick longer,
         // and what was kept beside another limit may be merged and kept again.
@@ -197,20 +183,18 @@ impl MemoryGate {
         move_on();
         // In this order: whoever meets a state of the new version must be able to find
         // out that there is one.
-        let number = if old.number == NUMBER_MAX { 1 } else { old.number + 1 };
         self.versions.newest.store(u64::from(number), Ordering::Release);
-        let (mut before, mut since_us) = (old.before.clone(), old.since_us);
         // One that counts alike goes on with the same counts.
-        if !plan.counts_alike(&old.plan) {
-            since_us = now_us();
-            if before.len() == OTHERS_MAX {
-                before.remove(0);
+        if !next.plan.counts_alike(&old.plan) {
+            next.since_us = now_us();
+            if next.before.len() == OTHERS_MAX {
+                next.before.remove(0);
             }
-            before.push((old.number, old.in_force()));
+            next.before.push((old.number, InForce { plan: old.plan, since_us: old.since_us }));
         }
-        let next = Arc::new(LimitVersion { number, limit, plan, since_us, before });
+        let next = Arc::new(next);
         *self.versions.current.write().unwrap_or_else(PoisonError::into_inner) = next.clone();
-        self.limit_words.store(number, next.limit.capacity(), &plan);
+        self.limit_words.store(&next);
         // Until here others may have written by the old version.
         move_on();
         drop(changing);
@@ -223,11 +207,13 @@ impl MemoryGate {
         let Plan::Slots(slots) = &version.plan else { return };
         for index in self.tables.shards.indexes() {
             let mut wakers = Vec::new();
-            for entry in self.tables.shards.lock(index).entries().filter(|entry| entry.gate == self.id) {
+            let mut shard = self.tables.shards.lock(index);
+            for entry in shard.entries.iter_mut().filter(|entry| entry.gate == self.id) {
                 if let State::Slots(state) = &mut entry.state {
                     wakers.extend(slots.grant_waiters(state));
                 }
             }
+            drop(shard);
             wakers.into_iter().for_each(std::task::Waker::wake);
         }
     }

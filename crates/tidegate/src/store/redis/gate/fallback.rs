@@ -9,7 +9,7 @@ use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::gate::Gate;
 use crate::limiter::Overflow;
 use crate::store::Backend;
-use crate::store::memory::{HashedCheck, MemoryGate, Pages, Tables, Write, tracked_hash, with_state};
+use crate::store::memory::{HashedCheck, MemoryGate, Pages, Tables, Write, look, tracked_hash, with_state};
 use crate::store::redis::config::Fallback;
 use crate::store::redis::request::GateKey;
 use crate::store::redis::script::replay::FoundState;
@@ -38,7 +38,7 @@ impl NodeShareKey {
 
     /// What a check would decide, with nothing taken.
     pub(crate) fn look(&self, cost: u64, mode: Mode) -> Decision {
-        in_memory(&self.gate).look(self.check(cost).1, mode)
+        look(self.check(cost).1, mode)
     }
 }
 
@@ -124,10 +124,10 @@ fn leave_one_request(check: HashedCheck<'_>, since: Timestamp) {
         let used = key.version.limit.capacity().saturating_sub(check.cost);
         let start = plan.convert(since.as_micros(), u128::from(used) * u128::from(MILLIONTHS));
         if plan.used(now_us, &start) <= plan.used(now_us, key.state) {
-            return ((), Write::Nothing);
+            return Write::Nothing;
         }
         *key.state = start;
-        ((), Write::Charged(0))
+        Write::Charged(0)
     });
 }
 
@@ -237,6 +237,7 @@ mod tests {
         }
         let gate = gate.unwrap();
         let tables = &in_memory(&gate).tables;
-        assert!(tables.shard_entries() <= tables.shard_entries_max(), "{} keys", tables.shard_entries());
+        let keys = tables.shards.len();
+        assert!(keys <= tables.shards.max_entries(), "{keys} keys");
     }
 }

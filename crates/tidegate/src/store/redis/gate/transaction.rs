@@ -86,10 +86,7 @@ impl StoreGate for RedisGate {
 
     fn queue(self: Arc<Self>, key: &[u8], costs: &[u64]) -> Pending<Option<Box<dyn StoreCharge>>> {
         let key = self.key(key);
-        let mut shares = Shares::new(0, costs.first().copied().unwrap_or(0));
-        for (number, cost) in costs.iter().enumerate().skip(1) {
-            shares.add(number, *cost);
-        }
+        let shares: Shares = costs.iter().copied().enumerate().collect();
         Pending::new(async move {
             let charge = queue(key, shares.charged()).await?;
             Some(Box::new(RedisCharge(vec![(charge, shares)])) as Box<dyn StoreCharge>)
@@ -228,13 +225,8 @@ impl RequestedChecks {
 
     /// What the checks of one key were charged.
     fn shares(&self, key: usize) -> Shares {
-        let mut own = self.checks.iter().enumerate().filter(|(_, (of, _))| *of == key);
-        let mut shares =
-            own.next().map_or_else(|| Shares::new(0, 0), |(nth, (_, cost))| Shares::new(nth, *cost));
-        for (nth, (_, cost)) in own {
-            shares.add(nth, *cost);
-        }
-        shares
+        let own = self.checks.iter().enumerate().filter(|(_, (of, _))| *of == key);
+        own.map(|(nth, (_, cost))| (nth, *cost)).collect()
     }
 
     /// Decides without Redis: all by their shares in memory, or none.

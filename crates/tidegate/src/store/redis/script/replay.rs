@@ -61,10 +61,13 @@ impl FoundState {
             }
             LimitNumbers::Slices(slices) => {
                 let (_total, single, entries) = (natural()?, natural()?, natural()?);
-                let read: Option<Vec<_>> = (0..entries).map(|_| Some((natural()?, natural()?))).collect();
-                Counted::Slices(slices, SliceState::of(read?.into_iter()), usize::try_from(single).ok()?)
+                let mut state = SliceState::default();
+                for _ in 0..entries {
+                    state.add(natural()?, natural()?);
+                }
+                Counted::Slices(slices, state, usize::try_from(single).ok()?)
             }
-            LimitNumbers::Slots(slots) => Counted::Slots(slots, SlotState::of(natural()?, natural()?)),
+            LimitNumbers::Slots(slots) => Counted::Slots(slots, SlotState { held: natural()?, waiting: natural()?, ..SlotState::default() }),
         };
         Some(Self { at_us, capacity: version.limit.capacity(), counted })
     }
@@ -108,8 +111,8 @@ impl FoundState {
             }
             (Counted::WarmUp(warm, state), Step::Warm { before, after }) => {
                 *state = after;
-                let span = after.last_start().saturating_sub(before.last_start());
-                ChargeMark { stored: narrow(before.stored()), ..mark(warm.last_start(after), span) }
+                let span = after.last_start.saturating_sub(before.last_start);
+                ChargeMark { stored: narrow(before.stored), ..mark(warm.last_start(after), span) }
             }
             (Counted::Slices(slices, state, _), Step::Slice { slice, .. }) => {
                 slices.apply(state, step);
@@ -130,7 +133,7 @@ impl FoundState {
         match &self.counted {
             Counted::Smooth(..) | Counted::Stepped(..) | Counted::WarmUp(..) => true,
             Counted::Slices(slices, state, single) => {
-                let excess = state.total().saturating_add(cost).saturating_sub(slices.amount);
+                let excess = state.total.saturating_add(cost).saturating_sub(slices.amount);
                 excess <= state.units_of_first(*single)
             }
             Counted::Slots(..) => false,
