@@ -110,7 +110,7 @@ impl Draft {
         for (name, list) in [("allow_keys", &allow), ("deny_keys", &deny)] {
             validate::check_list(name, list, &keys).map_err(|what| of(&what))?;
         }
-        let list = |listed| List::parse(listed).map_err(|what| of(&what));
+        let list = |listed| List::parse(listed).map_err(|error| of(&error));
         let (allow, deny) = (list(&allow)?, list(&deny)?);
         for (entry, _) in &when {
             check_name("entry", entry).map_err(|error| of(&error))?;

@@ -321,7 +321,7 @@ impl RulesBuilder {
     /// # Errors
     /// If a rule is wrong: the error names it, what is wrong, and what to write instead.
     pub fn build(self) -> Result<Rules, RulesError> {
-        let list = |listed: &Listed| List::parse(listed).map_err(RulesError::new);
+        let list = |listed: &Listed| List::parse(listed).map_err(|error| RulesError::new(error.to_string()));
         let (allow, deny) = (list(&self.allow)?, list(&self.deny)?);
         validate::check_lists(&self.rules, &self.allow, &self.deny, &*self.client_text)?;
         let set = compile::put_in_force(&self.limiter, self.rules, None, &*self.client_text)?;

@@ -7,6 +7,7 @@ use crate::rules::file::error::RuleFileError;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, Serialize, Serializer};
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::fmt;
 
 /// A file has at most so many bytes of text, counting [`VALUE_BYTES`] for each value.
@@ -43,8 +44,19 @@ impl PlainValue {
         if let Self::List(items) = self { Ok(items) } else { Err(self.is_no("a list")) }
     }
 
-    pub(super) fn table(self) -> Result<Vec<(String, Self)>, RuleFileError> {
-        if let Self::Table(fields) = self { Ok(fields) } else { Err(self.is_no("a table")) }
+    /// Reads each field of a table. A name stands in it once.
+    pub(super) fn fields(
+        self,
+        mut read: impl FnMut(&str, Self) -> Result<(), RuleFileError>,
+    ) -> Result<(), RuleFileError> {
+        let Self::Table(fields) = self else { return Err(self.is_no("a table")) };
+        let mut seen = HashSet::new();
+        for (name, value) in fields {
+            let twice = || RuleFileError::new("stands twice; leave one out");
+            let is_first = seen.insert(name.clone()).then_some(()).ok_or_else(twice);
+            is_first.and_then(|()| read(&name, value)).map_err(|error| error.at_field(&name))?;
+        }
+        Ok(())
     }
 
     /// A text, or a list of them, each read by `read`.
