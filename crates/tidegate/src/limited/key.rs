@@ -5,7 +5,7 @@
 
 use crate::caller::{Caller, Client};
 use crate::rules::facts::Fact;
-use crate::rules::key::value::{VALUE_MAX, escape_from, write_tag, write_text};
+use crate::rules::key::value::{VALUE_MAX, escape_from, write_text};
 use crate::rules::key::{KeyBytes, Part};
 use std::fmt::{self, Display};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -58,7 +58,7 @@ impl CallKey {
         self.join();
         match address.as_client() {
             Some(client) => {
-                write_tag(&Part::Ip, &mut self.bytes);
+                self.bytes.extend_from_slice(Part::Ip.tag().as_bytes());
                 write_text(&mut self.bytes, client);
             }
             None => self.lacks(Fact::Missing),
@@ -71,7 +71,7 @@ impl CallKey {
     #[must_use]
     pub fn user(mut self, user: Option<&dyn Display>) -> Self {
         self.join();
-        write_tag(&Part::User, &mut self.bytes);
+        self.bytes.extend_from_slice(Part::User.tag().as_bytes());
         let start = self.bytes.len();
         if let Some(user) = user {
             write_text(&mut self.bytes, user);

@@ -8,7 +8,7 @@ use crate::rules::index::{ExactIndex, RouteIndex};
 use crate::rules::key::secret::stored_key;
 use crate::rules::key::value::Secrets;
 use crate::rules::key::write::{self, KeyInput};
-use crate::rules::key::{KeyBytes, KeyExpr, Part};
+use crate::rules::key::{ClientValue, KeyBytes, KeyExpr};
 use crate::rules::list::List;
 use crate::rules::matched::Matched;
 use crate::rules::quota::Quota;
@@ -104,7 +104,7 @@ impl Timing {
 /// What a request costs, parsed.
 pub(crate) enum CompiledCost {
     Units(u64),
-    Part { part: Part, max: u64 },
+    Part { part: ClientValue, max: u64 },
     Custom(CostOf),
 }
 
@@ -150,7 +150,7 @@ impl CompiledRule {
         match &self.cost {
             CompiledCost::Units(units) => *units,
             // An ambiguous cost must not be the cheapest.
-            CompiledCost::Part { part, max } => match write::number(part, facts) {
+            CompiledCost::Part { part, max } => match part.number(facts) {
                 Fact::Found(units) => units.clamp(1, *max),
                 Fact::Missing => 1,
                 Fact::Ambiguous => *max,
@@ -174,8 +174,8 @@ impl CompiledRule {
     /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
         let cost = match &self.cost {
-            CompiledCost::Part { part: Part::Json(pointer), .. } => Some(&**pointer),
-            CompiledCost::Part { .. } | CompiledCost::Units(_) | CompiledCost::Custom(_) => None,
+            CompiledCost::Part { part, .. } => part.pointer(),
+            CompiledCost::Units(_) | CompiledCost::Custom(_) => None,
         };
         self.key.pointers().chain(cost)
     }

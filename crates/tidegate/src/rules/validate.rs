@@ -7,8 +7,8 @@
 use crate::Key;
 use crate::key::is_cut;
 use crate::rules::error::RulesError;
-use crate::rules::key::value::{is_pattern, is_plain_of, is_value, method, route_method, tag, write_route};
-use crate::rules::key::{KeyBytes, KeyExpr, Part};
+use crate::rules::key::value::{is_pattern, is_plain_of, is_value, method, route_method, write_route};
+use crate::rules::key::{ClientValue, Form, KeyBytes, KeyExpr, Part, Source};
 use crate::rules::list::List;
 use crate::rules::route::methods::is_token;
 use crate::rules::route::{Route, SegmentAt};
@@ -25,12 +25,12 @@ pub(crate) fn check_segments(key: &KeyExpr, routes: &[Route]) -> Result<(), Stri
     }
     for alternative in &key.alternatives {
         for part in alternative {
-            let Part::Path(number) = part.source() else { continue };
+            let Some(ClientValue { source: Source::Path(number), form, .. }) = part.value() else { continue };
             if routes.iter().all(|route| route.segment(*number) == SegmentAt::Beyond) {
                 let what = "no path of the rule has so many segments, which count from 1";
                 return Err(format!("`{part}` is never there: {what}; {}", instead(routes)));
             }
-            if let (Part::Number(_), Some(literal)) = (part, always(routes, *number))
+            if let (Form::Number, Some(literal)) = (form, always(routes, *number))
                 && shortest_number(literal).is_none()
             {
                 let literal = Key::new(literal);
@@ -40,8 +40,8 @@ pub(crate) fn check_segments(key: &KeyExpr, routes: &[Route]) -> Result<(), Stri
                 ));
             }
         }
-        let literal = |part: &Part| match part {
-            Part::Path(number) => always(routes, *number),
+        let literal = |part: &Part| match part.value()? {
+            ClientValue { source: Source::Path(number), form: Form::Plain, .. } => always(routes, *number),
             _ => None,
         };
         let literals: Option<Vec<&[u8]>> = alternative.iter().map(literal).collect();
@@ -155,7 +155,7 @@ impl Keys<'_> {
     }
 
     fn is_part(&self, part: &Part, text: &[u8]) -> bool {
-        let Some(value) = text.strip_prefix(tag(part).as_bytes()) else { return false };
+        let Some(value) = text.strip_prefix(part.tag().as_bytes()) else { return false };
         match part {
             Part::Constant(_) => value.is_empty(),
             Part::Ip => std::str::from_utf8(value).is_ok_and(|value| (self.client_text)(value)),
@@ -182,7 +182,7 @@ impl Keys<'_> {
     /// Their form: `user:…+path:2=…`.
     fn forms(&self) -> impl Iterator<Item = String> {
         let form = |part: &Part| match part {
-            Part::Constant(_) => tag(part),
+            Part::Constant(text) => text.to_string(),
             Part::Route => match self.routes.first() {
                 Some(route) if route.pattern.is_some() => {
                     let mut key = KeyBytes::new();
@@ -192,7 +192,7 @@ impl Keys<'_> {
                 }
                 _ => "route:GET /…".into(),
             },
-            part => format!("{}…", tag(part)),
+            part => format!("{}…", part.tag()),
         };
         let join = move |parts: &Vec<Part>| {
             let forms: Vec<String> = parts.iter().map(form).collect();
