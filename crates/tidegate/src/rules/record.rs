@@ -196,15 +196,6 @@ enum Reader {
     Client,
 }
 
-struct ForClient<'a>(&'a Record<'a>);
-
-impl fmt::Display for ForClient<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reader = if self.0.shows_keys { Reader::Operator } else { Reader::Client };
-        self.0.write(f, reader)
-    }
-}
-
 impl fmt::Display for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, Reader::Operator)
@@ -215,7 +206,8 @@ impl Record<'_> {
     /// The sentence for a client: without the key, and without mention of lists, unless the rule
     /// [shows its keys](crate::rules::Rule::show_keys).
     pub fn for_client(&self) -> impl fmt::Display {
-        ForClient(self)
+        let reader = if self.shows_keys { Reader::Operator } else { Reader::Client };
+        fmt::from_fn(move |f| self.write(f, reader))
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, reader: Reader) -> fmt::Result {
