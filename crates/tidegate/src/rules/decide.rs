@@ -43,15 +43,15 @@ impl Rules {
         let engine = &self.engine;
         let (started, set) = (engine.started(), engine.set.load_full());
         let mut applied = AppliedRules::new();
-        let mut is_refused = false;
+        let mut is_allowed = true;
         if self.is_on() {
             let matches = self.matches(&set, facts);
             engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
-            is_refused = self.apply(&set, facts, &matches, &mut applied).is_err();
+            is_allowed = self.apply(&set, facts, &matches, &mut applied);
         } else if engine.is_watched() {
             self.settle_all(&set, facts, Outcome::Off, &mut applied);
         }
-        let mut ruling = Ruling::new(set, applied, !is_refused, started);
+        let mut ruling = Ruling::new(set, applied, is_allowed, started);
         if ruling.is_allowed && !is_immediate(&ruling, charges) {
             return Pending::new(engine.clone().decide_later(ruling, charges));
         }
@@ -66,13 +66,13 @@ impl Rules {
     pub fn explain(&self, facts: &dyn Facts) -> Pending<Ruling> {
         let set = self.engine.set.load_full();
         let mut applied = AppliedRules::new();
-        let mut is_refused = false;
+        let mut is_allowed = true;
         if self.is_on() {
-            is_refused = self.apply(&set, facts, &self.matches(&set, facts), &mut applied).is_err();
+            is_allowed = self.apply(&set, facts, &self.matches(&set, facts), &mut applied);
         } else {
             self.settle_all(&set, facts, Outcome::Off, &mut applied);
         }
-        let mut ruling = Ruling::new(set, applied, !is_refused, None);
+        let mut ruling = Ruling::new(set, applied, is_allowed, None);
         Pending::new(async move {
             for at in ruling.undecided_in_force() {
                 let (decisions, wait) = peek(&ruling, at).await;

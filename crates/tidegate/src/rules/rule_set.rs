@@ -6,9 +6,7 @@ use crate::gate::Gate;
 use crate::rules::facts::{Fact, Facts};
 use crate::rules::index::{ExactIndex, RouteIndex};
 use crate::rules::key::secret::stored_key;
-use crate::rules::key::value::Secrets;
-use crate::rules::key::write::{self, KeyInput};
-use crate::rules::key::{ClientValue, KeyBytes, KeyExpr};
+use crate::rules::key::{ClientValue, KeyExpr};
 use crate::rules::list::List;
 use crate::rules::matched::Matched;
 use crate::rules::quota::Quota;
@@ -50,7 +48,7 @@ pub(crate) struct CompiledRule {
     pub(crate) allow: List,
     pub(crate) deny: List,
     pub(crate) sampler: Arc<Sampler>,
-    pub(crate) matched: Matched,
+    pub(crate) matched: Arc<Matched>,
 }
 
 /// One limit of a rule, in force.
@@ -62,6 +60,14 @@ pub(crate) struct Policy {
     pub(crate) timing: Timing,
     /// True if this rule set has defined the gate, so that it is removed with the rule.
     pub(crate) is_own: bool,
+}
+
+impl Policy {
+    pub(crate) fn new(name: String, gate: Gate, is_own: bool) -> Self {
+        let limit = gate.limit();
+        let (quota, timing) = (Quota::new(&name, &limit), Timing::of(&gate, &limit));
+        Self { quota, timing, name: name.into(), gate, limit, is_own }
+    }
 }
 
 /// When a limit can be decided.
@@ -109,6 +115,19 @@ pub(crate) enum CompiledCost {
 }
 
 impl RuleSet {
+    pub(crate) fn new(rules: Vec<CompiledRule>) -> Self {
+        let (mut index, mut entry_index) = (RouteIndex::default(), ExactIndex::default());
+        for (place, rule) in (0..).zip(&rules) {
+            match rule.when.first() {
+                Some((name, value)) => entry_index.insert(place, name, value.as_bytes()),
+                None => index.insert(place, &rule.routes),
+            }
+        }
+        let places = rules.iter().enumerate().map(|(place, rule)| (rule.name.clone(), place)).collect();
+        let reads_json = rules.iter().any(|rule| rule.pointers().next().is_some());
+        Self { rules, index, entry_index, places, reads_json }
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&CompiledRule> {
         self.places.get(name).map(|place| &self.rules[*place])
     }
@@ -159,11 +178,9 @@ impl CompiledRule {
         }
     }
 
-    /// Writes the key of a request. `route` is the pattern that matches.
-    pub(crate) fn write_key(&self, facts: &dyn Facts, route: Option<&str>, key: &mut KeyBytes) -> Fact<()> {
-        let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
-        let fits = |path: &str| self.routes.is_empty() || self.route_of(facts, Some(path)).is_some();
-        write::write(&self.key, &KeyInput { facts, route, secrets, fits: &fits }, key)
+    /// Whether the rule applies to this reading of the path.
+    pub(crate) fn fits(&self, facts: &dyn Facts, path: &str) -> bool {
+        self.routes.is_empty() || self.route_of(facts, Some(path)).is_some()
     }
 
     /// A key of the rule in the form of lists.

@@ -8,43 +8,69 @@
 
 use crate::rules::facts::{Fact, FactValue, Facts};
 use crate::rules::key::value::{Secrets, VALUE_MAX, method, write_client, write_route, write_value};
-use crate::rules::key::{ClientValue, KeyBytes, KeyExpr, Part, Source};
+use crate::rules::key::{ClientValue, KeyBytes, Part, Source};
+use crate::rules::rule_set::CompiledRule;
 use crate::rules::text::{PartText, decoded, segment};
 use std::borrow::Cow;
 
-/// The source of a key: a request, and the pattern of its rule.
-pub(crate) struct KeyInput<'a> {
-    pub(crate) facts: &'a dyn Facts,
-    /// The pattern of the rule that matches.
-    pub(crate) route: Option<&'a str>,
-    pub(crate) secrets: Secrets,
-    /// Whether this reading of the path matches the rule.
-    pub(crate) fits: &'a dyn Fn(&str) -> bool,
-}
-
-/// Writes the key of a request: the first alternative of which no part is missing.
-pub(crate) fn write(expr: &KeyExpr, input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()> {
-    for parts in &expr.alternatives {
-        match write_all(parts, input, key) {
-            Fact::Missing => {}
-            written => return written,
+impl CompiledRule {
+    /// Writes the key of a request: the first alternative of which no part is missing. `route` is the
+    /// pattern that matches.
+    pub(crate) fn write_key(&self, facts: &dyn Facts, route: Option<&str>, key: &mut KeyBytes) -> Fact<()> {
+        for parts in &self.key.alternatives {
+            match self.write_parts(parts, facts, route, key) {
+                Fact::Missing => {}
+                written => return written,
+            }
         }
+        Fact::Missing
     }
-    Fact::Missing
-}
 
-fn write_all(parts: &[Part], input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()> {
-    key.clear();
-    for (at, part) in parts.iter().enumerate() {
-        if at > 0 {
-            key.push(b'+');
+    fn write_parts(
+        &self,
+        parts: &[Part],
+        facts: &dyn Facts,
+        route: Option<&str>,
+        key: &mut KeyBytes,
+    ) -> Fact<()> {
+        key.clear();
+        for (at, part) in parts.iter().enumerate() {
+            if at > 0 {
+                key.push(b'+');
+            }
+            match self.write_part(part, facts, route, key) {
+                Fact::Found(()) => {}
+                other => return other,
+            }
         }
-        match write_part(part, input, key) {
-            Fact::Found(()) => {}
-            other => return other,
-        }
+        Fact::Found(())
     }
-    Fact::Found(())
+
+    fn write_part(
+        &self,
+        part: &Part,
+        facts: &dyn Facts,
+        route: Option<&str>,
+        key: &mut KeyBytes,
+    ) -> Fact<()> {
+        key.extend_from_slice(part.tag().as_bytes());
+        let value = match part {
+            Part::Constant(_) => return Fact::Found(()),
+            Part::Ip => return Fact::from(facts.client()).map(|client| write_client(key, client)),
+            Part::Method => {
+                return Fact::from(facts.method()).map(|own| key.extend_from_slice(method(own).as_bytes()));
+            }
+            Part::Route => {
+                let of_request = facts.method().zip(route.or_else(|| facts.route()));
+                return Fact::from(of_request).map(|(own, pattern)| write_route(key, own, pattern));
+            }
+            Part::User => Fact::from(facts.user()).map(|user| Cow::Borrowed(user.as_bytes())),
+            Part::Custom { find, .. } => Fact::from(find(facts)).map(|found| Cow::Owned(found.into_bytes())),
+            Part::Value(value) => value.find(facts, &|path| self.fits(facts, path)),
+        };
+        let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
+        value.and_then(|value| write_value(part, &value, secrets, key))
+    }
 }
 
 impl ClientValue {
@@ -89,24 +115,4 @@ fn path_segment<'f>(facts: &'f dyn Facts, number: usize, fits: &dyn Fn(&str) -> 
         found = Some(own);
     }
     found.unwrap_or(Fact::Missing)
-}
-
-fn write_part(part: &Part, input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()> {
-    let KeyInput { facts, route, secrets, fits } = *input;
-    key.extend_from_slice(part.tag().as_bytes());
-    let value = match part {
-        Part::Constant(_) => return Fact::Found(()),
-        Part::Ip => return Fact::from(facts.client()).map(|client| write_client(key, client)),
-        Part::Method => {
-            return Fact::from(facts.method()).map(|own| key.extend_from_slice(method(own).as_bytes()));
-        }
-        Part::Route => {
-            let of_request = facts.method().zip(route.or_else(|| facts.route()));
-            return Fact::from(of_request).map(|(own, pattern)| write_route(key, own, pattern));
-        }
-        Part::User => Fact::from(facts.user()).map(|user| Cow::Borrowed(user.as_bytes())),
-        Part::Custom { find, .. } => Fact::from(find(facts)).map(|found| Cow::Owned(found.into_bytes())),
-        Part::Value(value) => value.find(facts, fits),
-    };
-    value.and_then(|value| write_value(part, &value, secrets, key))
 }
