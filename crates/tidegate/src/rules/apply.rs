@@ -38,16 +38,10 @@ impl Rules {
         matches
     }
 
-    /// Settles all rules that apply without their limits.
-    pub(crate) fn settle_all(
-        &self,
-        set: &RuleSet,
-        facts: &dyn Facts,
-        outcome: Outcome,
-        applied: &mut AppliedRules,
-    ) {
-        let settle = |(place, _)| AppliedRule::settled(Some(place), KeyBytes::new(), outcome);
-        applied.extend(self.matches(set, facts).into_iter().map(settle));
+    /// All rules that apply, while the rules are switched off.
+    pub(crate) fn off(&self, set: &RuleSet, facts: &dyn Facts) -> AppliedRules {
+        let off = |(place, _)| AppliedRule::settled(Some(place), KeyBytes::new(), Outcome::Off);
+        self.matches(set, facts).into_iter().map(off).collect()
     }
 
     /// Finds the keys and costs of the rules that apply, and settles those that lists or missing
@@ -90,24 +84,20 @@ impl Rules {
             } else {
                 without_key(found, rule.missing)
             };
-            match outcome {
-                None => {
-                    if !is_found {
-                        key = KeyBytes::from_slice(&rule.shared_key);
-                    }
-                    let (rule, cost) = (Some(*place), rule.cost(facts));
-                    applied.push(AppliedRule { rule, key, cost, result: RuleResult::Undecided });
-                }
-                Some(outcome) => {
-                    if !is_found {
-                        key.clear();
-                    }
-                    if outcome.is_refusal() && !rule.is_shadow {
-                        return refuse(applied, AppliedRule::settled(Some(*place), key, outcome));
-                    }
-                    applied.push(AppliedRule::settled(Some(*place), key, outcome));
-                }
+            if !is_found {
+                let shared: &[u8] = if outcome.is_none() { &rule.shared_key } else { &[] };
+                key = KeyBytes::from_slice(shared);
             }
+            let Some(outcome) = outcome else {
+                let (rule, cost) = (Some(*place), rule.cost(facts));
+                applied.push(AppliedRule { rule, key, cost, result: RuleResult::Undecided });
+                continue;
+            };
+            let settled = AppliedRule::settled(Some(*place), key, outcome);
+            if outcome.is_refusal() && !rule.is_shadow {
+                return refuse(applied, settled);
+            }
+            applied.push(settled);
         }
         true
     }

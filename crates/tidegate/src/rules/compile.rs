@@ -7,12 +7,12 @@
 
 use crate::limiter::{GateDefinition, GateOptions, Limiter};
 use crate::rules::error::RulesError;
-use crate::rules::key::KeyExpr;
 use crate::rules::key::text::check_name;
+use crate::rules::key::{ClientValue, KeyExpr};
 use crate::rules::list::List;
 use crate::rules::route::Route;
-use crate::rules::rule::{Rule, RuleCost};
-use crate::rules::rule_set::{CompiledCost, CompiledRule, Policy, RuleSet};
+use crate::rules::rule::{Cost, Rule};
+use crate::rules::rule_set::{CompiledRule, Policy, RuleSet};
 use crate::rules::validate::{self, ClientText};
 use crate::{Key, Limit};
 use smallvec::SmallVec;
@@ -144,19 +144,19 @@ fn gate_name(rule: &str, at: usize) -> String {
     if at == 0 { rule.into() } else { format!("{rule}/{}", at + 1) }
 }
 
-fn cost_of(cost: RuleCost, limits: &[Limit]) -> Result<CompiledCost, String> {
+fn cost_of(cost: Cost<String>, limits: &[Limit]) -> Result<Cost<ClientValue>, String> {
     match cost {
-        RuleCost::Units(units) => {
+        Cost::Units(units) => {
             limits.iter().try_for_each(|limit| limit.check_cost(units))?;
-            Ok(CompiledCost::Units(units))
+            Ok(Cost::Units(units))
         }
-        RuleCost::Custom(cost) => Ok(CompiledCost::Custom(cost)),
-        RuleCost::Part { text, max } => {
-            let key: KeyExpr = text.parse().map_err(|error| format!("as a cost, {error}"))?;
-            let part = key.cost_part().cloned();
+        Cost::Custom(cost) => Ok(Cost::Custom(cost)),
+        Cost::Part { part, max } => {
+            let key: KeyExpr = part.parse().map_err(|error| format!("as a cost, {error}"))?;
+            let part = key.cost_part().cloned().filter(|_| max > 0);
             let what = "a cost comes from one `header:…`, `query:…`, `json:…` or `entry:…`, with a maximum of at least 1; \
                         write for example `.cost_from(\"query:count\", 50)`";
-            part.filter(|_| max > 0).map(|part| CompiledCost::Part { part, max }).ok_or_else(|| what.into())
+            Ok(Cost::Part { part: part.ok_or(what)?, max })
         }
     }
 }

@@ -12,7 +12,6 @@ use crate::pending::Pending;
 use crate::permit::Permit;
 use crate::rules::engine::{Engine, Rules};
 use crate::rules::facts::Facts;
-use crate::rules::record::Outcome;
 use crate::rules::rule_set::Timing;
 use crate::rules::ruling::{AppliedRule, AppliedRules, Ruling};
 use crate::transaction;
@@ -49,7 +48,7 @@ impl Rules {
             engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
             is_allowed = self.apply(&set, facts, &matches, &mut applied);
         } else if engine.is_watched() {
-            self.settle_all(&set, facts, Outcome::Off, &mut applied);
+            applied = self.off(&set, facts);
         }
         let mut ruling = Ruling::new(set, applied, is_allowed, started);
         if ruling.is_allowed && !is_immediate(&ruling, charges) {
@@ -70,18 +69,16 @@ impl Rules {
         if self.is_on() {
             is_allowed = self.apply(&set, facts, &self.matches(&set, facts), &mut applied);
         } else {
-            self.settle_all(&set, facts, Outcome::Off, &mut applied);
+            applied = self.off(&set, facts);
         }
         let mut ruling = Ruling::new(set, applied, is_allowed, None);
         Pending::new(async move {
-            for at in ruling.undecided_in_force() {
+            for at in ruling.undecided().collect::<Vec<_>>() {
                 let (decisions, wait) = peek(&ruling, at).await;
-                ruling.is_allowed &= decisions.iter().all(Decision::is_allowed);
-                ruling.wait = ruling.wait.max(wait);
-                ruling.decide(at, decisions, wait);
-            }
-            for at in ruling.undecided_in_shadow() {
-                let (decisions, wait) = peek(&ruling, at).await;
+                if !ruling.is_shadow(at) {
+                    ruling.is_allowed &= decisions.iter().all(Decision::is_allowed);
+                    ruling.wait = ruling.wait.max(wait);
+                }
                 ruling.decide(at, decisions, wait);
             }
             ruling

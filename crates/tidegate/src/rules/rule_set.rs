@@ -11,7 +11,7 @@ use crate::rules::list::List;
 use crate::rules::matched::Matched;
 use crate::rules::quota::Quota;
 use crate::rules::route::Route;
-use crate::rules::rule::{CostOf, Missing};
+use crate::rules::rule::{Cost, Missing};
 use crate::sampler::Sampler;
 use crate::{Algorithm, Limit};
 use smallvec::SmallVec;
@@ -41,7 +41,7 @@ pub(crate) struct CompiledRule {
     pub(crate) missing: Missing,
     /// The key that requests without a key share.
     pub(crate) shared_key: Box<[u8]>,
-    pub(crate) cost: CompiledCost,
+    pub(crate) cost: Cost<ClientValue>,
     pub(crate) is_shadow: bool,
     /// True if its keys are written whole everywhere, and clients get them.
     pub(crate) shows_keys: bool,
@@ -107,13 +107,6 @@ impl Timing {
     }
 }
 
-/// What a request costs, parsed.
-pub(crate) enum CompiledCost {
-    Units(u64),
-    Part { part: ClientValue, max: u64 },
-    Custom(CostOf),
-}
-
 impl RuleSet {
     pub(crate) fn new(rules: Vec<CompiledRule>) -> Self {
         let (mut index, mut entry_index) = (RouteIndex::default(), ExactIndex::default());
@@ -167,14 +160,14 @@ impl CompiledRule {
 
     pub(crate) fn cost(&self, facts: &dyn Facts) -> u64 {
         match &self.cost {
-            CompiledCost::Units(units) => *units,
+            Cost::Units(units) => *units,
             // An ambiguous cost must not be the cheapest.
-            CompiledCost::Part { part, max } => match part.number(facts) {
+            Cost::Part { part, max } => match part.number(facts) {
                 Fact::Found(units) => units.clamp(1, *max),
                 Fact::Missing => 1,
                 Fact::Ambiguous => *max,
             },
-            CompiledCost::Custom(cost) => cost(facts),
+            Cost::Custom(cost) => cost(facts),
         }
     }
 
@@ -191,8 +184,8 @@ impl CompiledRule {
     /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
         let cost = match &self.cost {
-            CompiledCost::Part { part, .. } => part.pointer(),
-            CompiledCost::Units(_) | CompiledCost::Custom(_) => None,
+            Cost::Part { part, .. } => part.pointer(),
+            Cost::Units(_) | Cost::Custom(_) => None,
         };
         self.key.pointers().chain(cost)
     }

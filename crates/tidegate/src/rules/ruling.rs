@@ -133,7 +133,7 @@ impl Ruling {
         self.undecided().filter(|at| self.is_shadow(*at)).collect()
     }
 
-    fn is_shadow(&self, at: usize) -> bool {
+    pub(crate) fn is_shadow(&self, at: usize) -> bool {
         self.rule_of(&self.applied[at]).is_some_and(|rule| rule.is_shadow)
     }
 

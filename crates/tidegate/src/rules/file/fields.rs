@@ -10,7 +10,7 @@ use crate::rules::key::text::check_name;
 use crate::rules::key::{KeyError, KeyExpr, Part};
 use crate::rules::network::Networks;
 use crate::rules::route::{Route, methods};
-use crate::rules::rule::{Listed, Missing, Rule, RuleCost};
+use crate::rules::rule::{Cost, Listed, Missing, Rule};
 use crate::{Key, Overflow};
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -73,12 +73,16 @@ pub(super) fn of_rule(rule: &Rule) -> Vec<Field> {
     };
     let limits: Result<_, _> = rule.limits.iter().enumerate().map(limit).collect();
     let (cost, cost_from) = match &rule.cost {
-        RuleCost::Units(1) => (Ok(None), None),
-        RuleCost::Units(units) => (Ok(Some(PlainValue::Number(*units))), None),
-        RuleCost::Part { text, max } => (Ok(None), Some(write_cost_from(text, *max))),
-        RuleCost::Custom(_) => {
+        Cost::Units(1) => (Ok(None), Ok(None)),
+        Cost::Units(units) => (Ok(Some(PlainValue::Number(*units))), Ok(None)),
+        Cost::Part { part, max } => {
+            let part = PlainValue::Text(part.clone());
+            let table = write([("part", Ok(Some(part))), ("max", Ok(Some(PlainValue::Number(*max))))]);
+            (Ok(None), table.map(Some))
+        }
+        Cost::Custom(_) => {
             let what = "is a function (`cost_with`), which a file cannot hold; use `cost` or `cost_from`";
-            (Err(RuleFileError::new(what)), None)
+            (Err(RuleFileError::new(what)), Ok(None))
         }
     };
     let when = rule.when.iter().map(|(name, value)| (name.clone(), PlainValue::Text(value.clone())));
@@ -89,7 +93,7 @@ pub(super) fn of_rule(rule: &Rule) -> Vec<Field> {
         ("by", rule.key.as_ref().map(write_key).transpose()),
         ("limits", limits.map(texts)),
         ("cost", cost),
-        ("cost_from", cost_from.transpose()),
+        ("cost_from", cost_from),
         ("missing", Ok(write_choice(rule.missing, &MISSING))),
         ("shadow", Ok(rule.is_shadow.then_some(PlainValue::Switch(true)))),
         ("show_keys", Ok(rule.shows_keys.then_some(PlainValue::Switch(true)))),
@@ -125,7 +129,7 @@ fn read_field(rule: &mut Rule, name: &str, value: PlainValue) -> Result<(), Rule
             let limits = value.texts(|text| text.parse().map(Ok).map_err(is_no("limit")))?;
             rule.limits = not_empty(limits, "write at least one limit, as in `100/s`")?;
         }
-        "cost" => rule.cost = RuleCost::Units(value.number()?),
+        "cost" => rule.cost = Cost::Units(value.number()?),
         "cost_from" => rule.cost = read_cost_from(value)?,
         "missing" => rule.missing = read_choice(value, &MISSING)?,
         "shadow" => rule.is_shadow = value.switch()?,
@@ -229,12 +233,7 @@ fn write_key(key: &Result<KeyExpr, KeyError>) -> Result<PlainValue, RuleFileErro
     }
 }
 
-fn write_cost_from(part: &str, max: u64) -> Result<PlainValue, RuleFileError> {
-    let part = PlainValue::Text(part.into());
-    write([("part", Ok(Some(part))), ("max", Ok(Some(PlainValue::Number(max))))])
-}
-
-fn read_cost_from(value: PlainValue) -> Result<RuleCost, RuleFileError> {
+fn read_cost_from(value: PlainValue) -> Result<Cost<String>, RuleFileError> {
     let (mut part, mut most) = (None, None);
     value.fields(|name, value| {
         match name {
@@ -256,8 +255,8 @@ fn read_cost_from(value: PlainValue) -> Result<RuleCost, RuleFileError> {
         Ok(())
     })?;
     let what = "needs both `part` and `max`, as in `part = \"query:count\"` and `max = 50`";
-    let both = part.zip(most).ok_or_else(|| RuleFileError::new(what));
-    both.map(|(text, max)| RuleCost::Part { text, max })
+    let (part, max) = part.zip(most).ok_or_else(|| RuleFileError::new(what))?;
+    Ok(Cost::Part { part, max })
 }
 
 fn write_listed(networks: &[String], keys: &[Vec<u8>]) -> Result<Option<PlainValue>, RuleFileError> {

@@ -68,23 +68,16 @@ fn tokens(text: &str) -> Result<Vec<&str>, KeyError> {
 }
 
 fn part(word: &str) -> Result<Part, KeyError> {
-    match word {
-        "ip" => return Ok(Part::Ip),
-        "user" => return Ok(Part::User),
-        "method" => return Ok(Part::Method),
-        "route" => return Ok(Part::Route),
-        _ => {}
+    match (word, word.split_once('(')) {
+        ("ip", _) => Ok(Part::Ip),
+        ("user", _) => Ok(Part::User),
+        ("method", _) => Ok(Part::Method),
+        ("route", _) => Ok(Part::Route),
+        (_, Some(("number", inner))) => number(word, inner),
+        (_, Some(("secret", inner))) => secret(word, inner),
+        _ if word.starts_with('\'') => constant(word),
+        _ => value(word).map(Part::Value),
     }
-    if word.starts_with('\'') {
-        return constant(word);
-    }
-    if let Some(inner) = word.strip_prefix("number(") {
-        return number(word, inner);
-    }
-    if let Some(inner) = word.strip_prefix("secret(") {
-        return secret(word, inner);
-    }
-    value(word).map(Part::Value)
 }
 
 fn value(word: &str) -> Result<ClientValue, KeyError> {
