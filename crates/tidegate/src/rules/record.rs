@@ -211,19 +211,17 @@ impl Record<'_> {
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, reader: Reader) -> fmt::Result {
-        let verb = match (self.outcome, self.is_shadow) {
-            (Outcome::Allowed | Outcome::Waited, false) => "allowed",
-            (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
-            (Outcome::Queued, _) => "would be queued",
-            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
-            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, false) => "refused",
-            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, true) => "would be refused",
-            (Outcome::NotCharged, _) => "not charged",
-            (Outcome::Exempt, _) => "exempt",
-            (Outcome::Skipped, _) => "skipped",
-            (Outcome::Off, _) => "let through",
+        let (would, verb) = match self.outcome {
+            Outcome::Allowed | Outcome::Waited => (self.is_shadow, "allowed"),
+            Outcome::Queued => (true, "queued"),
+            Outcome::Denied | Outcome::Unavailable | Outcome::Listed => (self.is_shadow, "denied"),
+            Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody => (self.is_shadow, "refused"),
+            Outcome::NotCharged => (false, "not charged"),
+            Outcome::Exempt => (false, "exempt"),
+            Outcome::Skipped => (false, "skipped"),
+            Outcome::Off => (false, "let through"),
         };
+        f.write_str(if would { "would be " } else { "" })?;
         f.write_str(verb)?;
         match self.policy {
             "" => f.write_str(" by the guard")?,

@@ -142,10 +142,15 @@ impl Ruling {
         self.rule_of(&self.applied[at]).map_or(&[], |rule| &rule.policies)
     }
 
-    /// The checks of a rule that applies: one for each of its limits.
-    pub(crate) fn checks(&self, at: usize) -> impl Iterator<Item = Check<'_>> {
-        let applied = &self.applied[at];
-        self.policies(at).iter().map(|policy| Check::new(&policy.gate, &applied.key).cost(applied.cost))
+    /// The checks of these rules: one for each of their limits.
+    pub(crate) fn checks(&self, places: &[usize]) -> SmallVec<[Check<'_>; 4]> {
+        let of = |at: &usize| {
+            let applied = &self.applied[*at];
+            self.policies(*at)
+                .iter()
+                .map(move |policy| Check::new(&policy.gate, &applied.key).cost(applied.cost))
+        };
+        places.iter().flat_map(of).collect()
     }
 
     /// Sets the decisions of a rule that applies.

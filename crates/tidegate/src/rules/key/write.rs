@@ -17,33 +17,21 @@ impl CompiledRule {
     /// Writes the key of a request: the first alternative of which no part is missing. `route` is the
     /// pattern that matches.
     pub(crate) fn write_key(&self, facts: &dyn Facts, route: Option<&str>, key: &mut KeyBytes) -> Fact<()> {
-        for parts in &self.key.alternatives {
-            match self.write_parts(parts, facts, route, key) {
-                Fact::Missing => {}
-                written => return written,
+        'alternatives: for parts in &self.key.alternatives {
+            key.clear();
+            for (at, part) in parts.iter().enumerate() {
+                if at > 0 {
+                    key.push(b'+');
+                }
+                match self.write_part(part, facts, route, key) {
+                    Fact::Found(()) => {}
+                    Fact::Missing => continue 'alternatives,
+                    Fact::Ambiguous => return Fact::Ambiguous,
+                }
             }
+            return Fact::Found(());
         }
         Fact::Missing
-    }
-
-    fn write_parts(
-        &self,
-        parts: &[Part],
-        facts: &dyn Facts,
-        route: Option<&str>,
-        key: &mut KeyBytes,
-    ) -> Fact<()> {
-        key.clear();
-        for (at, part) in parts.iter().enumerate() {
-            if at > 0 {
-                key.push(b'+');
-            }
-            match self.write_part(part, facts, route, key) {
-                Fact::Found(()) => {}
-                other => return other,
-            }
-        }
-        Fact::Found(())
     }
 
     fn write_part(
