@@ -1,5 +1,5 @@
-//! How one part of a key is written: its tag (`path:2=`) and its value (`7`), and whether a value in
-//! a list has this form.
+//! How the value of one part of a key is written (`7` of `path:2=7`), and whether a value in a list
+//! has this form.
 //!
 //! Both are here, because a list that accepts another form would refuse no request.
 

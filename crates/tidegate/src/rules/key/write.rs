@@ -3,7 +3,7 @@
 //!
 //! Every part is its tag and its value (`user:42`, `path:2=7`), parts are joined by `+`. Tags and
 //! constants never contain `+` or `%`, and in values both are escaped, so the bytes can be split in
-//! one way only. How a tag and a value are written is in [`value`](crate::rules::key::value). Keys up
+//! one way only. How a value is written is in [`value`](crate::rules::key::value). Keys up
 //! to 96 bytes need no allocation.
 
 use crate::rules::facts::{Fact, FactValue, Facts};
