@@ -3,6 +3,8 @@
 use crate::Key;
 use std::fmt;
 
+pub(super) type Result<T, E = RuleFileError> = std::result::Result<T, E>;
+
 /// Why a rule file cannot be read or written: which rule, which field, what is wrong with it, and
 /// what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]

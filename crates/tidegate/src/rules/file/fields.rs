@@ -3,7 +3,7 @@
 //! Those of a rule that are only about Redis are in [`redis`](super::redis).
 
 use crate::rules::file::RuleFile;
-use crate::rules::file::error::RuleFileError;
+use crate::rules::file::error::{Result, RuleFileError};
 use crate::rules::file::plain::PlainValue;
 use crate::rules::file::redis;
 use crate::rules::key::text::check_name;
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::fmt::Display;
 
 /// A field of a table: its name, and its value unless that is the default.
-pub(super) type Field = (&'static str, Result<Option<PlainValue>, RuleFileError>);
+pub(super) type Field = (&'static str, Result<Option<PlainValue>>);
 
 const RULES_MAX: usize = 50_000;
 
@@ -49,7 +49,7 @@ pub(super) fn of_file(file: &RuleFile) -> [Field; 3] {
     ]
 }
 
-pub(super) fn read_file(value: PlainValue) -> Result<RuleFile, RuleFileError> {
+pub(super) fn read_file(value: PlainValue) -> Result<RuleFile> {
     let mut file = RuleFile::default();
     value.fields(|name, value| {
         match name {
@@ -106,7 +106,7 @@ pub(super) fn of_rule(rule: &Rule) -> Vec<Field> {
     fields
 }
 
-fn read_field(rule: &mut Rule, name: &str, value: PlainValue) -> Result<(), RuleFileError> {
+fn read_field(rule: &mut Rule, name: &str, value: PlainValue) -> Result<()> {
     match name {
         "name" => rule.name = value.text()?,
         "on" => {
@@ -146,7 +146,7 @@ fn read_field(rule: &mut Rule, name: &str, value: PlainValue) -> Result<(), Rule
     Ok(())
 }
 
-fn read_rules(value: PlainValue) -> Result<Vec<Rule>, RuleFileError> {
+fn read_rules(value: PlainValue) -> Result<Vec<Rule>> {
     let items = value.list()?;
     if items.len() > RULES_MAX {
         return Err(RuleFileError::new(format!("has {} rules; write at most {RULES_MAX}", items.len())));
@@ -164,7 +164,7 @@ fn read_rules(value: PlainValue) -> Result<Vec<Rule>, RuleFileError> {
     Ok(rules)
 }
 
-fn read_rule(value: PlainValue) -> Result<Rule, RuleFileError> {
+fn read_rule(value: PlainValue) -> Result<Rule> {
     let name = match value.get("name") {
         Some(PlainValue::Text(name)) => Some(name.clone()),
         _ => None,
@@ -185,7 +185,7 @@ fn read_rule(value: PlainValue) -> Result<Rule, RuleFileError> {
 }
 
 /// Writes the fields that say something.
-pub(super) fn write(fields: impl IntoIterator<Item = Field>) -> Result<PlainValue, RuleFileError> {
+pub(super) fn write(fields: impl IntoIterator<Item = Field>) -> Result<PlainValue> {
     let written = fields.into_iter().filter_map(|(name, value)| match value {
         Ok(value) => Some(Ok((name.to_string(), value?))),
         Err(error) => Some(Err(error.at_field(name))),
@@ -214,15 +214,15 @@ pub(super) fn is_no<E: Display>(thing: &str) -> impl Fn(E) -> RuleFileError {
     move |error| RuleFileError::new(format!("is no {thing}: {error}"))
 }
 
-fn not_empty<T>(list: Vec<T>, what: &str) -> Result<Vec<T>, RuleFileError> {
+fn not_empty<T>(list: Vec<T>, what: &str) -> Result<Vec<T>> {
     if list.is_empty() { Err(RuleFileError::new(format!("is empty; {what}"))) } else { Ok(list) }
 }
 
-fn read_key(text: &str) -> Result<KeyExpr, RuleFileError> {
+fn read_key(text: &str) -> Result<KeyExpr> {
     text.parse().map_err(is_no("key"))
 }
 
-fn write_key(key: &Result<KeyExpr, KeyError>) -> Result<PlainValue, RuleFileError> {
+fn write_key(key: &Result<KeyExpr, KeyError>) -> Result<PlainValue> {
     let key = key.as_ref().map_err(is_no("key"))?;
     let is_function = |part: &&Part| matches!(part, Part::Custom { .. });
     match key.alternatives.iter().flatten().find(is_function) {
@@ -233,7 +233,7 @@ fn write_key(key: &Result<KeyExpr, KeyError>) -> Result<PlainValue, RuleFileErro
     }
 }
 
-fn read_cost_from(value: PlainValue) -> Result<Cost<String>, RuleFileError> {
+fn read_cost_from(value: PlainValue) -> Result<Cost<String>> {
     let (mut part, mut most) = (None, None);
     value.fields(|name, value| {
         match name {
@@ -259,7 +259,7 @@ fn read_cost_from(value: PlainValue) -> Result<Cost<String>, RuleFileError> {
     Ok(Cost::Part { part, max })
 }
 
-fn write_listed(networks: &[String], keys: &[Vec<u8>]) -> Result<Option<PlainValue>, RuleFileError> {
+fn write_listed(networks: &[String], keys: &[Vec<u8>]) -> Result<Option<PlainValue>> {
     if networks.is_empty() && keys.is_empty() {
         return Ok(None);
     }
@@ -271,7 +271,7 @@ fn write_listed(networks: &[String], keys: &[Vec<u8>]) -> Result<Option<PlainVal
     write([("networks", Ok(texts(networks.to_vec()))), ("keys", keys.map(texts))]).map(Some)
 }
 
-fn read_listed(value: PlainValue) -> Result<Listed, RuleFileError> {
+fn read_listed(value: PlainValue) -> Result<Listed> {
     let mut listed = Listed::default();
     value.fields(|name, value| {
         match name {
@@ -290,7 +290,7 @@ fn read_listed(value: PlainValue) -> Result<Listed, RuleFileError> {
 }
 
 /// Reads one of a few words.
-fn read_choice<T: Copy>(value: PlainValue, all: &[(&str, T)]) -> Result<T, RuleFileError> {
+fn read_choice<T: Copy>(value: PlainValue, all: &[(&str, T)]) -> Result<T> {
     let text = value.text()?;
     let chosen = all.iter().find(|(name, _)| *name == text).map(|(_, one)| *one);
     chosen.ok_or_else(|| {

@@ -2,7 +2,7 @@
 //! looks for a typo.
 
 use crate::GateOptions;
-use crate::rules::file::error::RuleFileError;
+use crate::rules::file::error::{Result, RuleFileError};
 use crate::rules::file::fields::{Field, unknown_in_rule};
 use crate::rules::file::plain::PlainValue;
 
@@ -42,11 +42,7 @@ mod with_redis {
         ]
     }
 
-    pub(in super::super) fn read(
-        options: &mut GateOptions,
-        name: &str,
-        value: PlainValue,
-    ) -> Result<(), RuleFileError> {
+    pub(in super::super) fn read(options: &mut GateOptions, name: &str, value: PlainValue) -> Result<()> {
         let options = &mut options.redis;
         match name {
             "fallback" => options.fallback = read_fallback(value)?,
@@ -65,7 +61,7 @@ mod with_redis {
         Ok(())
     }
 
-    fn read_fallback(value: PlainValue) -> Result<Fallback, RuleFileError> {
+    fn read_fallback(value: PlainValue) -> Result<Fallback> {
         let mut cap = None;
         match value {
             PlainValue::Text(text) if text == "local" => return Ok(Fallback::Local),
@@ -86,12 +82,12 @@ mod with_redis {
         cap.map(|cap| Fallback::Allow { cap }).ok_or_else(|| RuleFileError::new(what))
     }
 
-    fn read_duration(value: PlainValue) -> Result<Duration, RuleFileError> {
+    fn read_duration(value: PlainValue) -> Result<Duration> {
         let what = |what| RuleFileError::new(format!("is no duration: {what}; write for example `10s`"));
         parse_duration(&value.text()?).map_err(what)
     }
 
-    fn write_duration(time: Duration) -> Result<PlainValue, RuleFileError> {
+    fn write_duration(time: Duration) -> Result<PlainValue> {
         match u64::try_from(time.as_micros()) {
             Ok(us) if time.subsec_nanos().is_multiple_of(1_000) => Ok(PlainValue::Text(show_duration(us))),
             _ => Err(RuleFileError::new("is no whole number of microseconds, which a file cannot hold")),
@@ -106,7 +102,7 @@ pub(super) fn of(_: &GateOptions) -> [Field; 6] {
 }
 
 #[cfg(not(feature = "redis"))]
-pub(super) fn read(options: &mut GateOptions, name: &str, _: PlainValue) -> Result<(), RuleFileError> {
+pub(super) fn read(options: &mut GateOptions, name: &str, _: PlainValue) -> Result<()> {
     let is_known = of(options).iter().any(|(own, _)| *own == name);
     let without = "is about Redis, which this program is built without; leave it out";
     Err(if is_known { RuleFileError::new(without) } else { unknown_in_rule(name) })
