@@ -245,13 +245,8 @@ impl TryFrom<String> for KeyExpr {
 
 impl fmt::Display for KeyExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, parts) in self.alternatives.iter().enumerate() {
-            f.write_str(if at == 0 { "" } else { " else " })?;
-            for (at, part) in parts.iter().enumerate() {
-                write!(f, "{}{part}", if at == 0 { "" } else { " + " })?;
-            }
-        }
-        Ok(())
+        let join = |parts: &Vec<Part>| parts.iter().map(Part::to_string).collect::<Vec<_>>().join(" + ");
+        f.write_str(&self.alternatives.iter().map(join).collect::<Vec<_>>().join(" else "))
     }
 }
 
