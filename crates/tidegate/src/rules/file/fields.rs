@@ -299,7 +299,7 @@ fn read_choice<T: Copy>(value: PlainValue, all: &[(&str, T)]) -> Result<T> {
     })
 }
 
-fn write_choice<T: PartialEq>(one: T, all: &[(&str, T)]) -> Option<PlainValue> {
+fn write_choice<T: Copy + PartialEq>(one: T, all: &[(&str, T)]) -> Option<PlainValue> {
     let (_, others) = all.split_first()?;
     others.iter().find(|(_, other)| *other == one).map(|(name, _)| PlainValue::Text((*name).into()))
 }
