@@ -5,7 +5,7 @@
 
 use crate::caller::{Caller, Client};
 use crate::rules::facts::Fact;
-use crate::rules::key::value::{Secrets, plain, write_client, write_tag, write_text, write_value};
+use crate::rules::key::value::{Secrets, plain, write_client, write_text, write_value};
 use crate::rules::key::{KeyBytes, Part};
 use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -55,7 +55,7 @@ impl CallKey {
     pub fn ip<T: AsClient + ?Sized>(mut self, address: &T) -> Self {
         self.join();
         let Some(client) = address.as_client() else { return self.and_found(Fact::Missing) };
-        write_tag(&Part::Ip, &mut self.bytes);
+        self.bytes.extend_from_slice(Part::Ip.tag().as_bytes());
         write_client(&mut self.bytes, client);
         self
     }
@@ -64,7 +64,7 @@ impl CallKey {
     #[inline]
     pub fn user(mut self, user: Option<&dyn Display>) -> Self {
         self.join();
-        write_tag(&Part::User, &mut self.bytes);
+        self.bytes.extend_from_slice(Part::User.tag().as_bytes());
         let mut value = KeyBytes::new();
         if let Some(user) = user {
             write_text(&mut value, user);

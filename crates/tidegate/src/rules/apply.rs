@@ -6,7 +6,8 @@ use crate::clock::Timestamp;
 use crate::rules::engine::Rules;
 use crate::rules::facts::{Fact, Facts};
 use crate::rules::index::Candidates;
-use crate::rules::key::KeyBytes;
+use crate::rules::key::value::write_client;
+use crate::rules::key::{KeyBytes, Part};
 use crate::rules::list::List;
 use crate::rules::record::Outcome;
 use crate::rules::route::path::RequestPath;
@@ -37,46 +38,27 @@ impl Rules {
         matches
     }
 
-    /// Settles all rules that apply without their limits.
-    pub(crate) fn settle_all(
-        &self,
-        set: &RuleSet,
-        facts: &dyn Facts,
-        outcome: Outcome,
-        applied: &mut AppliedRules,
-    ) {
-        let settle = |(place, _)| AppliedRule::settled(Some(place), KeyBytes::new(), outcome);
-        applied.extend(self.matches(set, facts).into_iter().map(settle));
+    /// All rules that apply, while the rules are switched off.
+    pub(crate) fn off(&self, set: &RuleSet, facts: &dyn Facts) -> AppliedRules {
+        let off = |(place, _)| AppliedRule::settled(Some(place), KeyBytes::new(), Outcome::Off);
+        self.matches(set, facts).into_iter().map(off).collect()
     }
 
     /// Finds the keys and costs of the rules that apply, and settles those that lists or missing
     /// facts settle.
     ///
-    /// # Errors
-    /// If a list or a missing fact refuses the request. Nothing is left to decide then.
+    /// False if one of those refuses the request: then nothing is left to decide.
     pub(crate) fn apply(
         &self,
         set: &RuleSet,
         facts: &dyn Facts,
         matches: &Matches<'_>,
         applied: &mut AppliedRules,
-    ) -> Result<(), RefusedByRule> {
+    ) -> bool {
         let engine = &*self.engine;
         // Networks need no key, so they come first: the body of a denied client is never read.
-        match self.network_denier(set, facts, matches) {
-            None => {}
-            Some(NetworkDenier::AllRules) => {
-                let key = facts.client().map(|client| format!("ip:{client}")).unwrap_or_default();
-                return refuse(applied, None, KeyBytes::from_slice(key.as_bytes()), Outcome::Listed);
-            }
-            Some(NetworkDenier::Rule(place, route)) => {
-                let (rule, mut key) = (&set.rules[place], KeyBytes::new());
-                let reads_body = rule.pointers().next().is_some();
-                if reads_body || rule.write_key(facts, route, &mut key) != Fact::Found(()) {
-                    key.clear();
-                }
-                return refuse(applied, Some(place), key, Outcome::Listed);
-            }
+        if let Some(denied) = self.denied_by_network(set, facts, matches) {
+            return refuse(applied, denied);
         }
         let is_exempt = engine.allow.exempts_client_of(facts);
         for (place, route) in matches {
@@ -102,41 +84,45 @@ impl Rules {
             } else {
                 without_key(found, rule.missing)
             };
-            match outcome {
-                None => {
-                    if !is_found {
-                        key = KeyBytes::from_slice(&rule.shared_key);
-                    }
-                    let (rule, cost) = (Some(*place), rule.cost(facts));
-                    applied.push(AppliedRule { rule, key, cost, result: RuleResult::Undecided });
-                }
-                Some(outcome) => {
-                    if !is_found {
-                        key.clear();
-                    }
-                    if outcome.is_refusal() && !rule.is_shadow {
-                        return refuse(applied, Some(*place), key, outcome);
-                    }
-                    applied.push(AppliedRule::settled(Some(*place), key, outcome));
-                }
+            if !is_found {
+                let shared: &[u8] = if outcome.is_none() { &rule.shared_key } else { &[] };
+                key = KeyBytes::from_slice(shared);
             }
+            let Some(outcome) = outcome else {
+                let (rule, cost) = (Some(*place), rule.cost(facts));
+                applied.push(AppliedRule { rule, key, cost, result: RuleResult::Undecided });
+                continue;
+            };
+            let settled = AppliedRule::settled(Some(*place), key, outcome);
+            if outcome.is_refusal() && !rule.is_shadow {
+                return refuse(applied, settled);
+            }
+            applied.push(settled);
         }
-        Ok(())
+        true
     }
 
-    /// The deny list that refuses the client by its network, if there is one.
-    pub(crate) fn network_denier<'s>(
+    /// The refusal of a client whose network is on a deny list.
+    fn denied_by_network(
         &self,
         set: &RuleSet,
         facts: &dyn Facts,
-        matches: &Matches<'s>,
-    ) -> Option<NetworkDenier<'s>> {
+        matches: &Matches<'_>,
+    ) -> Option<AppliedRule> {
+        let mut key = KeyBytes::new();
         if self.engine.deny.has_client_of(facts) {
-            return Some(NetworkDenier::AllRules);
+            key.extend_from_slice(Part::Ip.tag().as_bytes());
+            facts.client().into_iter().for_each(|client| write_client(&mut key, client));
+            return Some(AppliedRule::settled(None, key, Outcome::Listed));
         }
         let denies = |rule: &CompiledRule| !rule.is_shadow && rule.deny.has_client_of(facts);
-        let rule = matches.iter().find(|(place, _)| denies(&set.rules[*place]));
-        rule.map(|(place, route)| NetworkDenier::Rule(*place, *route))
+        let (place, route) = *matches.iter().find(|(place, _)| denies(&set.rules[*place]))?;
+        let rule = &set.rules[place];
+        let reads_body = rule.pointers().next().is_some();
+        if reads_body || rule.write_key(facts, route, &mut key) != Fact::Found(()) {
+            key.clear();
+        }
+        Some(AppliedRule::settled(Some(place), key, Outcome::Listed))
     }
 
     /// The fields of a JSON body that the rules which apply to a request need, by their pointers:
@@ -153,7 +139,7 @@ impl Rules {
                 pointers.push(pointer.into());
             }
         }
-        if !pointers.is_empty() && self.network_denier(&set, facts, &matches).is_some() {
+        if !pointers.is_empty() && self.denied_by_network(&set, facts, &matches).is_some() {
             pointers.clear();
         }
         pointers
@@ -180,26 +166,11 @@ impl Rules {
     }
 }
 
-/// The deny list that has the network of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NetworkDenier<'a> {
-    AllRules,
-    /// By its index, with the pattern that matches.
-    Rule(usize, Option<&'a str>),
-}
-
-/// A list or a missing fact refuses the request.
-pub(crate) struct RefusedByRule;
-
-fn refuse(
-    applied: &mut AppliedRules,
-    rule: Option<usize>,
-    key: KeyBytes,
-    outcome: Outcome,
-) -> Result<(), RefusedByRule> {
+/// The request is refused, and nothing is charged.
+fn refuse(applied: &mut AppliedRules, refusal: AppliedRule) -> bool {
     applied.retain(|applied| !matches!(applied.result, RuleResult::Undecided));
-    applied.push(AppliedRule::settled(rule, key, outcome));
-    Err(RefusedByRule)
+    applied.push(refusal);
+    false
 }
 
 /// The outcome by the key alone; none if the limits decide, under the request's own key or the one

@@ -7,12 +7,10 @@
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
 use crate::decision::Decision;
-use crate::limiter::Check;
 use crate::pending::Pending;
 use crate::permit::Permit;
 use crate::rules::engine::{Engine, Rules};
 use crate::rules::facts::Facts;
-use crate::rules::record::Outcome;
 use crate::rules::rule_set::Timing;
 use crate::rules::ruling::{AppliedRule, AppliedRules, Ruling};
 use crate::transaction;
@@ -43,15 +41,15 @@ impl Rules {
         let engine = &self.engine;
         let (started, set) = (engine.started(), engine.set.load_full());
         let mut applied = AppliedRules::new();
-        let mut is_refused = false;
+        let mut is_allowed = true;
         if self.is_on() {
             let matches = self.matches(&set, facts);
             engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
-            is_refused = self.apply(&set, facts, &matches, &mut applied).is_err();
+            is_allowed = self.apply(&set, facts, &matches, &mut applied);
         } else if engine.is_watched() {
-            self.settle_all(&set, facts, Outcome::Off, &mut applied);
+            applied = self.off(&set, facts);
         }
-        let mut ruling = Ruling::new(set, applied, !is_refused, started);
+        let mut ruling = Ruling::new(set, applied, is_allowed, started);
         if ruling.is_allowed && !is_immediate(&ruling, charges) {
             return Pending::new(engine.clone().decide_later(ruling, charges));
         }
@@ -66,22 +64,20 @@ impl Rules {
     pub fn explain(&self, facts: &dyn Facts) -> Pending<Ruling> {
         let set = self.engine.set.load_full();
         let mut applied = AppliedRules::new();
-        let mut is_refused = false;
+        let mut is_allowed = true;
         if self.is_on() {
-            is_refused = self.apply(&set, facts, &self.matches(&set, facts), &mut applied).is_err();
+            is_allowed = self.apply(&set, facts, &self.matches(&set, facts), &mut applied);
         } else {
-            self.settle_all(&set, facts, Outcome::Off, &mut applied);
+            applied = self.off(&set, facts);
         }
-        let mut ruling = Ruling::new(set, applied, !is_refused, None);
+        let mut ruling = Ruling::new(set, applied, is_allowed, None);
         Pending::new(async move {
-            for at in ruling.undecided_in_force() {
+            for at in ruling.undecided().collect::<Vec<_>>() {
                 let (decisions, wait) = peek(&ruling, at).await;
-                ruling.is_allowed &= decisions.iter().all(Decision::is_allowed);
-                ruling.wait = ruling.wait.max(wait);
-                ruling.decide(at, decisions, wait);
-            }
-            for at in ruling.undecided_in_shadow() {
-                let (decisions, wait) = peek(&ruling, at).await;
+                if !ruling.is_shadow(at) {
+                    ruling.is_allowed &= decisions.iter().all(Decision::is_allowed);
+                    ruling.wait = ruling.wait.max(wait);
+                }
                 ruling.decide(at, decisions, wait);
             }
             ruling
@@ -119,9 +115,7 @@ fn decide_together(ruling: &mut Ruling, places: &[usize]) -> bool {
         ruling.decide(at, SmallVec::from_buf([decision]), Duration::ZERO);
         return decision.is_allowed();
     }
-    let checks: SmallVec<[Check<'_>; 4]> = places.iter().flat_map(|at| ruling.checks(*at)).collect();
-    let decisions = transaction::charge_in_memory(&checks, Mode::Check);
-    drop(checks);
+    let decisions = transaction::charge_in_memory(&ruling.checks(places), Mode::Check);
     let is_allowed = decisions.iter().all(Decision::is_allowed);
     distribute(ruling, places, &decisions, Duration::ZERO);
     is_allowed
@@ -176,29 +170,26 @@ impl Engine {
         let has = |is_it: fn(Timing) -> bool| {
             in_force.iter().any(|at| ruling.policies(*at).iter().any(|policy| is_it(policy.timing)))
         };
-        let checks: SmallVec<[Check<'_>; 4]> = in_force.iter().flat_map(|at| ruling.checks(*at)).collect();
         let verdict = if has(Timing::waits) {
             match Waiting::begin(&self.waiting, self.waiting_max) {
-                Some(_waiting) => self.limiter.acquire(&checks).await,
+                Some(_waiting) => self.limiter.acquire(&ruling.checks(in_force)).await,
                 // As many requests wait as may: one that would have to wait is refused.
-                None => self.limiter.hold_async(&checks).await,
+                None => self.limiter.hold_async(&ruling.checks(in_force)).await,
             }
         } else if has(Timing::holds_slots) {
-            self.limiter.hold_async(&checks).await
+            self.limiter.hold_async(&ruling.checks(in_force)).await
         } else if let [at] = *in_force
             && let [policy] = ruling.policies(at)
             && charges == Charges::Final
         {
             // One gate alone can spend what it has prefetched.
-            drop(checks);
             let applied = &ruling.applied[at];
             let decision = policy.gate.check_cost_async(&applied.key, applied.cost).await;
             ruling.is_allowed = decision.is_allowed();
             return ruling.decide(at, SmallVec::from_buf([decision]), Duration::ZERO);
         } else {
-            self.limiter.check_async(&checks).await
+            self.limiter.check_async(&ruling.checks(in_force)).await
         };
-        drop(checks);
         (ruling.is_allowed, ruling.wait) = (verdict.is_allowed(), verdict.waited());
         distribute(ruling, in_force, verdict.decisions(), ruling.wait);
         let permit = verdict.into_permit().ok();
@@ -212,19 +203,15 @@ impl Engine {
     /// Decides the rules in shadow: each alone, and all at the same time, so that a remote store
     /// takes no longer for many than for one.
     async fn decide_shadow(&self, ruling: &Ruling, shadow: &[usize]) -> Vec<Verdict> {
-        let reserve = |at: &usize| {
-            let checks: SmallVec<[Check<'_>; 2]> = ruling.checks(*at).collect();
-            (self.limiter.reserve_async(&checks), None)
-        };
+        let reserve = |at: &usize| (self.limiter.reserve_async(&ruling.checks(&[*at])), None);
         let mut pending: Vec<(Pending<Verdict>, Option<Verdict>)> = shadow.iter().map(reserve).collect();
         poll_fn(|context| {
-            let mut is_whole = true;
             for (future, verdict) in pending.iter_mut().filter(|(_, verdict)| verdict.is_none()) {
-                match Pin::new(future).poll(context) {
-                    Poll::Ready(ready) => *verdict = Some(ready),
-                    Poll::Pending => is_whole = false,
+                if let Poll::Ready(ready) = Pin::new(future).poll(context) {
+                    *verdict = Some(ready);
                 }
             }
+            let is_whole = pending.iter().all(|(_, verdict)| verdict.is_some());
             if is_whole { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

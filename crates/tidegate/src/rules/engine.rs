@@ -11,7 +11,7 @@ use crate::rules::list::List;
 use crate::rules::matched::{RulesStats, Traffic};
 use crate::rules::observe::{self, Observer};
 use crate::rules::rule::{Listed, Rule};
-use crate::rules::rule_set::RuleSet;
+use crate::rules::rule_set::{CompiledRule, RuleSet};
 use crate::rules::ruling::Ruling;
 use crate::rules::validate::{self, ClientText};
 use crate::sampler::Sampler;
@@ -94,8 +94,8 @@ impl Rules {
         // One at a time.
         let chosen = engine.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         let old = engine.set.load_full();
-        let rules = rules.into_iter().collect();
-        let new = compile::put_in_force(&engine.limiter, rules, Some(&old), &*engine.client_text)?;
+        let drafts = compile::parse(rules.into_iter().collect(), &*engine.client_text)?;
+        let new = compile::put_in_force(&engine.limiter, drafts, Some(&old))?;
         new.warn_of_idle_keys("allow_keys", &engine.allow, &*engine.client_text);
         new.warn_of_idle_keys("deny_keys", &engine.deny, &*engine.client_text);
         for gone in chosen.iter().filter(|name| old.get(name).is_some() && new.get(name).is_none()) {
@@ -216,12 +216,14 @@ impl Engine {
         if let Some(started) = ruling.started {
             ruling.took = now().since(started);
         }
-        for (rule, record) in ruling.records_with_rules() {
-            if let Some(observer) = &self.observer {
-                observer.verdict(&record);
+        for applied in &ruling.applied {
+            let sampler = ruling.rule_of(applied).map_or(&self.sampler, |rule| &rule.sampler);
+            for record in ruling.records_of(applied) {
+                if let Some(observer) = &self.observer {
+                    observer.verdict(&record);
+                }
+                observe::log(&record, sampler, self.logged_each_second, now);
             }
-            let sampler = rule.map_or(&self.sampler, |rule| &rule.sampler);
-            observe::log(&record, sampler, self.logged_each_second, now);
         }
     }
 }
@@ -235,34 +237,36 @@ impl fmt::Debug for Rules {
 /// Collects what [`Rules`] are made of. Everything is checked by [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
 pub struct RulesBuilder<F = ()> {
-    limiter: Limiter,
+    /// Without rules and lists.
+    engine: Engine,
     rules: Vec<Rule>,
-    observer: Option<Box<dyn Observer>>,
-    logged_each_second: u32,
-    waiting_max: usize,
     allow: Listed,
     deny: Listed,
-    client_text: Box<ClientText>,
     /// What a front end needs besides the rules.
     pub(crate) front: F,
 }
 
 impl<F> RulesBuilder<F> {
     pub(crate) fn over(limiter: &Limiter, front: F) -> Self {
-        Self {
+        let engine = Engine {
             limiter: limiter.clone(),
-            rules: Vec::new(),
+            set: ArcSwap::from_pointee(RuleSet::new(Vec::new())),
+            chosen: Mutex::default(),
             observer: None,
+            sampler: Sampler::default(),
             logged_each_second: 10,
+            is_off: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             waiting_max: 10_000,
-            allow: Listed::default(),
-            deny: Listed::default(),
+            allow: List::default(),
+            deny: List::default(),
+            traffic: Traffic::default(),
             client_text: Box::new(|text| {
                 let address = text.split_once('/').map_or(text, |(address, _)| address);
                 address.parse().is_ok_and(|ip| Client::new(ip).to_string() == text)
             }),
-            front,
-        }
+        };
+        Self { engine, rules: Vec::new(), allow: Listed::default(), deny: Listed::default(), front }
     }
 
     /// Adds a rule.
@@ -273,14 +277,14 @@ impl<F> RulesBuilder<F> {
 
     /// Sets the observer, which gets every verdict.
     pub fn observer(mut self, observer: impl Observer) -> Self {
-        self.observer = Some(Box::new(observer));
+        self.engine.observer = Some(Box::new(observer));
         self
     }
 
     /// How many refusals of each rule are logged in a second at most. The next line has the number of
     /// those that were left out. Default: 10.
     pub fn log_refusals(mut self, each_second: u32) -> Self {
-        self.logged_each_second = each_second;
+        self.engine.logged_each_second = each_second;
         self
     }
 
@@ -288,7 +292,7 @@ impl<F> RulesBuilder<F> {
     /// waiting: a request that would have to wait is refused, with the time until a retry. Default:
     /// 10,000.
     pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.waiting_max = requests;
+        self.engine.waiting_max = requests;
         self
     }
 
@@ -319,32 +323,21 @@ impl<F> RulesBuilder<F> {
     /// How the front end writes clients, so that keys on lists can be checked.
     #[cfg(feature = "tower")]
     pub(crate) fn client_text(mut self, is_client: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        self.client_text = Box::new(is_client);
+        self.engine.client_text = Box::new(is_client);
         self
     }
 
     /// The rules, in force, and what the front end needs besides.
     pub(crate) fn put_in_force(self) -> Result<(Rules, F), RulesError> {
-        let list = |listed: &Listed| List::parse(listed).map_err(RulesError::new);
-        let (allow, deny) = (list(&self.allow)?, list(&self.deny)?);
-        validate::check_lists(&self.rules, &self.allow, &self.deny, &*self.client_text)?;
-        let set = compile::put_in_force(&self.limiter, self.rules, None, &*self.client_text)?;
-        let engine = Engine {
-            limiter: self.limiter,
-            set: ArcSwap::from_pointee(set),
-            chosen: Mutex::default(),
-            observer: self.observer,
-            sampler: Sampler::default(),
-            logged_each_second: self.logged_each_second,
-            is_off: AtomicBool::new(false),
-            waiting: AtomicUsize::new(0),
-            waiting_max: self.waiting_max,
-            allow,
-            deny,
-            traffic: Traffic::new(),
-            client_text: self.client_text,
-        };
-        Ok((Rules { engine: Arc::new(engine), choice: Choice::All }, self.front))
+        let Self { mut engine, rules, allow, deny, front } = self;
+        let list = |listed: &Listed| List::parse(listed).map_err(|error| RulesError::new(error.to_string()));
+        (engine.allow, engine.deny) = (list(&allow)?, list(&deny)?);
+        let drafts = compile::parse(rules, &*engine.client_text)?;
+        let parsed: Vec<&CompiledRule> = drafts.iter().map(|draft| &draft.rule).collect();
+        let checked = validate::check_lists(&allow, &deny, &parsed, &*engine.client_text);
+        checked.map_err(RulesError::new)?;
+        engine.set.store(Arc::new(compile::put_in_force(&engine.limiter, drafts, None)?));
+        Ok((Rules { engine: Arc::new(engine), choice: Choice::All }, front))
     }
 }
 

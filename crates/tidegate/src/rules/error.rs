@@ -4,7 +4,8 @@ use std::fmt;
 
 /// Why rules cannot be put in force: which rule, what is wrong with it, and what
 /// to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{what}", rule.iter().map(|rule| format!("rule `{rule}`: ")).collect::<String>())]
 pub struct RulesError {
     rule: Option<String>,
     what: String,
@@ -24,14 +25,3 @@ impl RulesError {
         self.rule.as_deref()
     }
 }
-
-impl fmt::Display for RulesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.rule {
-            Some(rule) => write!(f, "rule `{rule}`: {}", self.what),
-            None => f.write_str(&self.what),
-        }
-    }
-}
-
-impl std::error::Error for RulesError {}

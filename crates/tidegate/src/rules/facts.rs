@@ -34,8 +34,13 @@ impl<T> Fact<T> {
 
     /// The same fact with its value converted.
     pub fn map<U>(self, to: impl FnOnce(T) -> U) -> Fact<U> {
+        self.and_then(|value| Fact::Found(to(value)))
+    }
+
+    /// What `to` makes of the value, if it was found.
+    pub(crate) fn and_then<U>(self, to: impl FnOnce(T) -> Fact<U>) -> Fact<U> {
         match self {
-            Self::Found(value) => Fact::Found(to(value)),
+            Self::Found(value) => to(value),
             Self::Missing => Fact::Missing,
             Self::Ambiguous => Fact::Ambiguous,
         }
@@ -86,6 +91,7 @@ impl<T> From<Option<T>> for Fact<T> {
 /// );
 /// # Ok::<(), tidegate::rules::RulesError>(())
 /// ```
+#[expect(unused_variables, reason = "their names say what they are")]
 pub trait Facts {
     /// The client, by its address: the key part `ip`, and networks on lists.
     fn client(&self) -> Option<Client> {
@@ -125,32 +131,27 @@ pub trait Facts {
 
     /// A header field, by its name in lower case.
     fn header(&self, name: &str) -> Fact<FactValue<'_>> {
-        let _ = name;
         Fact::Missing
     }
 
     /// A query parameter, decoded.
     fn query(&self, name: &str) -> Fact<FactValue<'_>> {
-        let _ = name;
         Fact::Missing
     }
 
     /// A cookie.
     fn cookie(&self, name: &str) -> Fact<FactValue<'_>> {
-        let _ = name;
         Fact::Missing
     }
 
     /// A field of a JSON body, by its pointer (RFC 6901).
     fn json(&self, pointer: &str) -> Fact<FactValue<'_>> {
-        let _ = pointer;
         Fact::Missing
     }
 
     /// A `name=value` entry: a part of a descriptor, an argument of a function, or any other value
     /// that the front end knows under a name.
     fn entry(&self, name: &str) -> Fact<FactValue<'_>> {
-        let _ = name;
         Fact::Missing
     }
 }

@@ -14,7 +14,7 @@ use crate::rules::route::{Route, Segment};
 use crate::rules::text::{PartText, decoded};
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Rules by their number in the rule set: ascending, each once.
 pub(crate) type Candidates = SmallVec<[u32; 8]>;
@@ -55,8 +55,7 @@ enum Literals {
 #[derive(Debug, Default)]
 struct RulesByMethod {
     any: Vec<u32>,
-    /// Sorted by method.
-    named: Vec<(Box<str>, Vec<u32>)>,
+    named: BTreeMap<Box<str>, Vec<u32>>,
 }
 
 /// A node to visit, with what is left of the path behind the slash, if there is one.
@@ -210,19 +209,9 @@ impl RulesByMethod {
     fn insert(&mut self, method: Option<&str>, rule: u32) {
         let rules = match method {
             None => &mut self.any,
-            Some(method) => {
-                let at = self.position(method).unwrap_or_else(|at| {
-                    self.named.insert(at, (method.into(), Vec::new()));
-                    at
-                });
-                &mut self.named[at].1
-            }
+            Some(method) => self.named.entry(method.into()).or_default(),
         };
         rules.push(rule);
-    }
-
-    fn position(&self, method: &str) -> Result<usize, usize> {
-        self.named.binary_search_by(|(named, _)| (**named).cmp(method))
     }
 
     /// Adds those for any method, those for this one, and for `HEAD` those for `GET`.
@@ -235,9 +224,7 @@ impl RulesByMethod {
         }
         let get = (method == "HEAD").then_some("GET");
         for method in std::iter::once(method).chain(get) {
-            if let Ok(at) = self.position(method) {
-                self.named[at].1.iter().for_each(|rule| found.push(*rule));
-            }
+            self.named.get(method).into_iter().flatten().for_each(|rule| found.push(*rule));
         }
     }
 }
@@ -262,10 +249,7 @@ pub(crate) struct ExactIndex {
 impl ExactIndex {
     /// Files a rule under the entry that all its requests have.
     pub(crate) fn insert(&mut self, rule: u32, name: &str, value: &[u8]) {
-        let values = match self.names.get_mut(name) {
-            Some(values) => values,
-            None => self.names.entry(name.into()).or_default(),
-        };
+        let values = self.names.entry(name.into()).or_default();
         values.entry(value.into()).or_default().push(rule);
     }
 

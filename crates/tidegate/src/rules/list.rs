@@ -1,6 +1,5 @@
 //! Allow and deny lists, by network and by key.
 
-use crate::caller::Client;
 use crate::rules::facts::Facts;
 use crate::rules::key::secret::stored_key;
 use crate::rules::network::{NetworkError, Networks};
@@ -15,27 +14,11 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// The list as it was written.
-    pub(crate) fn parse(listed: &Listed) -> Result<Self, String> {
-        let mut list = Self::default();
-        list.add_networks(&listed.networks).map_err(|error| error.to_string())?;
-        list.add_keys(&listed.keys);
-        Ok(list)
-    }
-
-    fn add_networks<N: AsRef<str>>(
-        &mut self,
-        networks: impl IntoIterator<Item = N>,
-    ) -> Result<(), NetworkError> {
-        self.networks.add(networks)
-    }
-
-    /// Each key with its secrets digested, whether it was written whole or by its digest: one form,
-    /// with and without `show_keys`.
-    fn add_keys<K: AsRef<[u8]>>(&mut self, keys: impl IntoIterator<Item = K>) {
-        for key in keys {
-            self.keys.insert(stored_key(key.as_ref()).into());
-        }
+    /// The list as it was written. Each key with its secrets digested, whether it was written whole
+    /// or by its digest: one form, with and without `show_keys`.
+    pub(crate) fn parse(listed: &Listed) -> Result<Self, NetworkError> {
+        let networks = Networks::parse(&listed.networks)?;
+        Ok(Self { networks, keys: listed.keys.iter().map(|key| stored_key(key).into()).collect() })
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
@@ -49,17 +32,13 @@ impl List {
     /// True if the client of a request is in one of its networks. Without networks the client's
     /// address is not computed.
     pub(crate) fn has_client_of(&self, facts: &dyn Facts) -> bool {
-        !self.networks.is_empty() && self.has_client(facts.client())
+        !self.networks.is_empty() && facts.client().is_some_and(|client| self.networks.meet(client))
     }
 
     /// The same for an allow list, which exempts no client with an address that no translator
     /// makes.
     pub(crate) fn exempts_client_of(&self, facts: &dyn Facts) -> bool {
         self.has_client_of(facts) && !facts.is_client_forged()
-    }
-
-    fn has_client(&self, client: Option<Client>) -> bool {
-        client.is_some_and(|client| self.networks.meet(client))
     }
 
     /// True if it has this key, of which the secrets are digested.
@@ -71,15 +50,27 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caller::Client;
+
+    fn parse(networks: &[&str]) -> Result<List, NetworkError> {
+        let networks = networks.iter().map(ToString::to_string).collect();
+        List::parse(&Listed { networks, keys: Vec::new() })
+    }
 
     fn list(networks: &[&str]) -> List {
-        let mut list = List::default();
-        list.add_networks(networks).unwrap();
-        list
+        parse(networks).unwrap()
+    }
+
+    struct From(Option<Client>);
+
+    impl Facts for From {
+        fn client(&self) -> Option<Client> {
+            self.0
+        }
     }
 
     fn has(list: &List, ip: &str) -> bool {
-        list.has_client(Some(Client::new(ip.parse().unwrap())))
+        list.has_client_of(&From(Some(Client::new(ip.parse().unwrap()))))
     }
 
     #[test]
@@ -91,7 +82,7 @@ mod tests {
         assert!(has(&office, "::ffff:10.1.1.1"));
         assert!(has(&office, "2001:db8:ffff::1"));
         assert!(!has(&office, "2001:db9::1"));
-        assert!(!list(&["0.0.0.0/0"]).has_client(None));
+        assert!(!list(&["0.0.0.0/0"]).has_client_of(&From(None)));
     }
 
     #[test]
@@ -115,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_not_a_network_is_an_error() {
         for text in ["10.0.0.0/33", "10.0.0/8", "::/129", "x", "10.0.0.0/-1", ""] {
-            let error = List::default().add_networks([text]).unwrap_err().to_string();
+            let error = parse(&[text]).unwrap_err().to_string();
             assert!(error.contains("is not a network: write one such as"), "{error}");
         }
     }

@@ -9,6 +9,7 @@
 use crate::clock::Timestamp;
 use crate::rules::apply::Matches;
 use crate::rules::rule_set::{CompiledRule, RuleSet};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -19,26 +20,22 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const NEVER: u64 = u64::MAX;
 
 /// Requests since the rules were made, counted while a rule awaits its first match.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Traffic {
     requests: AtomicU64,
     /// When the rules are checked next for those whose hour is over, in microseconds of the limiter's
-    /// clock. [`NEVER`] if all have matched or were logged.
+    /// clock; at the next request if that is 0. [`NEVER`] if all have matched or were logged.
     next_look_us: AtomicU64,
 }
 
 /// Whether a rule has matched since it has its patterns.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Matched {
     has_matched: AtomicBool,
-    /// Whether it was logged that it matches nothing.
-    is_logged: AtomicBool,
-    /// When the first request came after the rule was put in force.
-    since_us: AtomicU64,
-    /// Requests that came before that.
-    requests_before: AtomicU64,
+    /// When the first request came after the rule was put in force, and how many had come before.
+    since: OnceLock<(Timestamp, u64)>,
     /// Requests that it did not match, once it has matched or was logged.
-    unmatched: AtomicU64,
+    unmatched: OnceLock<u64>,
 }
 
 /// One rule of [`RulesStats`].
@@ -71,43 +68,11 @@ impl RulesStats {
     }
 }
 
-impl Default for Matched {
-    fn default() -> Self {
-        Self {
-            has_matched: AtomicBool::new(false),
-            is_logged: AtomicBool::new(false),
-            since_us: AtomicU64::new(NEVER),
-            requests_before: AtomicU64::new(0),
-            unmatched: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Clone for Matched {
-    fn clone(&self) -> Self {
-        Self {
-            has_matched: AtomicBool::new(self.has_matched.load(Relaxed)),
-            is_logged: AtomicBool::new(self.is_logged.load(Relaxed)),
-            since_us: AtomicU64::new(self.since_us.load(Relaxed)),
-            requests_before: AtomicU64::new(self.requests_before.load(Relaxed)),
-            unmatched: AtomicU64::new(self.unmatched.load(Relaxed)),
-        }
-    }
-}
-
 impl Matched {
-    /// True if it has neither matched nor been logged.
-    fn awaits_match(&self) -> bool {
-        !self.has_matched.load(Relaxed) && !self.is_logged.load(Relaxed)
-    }
-
     /// Requests that it has not matched, of `requests` in all.
     fn unmatched_of(&self, requests: u64) -> u64 {
-        match (self.awaits_match(), self.since_us.load(Relaxed)) {
-            (true, NEVER) => 0,
-            (true, _) => requests.saturating_sub(self.requests_before.load(Relaxed)),
-            (false, _) => self.unmatched.load(Relaxed),
-        }
+        let so_far = || self.since.get().map_or(0, |(_, before)| requests.saturating_sub(*before));
+        self.unmatched.get().copied().unwrap_or_else(so_far)
     }
 
     pub(crate) fn stats(&self, name: &str, traffic: &Traffic) -> RuleStats {
@@ -120,11 +85,6 @@ impl Matched {
 }
 
 impl Traffic {
-    /// Checks all rules at the next request.
-    pub(crate) fn new() -> Self {
-        Self { requests: AtomicU64::new(0), next_look_us: AtomicU64::new(0) }
-    }
-
     /// Other rules are in force: checks them at the next request.
     pub(crate) fn look_again(&self) {
         self.next_look_us.store(0, Relaxed);
@@ -136,7 +96,8 @@ impl Traffic {
             let matched = &set.rules[*place].matched;
             // Written once: a line that is only read stays in every core's cache.
             if !matched.has_matched.load(Relaxed) {
-                matched.unmatched.store(matched.unmatched_of(self.requests.load(Relaxed)), Relaxed);
+                // Unless it was logged before.
+                let _ = matched.unmatched.set(matched.unmatched_of(self.requests.load(Relaxed)));
                 matched.has_matched.store(true, Relaxed);
             }
         }
@@ -156,18 +117,14 @@ impl Traffic {
     fn look(&self, set: &RuleSet, now: Timestamp) {
         let requests = self.requests.load(Relaxed);
         let mut next_look_us = NEVER;
-        for rule in set.rules.iter().filter(|rule| rule.matched.awaits_match()) {
+        for rule in set.rules.iter().filter(|rule| rule.matched.unmatched.get().is_none()) {
             let matched = &rule.matched;
-            if matched.since_us.compare_exchange(NEVER, now.as_micros(), Relaxed, Relaxed).is_ok() {
-                matched.requests_before.store(requests - 1, Relaxed);
-            }
-            let since = Timestamp::from_micros(matched.since_us.load(Relaxed));
+            let (since, _) = *matched.since.get_or_init(|| (now, requests - 1));
             if now.since(since) < PATIENCE {
                 next_look_us = next_look_us.min((since + PATIENCE).as_micros());
             } else {
                 let unmatched = matched.unmatched_of(requests);
-                matched.unmatched.store(unmatched, Relaxed);
-                if !matched.is_logged.swap(true, Relaxed) {
+                if matched.unmatched.set(unmatched).is_ok() {
                     warn(rule, unmatched);
                 }
             }

@@ -5,16 +5,13 @@
 
 use crate::Client;
 use crate::caller::nat64;
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A set of networks, merged and sorted: a look-up is a binary search, so that the list of
 /// a whole cloud costs no more than a handful.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Networks {
-    v4: Vec<Ipv4Net>,
-    v6: Vec<Ipv6Net>,
-}
+pub(crate) struct Networks(Vec<IpNet>);
 
 /// Why a text is not a network.
 ///
@@ -62,17 +59,8 @@ const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const PRIVATE: [&str; 4] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"];
 
 impl Networks {
-    #[cfg(feature = "tower")]
     pub(crate) fn parse<N: AsRef<str>>(texts: impl IntoIterator<Item = N>) -> Result<Self, NetworkError> {
-        let mut all = Self::default();
-        all.add(texts)?;
-        Ok(all)
-    }
-
-    pub(crate) fn add<N: AsRef<str>>(
-        &mut self,
-        texts: impl IntoIterator<Item = N>,
-    ) -> Result<(), NetworkError> {
+        let mut all = Vec::new();
         for text in texts {
             let text = text.as_ref().trim();
             let set: &[&str] = match text {
@@ -81,57 +69,37 @@ impl Networks {
                 one => &[one],
             };
             for one in set {
-                match network(one)? {
-                    IpNet::V4(net) => self.v4.push(net),
-                    IpNet::V6(net) => self.v6.push(net),
-                }
+                all.push(network(one)?);
             }
         }
-        self.v4 = Ipv4Net::aggregate(&self.v4);
-        self.v6 = Ipv6Net::aggregate(&self.v6);
-        self.v4.sort_unstable();
-        self.v6.sort_unstable();
-        Ok(())
+        let mut all = IpNet::aggregate(&all);
+        all.sort_unstable();
+        Ok(Self(all))
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.v4.is_empty() && self.v6.is_empty()
+        self.0.is_empty()
     }
 
     /// True if any address of the client is in one of them: a client is counted as one, and listed as
     /// one.
     pub(crate) fn meet(&self, client: Client) -> bool {
         let (first, bits) = client.network();
-        if self.contain(first) {
-            return true;
-        }
         // Otherwise the next one that begins after it may be within it.
-        let is_within = |ip: IpAddr| Client::within(ip, bits, bits) == client;
-        match first {
-            IpAddr::V4(first) => {
-                let next = self.v4.partition_point(|net| net.network() <= first);
-                self.v4.get(next).is_some_and(|net| is_within(net.network().into()))
-            }
-            IpAddr::V6(first) => {
-                let next = self.v6.partition_point(|net| net.network() <= first);
-                self.v6.get(next).is_some_and(|net| is_within(net.network().into()))
-            }
-        }
+        let is_within = |net: &IpNet| Client::within(net.network(), bits, bits) == client;
+        self.contain(first) || self.0.get(self.begun_at(first)).is_some_and(is_within)
     }
 
     pub(crate) fn contain(&self, ip: IpAddr) -> bool {
+        let ip = canonical(ip);
         // They do not overlap: only the last that begins at or before it can hold it.
-        match canonical(ip) {
-            IpAddr::V4(ip) => {
-                let after = self.v4.partition_point(|net| net.network() <= ip);
-                after > 0 && self.v4[after - 1].contains(&ip)
-            }
-            IpAddr::V6(ip) => {
-                let after = self.v6.partition_point(|net| net.network() <= ip);
-                after > 0 && self.v6[after - 1].contains(&ip)
-            }
-        }
+        self.0[..self.begun_at(ip)].last().is_some_and(|net| net.contains(&ip))
+    }
+
+    /// How many of them begin at this address or before it.
+    fn begun_at(&self, ip: IpAddr) -> usize {
+        self.0.partition_point(|net| net.network() <= ip)
     }
 }
 
@@ -174,18 +142,13 @@ fn network(text: &str) -> Result<IpNet, NetworkError> {
     let wrong = || NetworkError::Text(crate::Key::new(text).to_string());
     // The standard library's parser accepts no leading zeros: some programs read those as octal,
     // and then it is another network.
-    let (ip, bits) = match text.split_once('/') {
-        Some((ip, bits)) => (ip, Some(bits)),
-        None => (text, None),
-    };
+    let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
     let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
     let net = match bits {
         None => IpNet::from(ip),
-        Some(bits) if bits.bytes().all(|byte| byte.is_ascii_digit()) => {
-            let bits = bits.parse().map_err(|_| wrong())?;
-            IpNet::new(ip, bits).map_err(|_| wrong())?
-        }
-        Some(_) => return Err(wrong()),
+        // A sign is no digit, though numbers may have one.
+        Some(bits) if bits.starts_with('+') => return Err(wrong()),
+        Some(bits) => bits.parse().ok().and_then(|bits| IpNet::new(ip, bits).ok()).ok_or_else(wrong)?,
     };
     if net.addr() != net.network() {
         let network = net.trunc().to_string();

@@ -196,15 +196,6 @@ enum Reader {
     Client,
 }
 
-struct ForClient<'a>(&'a Record<'a>);
-
-impl fmt::Display for ForClient<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reader = if self.0.shows_keys { Reader::Operator } else { Reader::Client };
-        self.0.write(f, reader)
-    }
-}
-
 impl fmt::Display for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, Reader::Operator)
@@ -215,23 +206,22 @@ impl Record<'_> {
     /// The sentence for a client: without the key, and without mention of lists, unless the rule
     /// [shows its keys](crate::rules::Rule::show_keys).
     pub fn for_client(&self) -> impl fmt::Display {
-        ForClient(self)
+        let reader = if self.shows_keys { Reader::Operator } else { Reader::Client };
+        fmt::from_fn(move |f| self.write(f, reader))
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, reader: Reader) -> fmt::Result {
-        let verb = match (self.outcome, self.is_shadow) {
-            (Outcome::Allowed | Outcome::Waited, false) => "allowed",
-            (Outcome::Allowed | Outcome::Waited, true) => "would be allowed",
-            (Outcome::Queued, _) => "would be queued",
-            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, false) => "denied",
-            (Outcome::Denied | Outcome::Unavailable | Outcome::Listed, true) => "would be denied",
-            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, false) => "refused",
-            (Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody, true) => "would be refused",
-            (Outcome::NotCharged, _) => "not charged",
-            (Outcome::Exempt, _) => "exempt",
-            (Outcome::Skipped, _) => "skipped",
-            (Outcome::Off, _) => "let through",
+        let (would, verb) = match self.outcome {
+            Outcome::Allowed | Outcome::Waited => (self.is_shadow, "allowed"),
+            Outcome::Queued => (true, "queued"),
+            Outcome::Denied | Outcome::Unavailable | Outcome::Listed => (self.is_shadow, "denied"),
+            Outcome::Incomplete | Outcome::Ambiguous | Outcome::SlowBody => (self.is_shadow, "refused"),
+            Outcome::NotCharged => (false, "not charged"),
+            Outcome::Exempt => (false, "exempt"),
+            Outcome::Skipped => (false, "skipped"),
+            Outcome::Off => (false, "let through"),
         };
+        f.write_str(if would { "would be " } else { "" })?;
         f.write_str(verb)?;
         match self.policy {
             "" => f.write_str(" by the guard")?,

@@ -6,14 +6,12 @@ use crate::gate::Gate;
 use crate::rules::facts::{Fact, Facts};
 use crate::rules::index::{ExactIndex, RouteIndex};
 use crate::rules::key::secret::stored_key;
-use crate::rules::key::value::Secrets;
-use crate::rules::key::write::{self, KeyInput};
-use crate::rules::key::{KeyBytes, KeyExpr, Part};
+use crate::rules::key::{ClientValue, KeyExpr};
 use crate::rules::list::List;
 use crate::rules::matched::Matched;
 use crate::rules::quota::Quota;
 use crate::rules::route::Route;
-use crate::rules::rule::{CostOf, Missing};
+use crate::rules::rule::{Cost, Missing};
 use crate::sampler::Sampler;
 use crate::{Algorithm, Limit};
 use smallvec::SmallVec;
@@ -43,14 +41,14 @@ pub(crate) struct CompiledRule {
     pub(crate) missing: Missing,
     /// The key that requests without a key share.
     pub(crate) shared_key: Box<[u8]>,
-    pub(crate) cost: CompiledCost,
+    pub(crate) cost: Cost<ClientValue>,
     pub(crate) is_shadow: bool,
     /// True if its keys are written whole everywhere, and clients get them.
     pub(crate) shows_keys: bool,
     pub(crate) allow: List,
     pub(crate) deny: List,
     pub(crate) sampler: Arc<Sampler>,
-    pub(crate) matched: Matched,
+    pub(crate) matched: Arc<Matched>,
 }
 
 /// One limit of a rule, in force.
@@ -62,6 +60,14 @@ pub(crate) struct Policy {
     pub(crate) timing: Timing,
     /// True if this rule set has defined the gate, so that it is removed with the rule.
     pub(crate) is_own: bool,
+}
+
+impl Policy {
+    pub(crate) fn new(name: String, gate: Gate, is_own: bool) -> Self {
+        let limit = gate.limit();
+        let (quota, timing) = (Quota::new(&name, &limit), Timing::of(&gate, &limit));
+        Self { quota, timing, name: name.into(), gate, limit, is_own }
+    }
 }
 
 /// When a limit can be decided.
@@ -101,14 +107,20 @@ impl Timing {
     }
 }
 
-/// What a request costs, parsed.
-pub(crate) enum CompiledCost {
-    Units(u64),
-    Part { part: Part, max: u64 },
-    Custom(CostOf),
-}
-
 impl RuleSet {
+    pub(crate) fn new(rules: Vec<CompiledRule>) -> Self {
+        let (mut index, mut entry_index) = (RouteIndex::default(), ExactIndex::default());
+        for (place, rule) in (0..).zip(&rules) {
+            match rule.when.first() {
+                Some((name, value)) => entry_index.insert(place, name, value.as_bytes()),
+                None => index.insert(place, &rule.routes),
+            }
+        }
+        let places = rules.iter().enumerate().map(|(place, rule)| (rule.name.clone(), place)).collect();
+        let reads_json = rules.iter().any(|rule| rule.pointers().next().is_some());
+        Self { rules, index, entry_index, places, reads_json }
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&CompiledRule> {
         self.places.get(name).map(|place| &self.rules[*place])
     }
@@ -148,22 +160,20 @@ impl CompiledRule {
 
     pub(crate) fn cost(&self, facts: &dyn Facts) -> u64 {
         match &self.cost {
-            CompiledCost::Units(units) => *units,
+            Cost::Units(units) => *units,
             // An ambiguous cost must not be the cheapest.
-            CompiledCost::Part { part, max } => match write::number(part, facts) {
+            Cost::Part { part, max } => match part.number(facts) {
                 Fact::Found(units) => units.clamp(1, *max),
                 Fact::Missing => 1,
                 Fact::Ambiguous => *max,
             },
-            CompiledCost::Custom(cost) => cost(facts),
+            Cost::Custom(cost) => cost(facts),
         }
     }
 
-    /// Writes the key of a request. `route` is the pattern that matches.
-    pub(crate) fn write_key(&self, facts: &dyn Facts, route: Option<&str>, key: &mut KeyBytes) -> Fact<()> {
-        let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
-        let fits = |path: &str| self.routes.is_empty() || self.route_of(facts, Some(path)).is_some();
-        write::write(&self.key, &KeyInput { facts, route, secrets, fits: &fits }, key)
+    /// Whether the rule applies to this reading of the path.
+    pub(crate) fn fits(&self, facts: &dyn Facts, path: &str) -> bool {
+        self.routes.is_empty() || self.route_of(facts, Some(path)).is_some()
     }
 
     /// A key of the rule in the form of lists.
@@ -174,8 +184,8 @@ impl CompiledRule {
     /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
         let cost = match &self.cost {
-            CompiledCost::Part { part: Part::Json(pointer), .. } => Some(&**pointer),
-            CompiledCost::Part { .. } | CompiledCost::Units(_) | CompiledCost::Custom(_) => None,
+            Cost::Part { part, .. } => part.pointer(),
+            Cost::Units(_) | Cost::Custom(_) => None,
         };
         self.key.pointers().chain(cost)
     }

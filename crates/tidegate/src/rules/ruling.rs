@@ -10,7 +10,7 @@ use crate::limiter::Check;
 use crate::permit::Permit;
 use crate::rules::key::KeyBytes;
 use crate::rules::record::{Outcome, Record};
-use crate::rules::rule_set::{CompiledRule, Policy, RuleSet};
+use crate::rules::rule_set::{CompiledRule, Policy, RuleSet, Timing};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -83,15 +83,12 @@ impl Ruling {
     /// One record for each limit of each rule that applies, in the order of the rules, including
     /// those of rules in [shadow](crate::rules::Rule::shadow).
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        self.records_with_rules().map(|(_, record)| record)
+        self.applied.iter().flat_map(|applied| self.records_of(applied))
     }
 
-    /// The same, each with its rule; none for the lists of all rules.
-    pub(crate) fn records_with_rules(&self) -> impl Iterator<Item = (Option<&CompiledRule>, Record<'_>)> {
-        self.applied.iter().flat_map(|applied| {
-            let rule = applied.rule.map(|place| &self.set.rules[place]);
-            self.records_of(rule, applied).map(move |record| (rule, record))
-        })
+    /// The rule that applies; none for the lists of all rules.
+    pub(crate) fn rule_of(&self, applied: &AppliedRule) -> Option<&CompiledRule> {
+        applied.rule.map(|place| &self.set.rules[place])
     }
 
     /// True if a rule in shadow would have refused the request.
@@ -136,19 +133,24 @@ impl Ruling {
         self.undecided().filter(|at| self.is_shadow(*at)).collect()
     }
 
-    fn is_shadow(&self, at: usize) -> bool {
-        self.applied[at].rule.is_some_and(|place| self.set.rules[place].is_shadow)
+    pub(crate) fn is_shadow(&self, at: usize) -> bool {
+        self.rule_of(&self.applied[at]).is_some_and(|rule| rule.is_shadow)
     }
 
     /// The limits of a rule that applies.
     pub(crate) fn policies(&self, at: usize) -> &[Policy] {
-        self.applied[at].rule.map_or(&[], |place| &self.set.rules[place].policies)
+        self.rule_of(&self.applied[at]).map_or(&[], |rule| &rule.policies)
     }
 
-    /// The checks of a rule that applies: one for each of its limits.
-    pub(crate) fn checks(&self, at: usize) -> impl Iterator<Item = Check<'_>> {
-        let applied = &self.applied[at];
-        self.policies(at).iter().map(|policy| Check::new(&policy.gate, &applied.key).cost(applied.cost))
+    /// The checks of these rules: one for each of their limits.
+    pub(crate) fn checks(&self, places: &[usize]) -> SmallVec<[Check<'_>; 4]> {
+        let of = |at: &usize| {
+            let applied = &self.applied[*at];
+            self.policies(*at)
+                .iter()
+                .map(move |policy| Check::new(&policy.gate, &applied.key).cost(applied.cost))
+        };
+        places.iter().flat_map(of).collect()
     }
 
     /// Sets the decisions of a rule that applies.
@@ -156,85 +158,57 @@ impl Ruling {
         self.applied[at].result = RuleResult::Decided { decisions, wait };
     }
 
-    fn records_of<'a>(
-        &'a self,
-        rule: Option<&'a CompiledRule>,
-        applied: &'a AppliedRule,
-    ) -> impl Iterator<Item = Record<'a>> {
-        let (settled, decisions) = match &applied.result {
-            RuleResult::Undecided => (None, &[][..]),
-            RuleResult::Settled(outcome) => (Some(*outcome), &[][..]),
-            RuleResult::Decided { decisions, .. } => (None, &decisions[..]),
-        };
-        let settled = settled.map(|outcome| Record {
+    /// One record for each limit of a rule that applies, or one for all of them.
+    pub(crate) fn records_of<'a>(&'a self, applied: &'a AppliedRule) -> impl Iterator<Item = Record<'a>> {
+        let rule = self.rule_of(applied);
+        let name = rule.map_or("", |rule| &rule.name);
+        let record = Record {
+            rule: name,
+            policy: name,
             key: (!applied.key.is_empty()).then(|| Key::new(&applied.key)),
-            expr: rule.map(|rule| &rule.key),
-            ..self.record(rule, rule.map_or("", |rule| &rule.name), outcome)
-        });
-        let decided = rule.into_iter().flat_map(move |rule| {
-            rule.policies.iter().zip(decisions).map(move |(policy, decision)| Record {
-                key: Some(Key::new(&applied.key)),
-                limit: Some(&policy.limit),
-                quota: Some(&policy.quota),
-                decision: Some(*decision),
-                wait: self.wait_of(applied),
-                ..self.record(Some(rule), &policy.name, self.outcome(rule, policy, applied, decision))
-            })
-        });
-        settled.into_iter().chain(decided)
-    }
-
-    fn record<'a>(&'a self, rule: Option<&'a CompiledRule>, policy: &'a str, outcome: Outcome) -> Record<'a> {
-        Record {
-            rule: rule.map_or("", |rule| &rule.name),
-            policy,
-            key: None,
             limit: None,
             quota: None,
             decision: None,
-            outcome,
+            outcome: Outcome::NotCharged,
             is_shadow: rule.is_some_and(|rule| rule.is_shadow),
             shows_keys: rule.is_some_and(|rule| rule.shows_keys),
             wait: Duration::ZERO,
             took: self.took,
             expr: None,
-        }
-    }
-
-    /// How long the request waited for this rule.
-    fn wait_of(&self, applied: &AppliedRule) -> Duration {
-        match &applied.result {
-            RuleResult::Decided { wait, .. } => *wait,
-            RuleResult::Undecided | RuleResult::Settled(_) => Duration::ZERO,
-        }
-    }
-
-    fn outcome(
-        &self,
-        rule: &CompiledRule,
-        policy: &Policy,
-        applied: &AppliedRule,
-        decision: &Decision,
-    ) -> Outcome {
-        let RuleResult::Decided { decisions, wait } = &applied.result else { return Outcome::NotCharged };
+        };
+        let (settled, decisions, wait) = match &applied.result {
+            RuleResult::Undecided => (None, &[][..], Duration::ZERO),
+            RuleResult::Settled(outcome) => (Some(*outcome), &[][..], Duration::ZERO),
+            RuleResult::Decided { decisions, wait } => (None, &decisions[..], *wait),
+        };
+        let expr = rule.map(|rule| &rule.key);
+        let settled = settled.map(|outcome| Record { outcome, expr, ..record });
         let is_allowed =
-            if rule.is_shadow { decisions.iter().all(Decision::is_allowed) } else { self.is_allowed };
-        match (is_allowed, wait.is_zero()) {
-            (true, true) => Outcome::Allowed,
-            (true, false) => Outcome::Waited,
-            // A rule in shadow does not queue, so only is known that no slot is free now.
-            (false, _)
-                if rule.is_shadow
-                    && policy.timing.holds_slots()
-                    && policy.timing.waits()
-                    && decision.is_checked()
-                    && decision.denial() == Some(Denial::Busy) =>
-            {
-                Outcome::Queued
-            }
-            (false, _) => Outcome::of_denied(decision),
-        }
+            if record.is_shadow { decisions.iter().all(Decision::is_allowed) } else { self.is_allowed };
+        let policies = rule.map_or(&[][..], |rule| &rule.policies);
+        let decided = policies.iter().zip(decisions).map(move |(policy, decision)| Record {
+            policy: &policy.name,
+            limit: Some(&policy.limit),
+            quota: Some(&policy.quota),
+            decision: Some(*decision),
+            outcome: match (is_allowed, wait.is_zero()) {
+                (true, true) => Outcome::Allowed,
+                (true, false) => Outcome::Waited,
+                (false, _) if record.is_shadow && is_queued(policy, decision) => Outcome::Queued,
+                (false, _) => Outcome::of_denied(decision),
+            },
+            wait,
+            ..record
+        });
+        settled.into_iter().chain(decided)
     }
+}
+
+/// True if no slot is free now. A rule in shadow does not queue, so no more is known.
+fn is_queued(policy: &Policy, decision: &Decision) -> bool {
+    policy.timing == Timing::QueuesForSlots
+        && decision.is_checked()
+        && decision.denial() == Some(Denial::Busy)
 }
 
 impl fmt::Debug for Ruling {

@@ -21,21 +21,24 @@ pub(crate) fn decoded(raw: &[u8], part: PartText) -> FactValue<'_> {
         return Cow::Borrowed(raw);
     }
     let mut out = Vec::with_capacity(raw.len());
-    let mut at = 0;
-    while let Some(byte) = raw.get(at) {
-        let hex = |at: usize| raw.get(at).and_then(|digit| char::from(*digit).to_digit(16));
-        match (byte, hex(at + 1), hex(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                at += 3;
-                continue;
-            }
-            (byte, ..) if is_space(*byte) => out.push(b' '),
-            (byte, ..) => out.push(*byte),
-        }
-        at += 1;
+    let mut rest = raw;
+    while let Some(first) = rest.first() {
+        let (byte, length) = match escaped(rest) {
+            Some(byte) => (byte, 3),
+            None if is_space(*first) => (b' ', 1),
+            None => (*first, 1),
+        };
+        out.push(byte);
+        rest = &rest[length..];
     }
     Cow::Owned(out)
+}
+
+/// The byte that a percent sign and two hex digits stand for, if a text begins with those.
+pub(crate) fn escaped(text: &[u8]) -> Option<u8> {
+    let [b'%', high, low, ..] = text else { return None };
+    let digit = |digit: &u8| char::from(*digit).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 /// The segment of a path, counted from 1.

@@ -6,13 +6,12 @@
 
 use crate::Key;
 use crate::key::is_cut;
-use crate::rules::error::RulesError;
-use crate::rules::key::value::{is_pattern, is_plain_of, is_value, method, route_method, tag, write_route};
-use crate::rules::key::{KeyBytes, KeyExpr, Part};
+use crate::rules::key::value::{is_pattern, is_plain_of, is_value, method, route_method, write_route};
+use crate::rules::key::{ClientValue, Form, KeyBytes, KeyExpr, Part, Source};
 use crate::rules::list::List;
 use crate::rules::route::methods::is_token;
 use crate::rules::route::{Route, SegmentAt};
-use crate::rules::rule::{Listed, Rule};
+use crate::rules::rule::Listed;
 use crate::rules::rule_set::{CompiledRule, RuleSet};
 use crate::rules::text::shortest_number;
 
@@ -25,12 +24,12 @@ pub(crate) fn check_segments(key: &KeyExpr, routes: &[Route]) -> Result<(), Stri
     }
     for alternative in &key.alternatives {
         for part in alternative {
-            let Part::Path(number) = part.source() else { continue };
+            let Some(ClientValue { source: Source::Path(number), form, .. }) = part.value() else { continue };
             if routes.iter().all(|route| route.segment(*number) == SegmentAt::Beyond) {
                 let what = "no path of the rule has so many segments, which count from 1";
                 return Err(format!("`{part}` is never there: {what}; {}", instead(routes)));
             }
-            if let (Part::Number(_), Some(literal)) = (part, always(routes, *number))
+            if let (Form::Number, Some(literal)) = (form, always(routes, *number))
                 && shortest_number(literal).is_none()
             {
                 let literal = Key::new(literal);
@@ -40,8 +39,8 @@ pub(crate) fn check_segments(key: &KeyExpr, routes: &[Route]) -> Result<(), Stri
                 ));
             }
         }
-        let literal = |part: &Part| match part {
-            Part::Path(number) => always(routes, *number),
+        let literal = |part: &Part| match part.value()? {
+            ClientValue { source: Source::Path(number), form: Form::Plain, .. } => always(routes, *number),
             _ => None,
         };
         let literals: Option<Vec<&[u8]>> = alternative.iter().map(literal).collect();
@@ -73,65 +72,42 @@ fn instead(routes: &[Route]) -> String {
 /// Whether a client's key is written like this.
 pub(crate) type ClientText = dyn Fn(&str) -> bool + Send + Sync;
 
-/// The keys that a rule can write.
-pub(crate) struct Keys<'a> {
-    pub(crate) expr: &'a KeyExpr,
-    pub(crate) routes: &'a [Route],
-    pub(crate) client_text: &'a ClientText,
-}
-
 /// # Errors
-/// If a key of the lists of all rules can be a key of none of the rules.
+/// If a key of a list can be a key of none of these rules, with what to write. Not with the key
+/// itself, which may be a secret.
 pub(crate) fn check_lists(
-    rules: &[Rule],
     allow: &Listed,
     deny: &Listed,
+    rules: &[&CompiledRule],
     client_text: &ClientText,
-) -> Result<(), RulesError> {
-    let read = |rule: &Rule| {
-        let routes: Result<Vec<Route>, String> = rule.on.iter().map(|text| Route::parse(text)).collect();
-        Some((rule.key.clone()?.ok()?, routes.ok()?))
-    };
-    // A wrong rule has an error of its own.
-    let Some(read) = rules.iter().map(read).collect::<Option<Vec<_>>>() else { return Ok(()) };
-    // Rules may come later.
-    if read.is_empty() {
-        return Ok(());
-    }
-    let keys: Vec<Keys<'_>> = read.iter().map(|(expr, routes)| Keys { expr, routes, client_text }).collect();
+) -> Result<(), String> {
     for (name, list) in [("allow_keys", allow), ("deny_keys", deny)] {
-        check_list(name, list, &keys).map_err(RulesError::new)?;
+        let is_idle = |key: &Vec<u8>| !rules.iter().any(|rule| rule.can_have(key, client_text));
+        // Rules may come later.
+        let idle = list.keys.iter().position(is_idle).filter(|_| !rules.is_empty());
+        let Some(at) = idle else { continue };
+        let number = at + 1;
+        if is_cut(&list.keys[at]) {
+            return Err(format!(
+                "number {number} of `{name}` is a key that the log has cut: write all of it"
+            ));
+        }
+        let forms: Vec<String> = rules.iter().flat_map(|rule| rule.key_forms()).collect();
+        return Err(format!(
+            "no key is written as number {number} of `{name}`: write {} (in a value `%2B` and `%25` for `+` and \
+             `%`; for addresses there is `{}`)",
+            forms.join(" or "),
+            name.replace("keys", "networks"),
+        ));
     }
     Ok(())
-}
-
-/// # Errors
-/// If a key of the list can be none of these, with what to write. Not with the key itself, which
-/// may be a secret.
-pub(crate) fn check_list(name: &str, list: &Listed, keys: &[Keys<'_>]) -> Result<(), String> {
-    let is_any = |key: &Vec<u8>| keys.iter().any(|keys| keys.have(key));
-    let Some(at) = list.keys.iter().position(|key| !is_any(key)) else { return Ok(()) };
-    let number = at + 1;
-    if is_cut(&list.keys[at]) {
-        return Err(format!("number {number} of `{name}` is a key that the log has cut: write all of it"));
-    }
-    let forms: Vec<String> = keys.iter().flat_map(Keys::forms).collect();
-    Err(format!(
-        "no key is written as number {number} of `{name}`: write {} (in a value `%2B` and `%25` for `+` and `%`; for \
-         addresses there is `{}`)",
-        forms.join(" or "),
-        name.replace("keys", "networks"),
-    ))
 }
 
 impl RuleSet {
     /// Warns that keys of one of the lists of all rules can be no key of these rules.
     pub(crate) fn warn_of_idle_keys(&self, name: &str, list: &List, client_text: &ClientText) {
-        let is_of = |rule: &CompiledRule, key: &[u8]| {
-            Keys { expr: &rule.key, routes: &rule.routes, client_text }.have(key)
-        };
-        let is_any = |key: &[u8]| self.rules.iter().any(|rule| is_of(rule, key));
-        let idle = list.keys().filter(|key| !is_any(key)).count();
+        let is_idle = |key: &&[u8]| !self.rules.iter().any(|rule| rule.can_have(key, client_text));
+        let idle = list.keys().filter(is_idle).count();
         if idle > 0 && !self.rules.is_empty() {
             tracing::warn!(
                 target: "tidegate::rules",
@@ -142,32 +118,33 @@ impl RuleSet {
     }
 }
 
-impl Keys<'_> {
-    /// Whether a key in a list can be one of them: each part with its tag, and its value as it is
-    /// written there.
-    fn have(&self, key: &[u8]) -> bool {
+impl CompiledRule {
+    /// Whether a key in a list can be one of the rule's: each part with its tag, and its value as it
+    /// is written there.
+    fn can_have(&self, key: &[u8], client_text: &ClientText) -> bool {
         let is_of = |parts: &Vec<Part>| {
             let mut texts = key.split(|byte| *byte == b'+');
-            let mut fits = |part: &Part| texts.next().is_some_and(|text| self.is_part(part, text));
+            let mut fits =
+                |part: &Part| texts.next().is_some_and(|text| self.can_have_part(part, text, client_text));
             parts.iter().all(&mut fits) && texts.next().is_none()
         };
-        !is_cut(key) && self.expr.alternatives.iter().any(is_of)
+        !is_cut(key) && self.key.alternatives.iter().any(is_of)
     }
 
-    fn is_part(&self, part: &Part, text: &[u8]) -> bool {
-        let Some(value) = text.strip_prefix(tag(part).as_bytes()) else { return false };
+    fn can_have_part(&self, part: &Part, text: &[u8], client_text: &ClientText) -> bool {
+        let Some(value) = text.strip_prefix(part.tag().as_bytes()) else { return false };
         match part {
             Part::Constant(_) => value.is_empty(),
-            Part::Ip => std::str::from_utf8(value).is_ok_and(|value| (self.client_text)(value)),
+            Part::Ip => std::str::from_utf8(value).is_ok_and(client_text),
             Part::Method => std::str::from_utf8(value).is_ok_and(|own| is_token(own) && method(own) == own),
-            Part::Route => self.is_route(value),
+            Part::Route => self.can_have_route(value),
             part => is_value(part, value),
         }
     }
 
     /// Whether a request of the rule can have this method and pattern. Where the rule names no
     /// pattern, it is the router's.
-    fn is_route(&self, text: &[u8]) -> bool {
+    fn can_have_route(&self, text: &[u8]) -> bool {
         let Some(space) = text.iter().position(|byte| *byte == b' ') else { return false };
         let (method, pattern) = (&text[..space], &text[space + 1..]);
         let Ok(method) = std::str::from_utf8(method) else { return false };
@@ -179,10 +156,10 @@ impl Keys<'_> {
         is_method && if self.routes.is_empty() { is_pattern(pattern) } else { self.routes.iter().any(fits) }
     }
 
-    /// Their form: `user:…+path:2=…`.
-    fn forms(&self) -> impl Iterator<Item = String> {
+    /// The forms of its keys: `user:…+path:2=…`.
+    fn key_forms(&self) -> impl Iterator<Item = String> {
         let form = |part: &Part| match part {
-            Part::Constant(_) => tag(part),
+            Part::Constant(text) => text.to_string(),
             Part::Route => match self.routes.first() {
                 Some(route) if route.pattern.is_some() => {
                     let mut key = KeyBytes::new();
@@ -192,27 +169,29 @@ impl Keys<'_> {
                 }
                 _ => "route:GET /…".into(),
             },
-            part => format!("{}…", tag(part)),
+            part => format!("{}…", part.tag()),
         };
         let join = move |parts: &Vec<Part>| {
             let forms: Vec<String> = parts.iter().map(form).collect();
             format!("`{}`", forms.join("+"))
         };
-        self.expr.alternatives.iter().map(join)
+        self.key.alternatives.iter().map(join)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::{Rule, compile};
 
     #[test]
     fn a_key_in_a_list_is_written_as_keys_are() {
         let is_client = |text: &str| matches!(text, "203.0.113.9" | "2001:db8::/64");
         let client_text: &ClientText = &is_client;
         let can = |expr: &str, key: &str| {
-            let expr = expr.parse().unwrap();
-            Keys { expr: &expr, routes: &[], client_text }.have(key.as_bytes())
+            let rule = Rule::new("x", "1/s").by(expr);
+            let drafts = compile::parse(vec![rule], client_text).unwrap();
+            drafts[0].rule.can_have(key.as_bytes(), client_text)
         };
         for (expr, key) in [
             ("user", "user:42"),

@@ -3,21 +3,17 @@
 use crate::Key;
 use std::fmt;
 
+pub(super) type Result<T, E = RuleFileError> = std::result::Result<T, E>;
+
 /// Why a rule file cannot be read or written: which rule, which field, what is wrong with it, and
 /// what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleFileError {
     rule: Option<String>,
-    /// From the value outwards.
-    path: Vec<PathStep>,
+    pointer: String,
+    /// `.limits[1]`, within the rule where that has a name.
+    location: String,
     problem: Problem,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum PathStep {
-    Field(String),
-    /// From 0.
-    Item(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,28 +27,35 @@ enum Problem {
 impl RuleFileError {
     /// `what` is said of the value, as in `needs a text`.
     pub(super) fn new(what: impl Into<String>) -> Self {
-        Self { rule: None, path: Vec::new(), problem: Problem::Value(what.into()) }
+        let problem = Problem::Value(what.into());
+        Self { rule: None, pointer: String::new(), location: String::new(), problem }
     }
 
-    pub(super) fn unknown(name: &str, instead: String) -> Self {
-        Self { problem: Problem::UnknownField(instead), ..Self::new("") }.at_field(name)
+    pub(super) fn unknown_field(instead: String) -> Self {
+        Self { problem: Problem::UnknownField(instead), ..Self::new("") }
     }
 
     /// It is within this field.
-    pub(super) fn at_field(mut self, name: &str) -> Self {
-        self.path.push(PathStep::Field(name.into()));
+    pub(super) fn at_field(self, name: &str) -> Self {
+        let step = name.replace('~', "~0").replace('/', "~1");
+        self.within(&step, &format!(".{}", Key::new(name)))
+    }
+
+    /// It is within this item of a list, counted from 0.
+    pub(super) fn at_item(self, at: usize) -> Self {
+        self.within(&at.to_string(), &format!("[{at}]"))
+    }
+
+    fn within(mut self, step: &str, place: &str) -> Self {
+        self.pointer = format!("/{step}{}", self.pointer);
+        if self.rule.is_none() {
+            self.location.insert_str(0, place);
+        }
         self
     }
 
-    /// It is within this item of a list.
-    pub(super) fn at_item(mut self, at: usize) -> Self {
-        self.path.push(PathStep::Item(at));
-        self
-    }
-
-    pub(super) fn of_rule(mut self, name: &str) -> Self {
-        self.rule = Some(Key::new(name).to_string());
-        self
+    pub(super) fn of_rule(self, name: &str) -> Self {
+        Self { rule: Some(Key::new(name).to_string()), ..self }
     }
 
     /// The rule that is wrong, if it is one that has a name.
@@ -63,27 +66,7 @@ impl RuleFileError {
     /// Where in the data it is, as a JSON pointer (RFC 6901): `/rules/3/limits/1`. Of a field that
     /// is missing, where it would be.
     pub fn pointer(&self) -> String {
-        let step = |step: &PathStep| match step {
-            PathStep::Field(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
-            PathStep::Item(at) => format!("/{at}"),
-        };
-        self.path.iter().rev().map(step).collect()
-    }
-
-    /// `limits[1]`, within the rule where that has a name.
-    fn location(&self) -> String {
-        let within = if self.rule.is_some() { 2 } else { 0 };
-        let mut out = String::new();
-        for step in self.path.iter().rev().skip(within) {
-            match step {
-                PathStep::Item(at) => out.push_str(&format!("[{at}]")),
-                PathStep::Field(name) => {
-                    out.push_str(if out.is_empty() { "" } else { "." });
-                    out.push_str(&Key::new(name).to_string());
-                }
-            }
-        }
-        out
+        self.pointer.clone()
     }
 }
 
@@ -92,12 +75,11 @@ impl fmt::Display for RuleFileError {
         if let Some(rule) = &self.rule {
             write!(f, "rule `{rule}`: ")?;
         }
-        match (&self.problem, self.location()) {
-            (Problem::UnknownField(instead), location) => {
-                write!(f, "unknown field `{location}`; {instead}")
-            }
-            (Problem::Value(what), location) if location.is_empty() => write!(f, "the rule file {what}"),
-            (Problem::Value(what), location) => write!(f, "`{location}` {what}"),
+        let location = self.location.strip_prefix('.').unwrap_or(&self.location);
+        match &self.problem {
+            Problem::UnknownField(instead) => write!(f, "unknown field `{location}`; {instead}"),
+            Problem::Value(what) if location.is_empty() => write!(f, "the rule file {what}"),
+            Problem::Value(what) => write!(f, "`{location}` {what}"),
         }
     }
 }

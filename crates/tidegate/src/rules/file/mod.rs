@@ -11,8 +11,8 @@
 
 pub(crate) mod error;
 mod fields;
-mod options;
 mod plain;
+mod redis;
 #[cfg(test)]
 mod tests;
 
@@ -131,9 +131,7 @@ impl TryFrom<RuleFileData> for RuleFile {
     type Error = RuleFileError;
 
     fn try_from(RuleFileData(value): RuleFileData) -> Result<Self, RuleFileError> {
-        let mut file = Self::default();
-        fields::read(fields::FILE, value, &mut file)?;
-        Ok(file)
+        fields::read_file(value)
     }
 }
 
@@ -141,7 +139,7 @@ impl TryFrom<&RuleFile> for RuleFileData {
     type Error = RuleFileError;
 
     fn try_from(file: &RuleFile) -> Result<Self, RuleFileError> {
-        let data = Self(fields::write(fields::FILE, file)?);
+        let data = Self(fields::write(fields::of_file(file))?);
         // What is written can be read again: a rule may hold what was wrong from the beginning.
         RuleFile::try_from(data.clone())?;
         Ok(data)

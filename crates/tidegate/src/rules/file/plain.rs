@@ -3,10 +3,11 @@
 //! One type for all formats of serde, read within bounds: nothing is allocated by a length that
 //! the input declares, and nothing is nested deeper than a rule file is.
 
-use crate::rules::file::error::RuleFileError;
+use crate::rules::file::error::{Result, RuleFileError};
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, Serialize, Serializer};
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::fmt;
 
 /// A file has at most so many bytes of text, counting [`VALUE_BYTES`] for each value.
@@ -27,31 +28,36 @@ pub(super) enum PlainValue {
 }
 
 impl PlainValue {
-    pub(super) fn text(self) -> Result<String, RuleFileError> {
+    pub(super) fn text(self) -> Result<String> {
         if let Self::Text(text) = self { Ok(text) } else { Err(self.is_no("a text")) }
     }
 
-    pub(super) fn number(self) -> Result<u64, RuleFileError> {
+    pub(super) fn number(self) -> Result<u64> {
         if let Self::Number(number) = self { Ok(number) } else { Err(self.is_no("a whole number")) }
     }
 
-    pub(super) fn switch(self) -> Result<bool, RuleFileError> {
+    pub(super) fn switch(self) -> Result<bool> {
         if let Self::Switch(is_on) = self { Ok(is_on) } else { Err(self.is_no("`true` or `false`")) }
     }
 
-    pub(super) fn list(self) -> Result<Vec<Self>, RuleFileError> {
+    pub(super) fn list(self) -> Result<Vec<Self>> {
         if let Self::List(items) = self { Ok(items) } else { Err(self.is_no("a list")) }
     }
 
-    pub(super) fn table(self) -> Result<Vec<(String, Self)>, RuleFileError> {
-        if let Self::Table(fields) = self { Ok(fields) } else { Err(self.is_no("a table")) }
+    /// Reads each field of a table. A name stands in it once.
+    pub(super) fn fields(self, mut read: impl FnMut(&str, Self) -> Result<()>) -> Result<()> {
+        let Self::Table(fields) = self else { return Err(self.is_no("a table")) };
+        let mut seen = HashSet::new();
+        for (name, value) in fields {
+            let twice = || RuleFileError::new("stands twice; leave one out");
+            let is_first = seen.insert(name.clone()).then_some(()).ok_or_else(twice);
+            is_first.and_then(|()| read(&name, value)).map_err(|error| error.at_field(&name))?;
+        }
+        Ok(())
     }
 
     /// A text, or a list of them, each read by `read`.
-    pub(super) fn texts<T>(
-        self,
-        read: impl Fn(String) -> Result<T, RuleFileError>,
-    ) -> Result<Vec<T>, RuleFileError> {
+    pub(super) fn texts<T>(self, read: impl Fn(String) -> Result<T>) -> Result<Vec<T>> {
         match self {
             Self::Text(text) => Ok(vec![read(text)?]),
             Self::List(items) => {

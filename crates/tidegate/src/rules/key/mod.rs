@@ -72,25 +72,48 @@ pub struct KeyExpr {
 pub(crate) enum Part {
     Ip,
     User,
-    /// In lower case.
-    Header(Box<str>),
-    /// From 1.
-    Path(usize),
-    Query(Box<str>),
-    Cookie(Box<str>),
     Method,
     Route,
-    Json(Box<str>),
-    Entry(Box<str>),
-    /// A value from the client, as a whole number.
-    Number(Box<Part>),
-    /// A value from the client that is secret.
-    Secret(Box<Part>),
+    Value(ClientValue),
+    /// In its quotes.
     Constant(Box<str>),
+    /// `tag` is `name:`.
     Custom {
-        name: Box<str>,
+        tag: Box<str>,
         find: Find,
     },
+}
+
+/// A value that the client sends.
+#[derive(Clone)]
+pub(crate) struct ClientValue {
+    pub(crate) source: Source,
+    /// Of a header in lower case.
+    pub(crate) name: Box<str>,
+    pub(crate) form: Form,
+    /// `query:goodsId=`.
+    pub(crate) tag: Box<str>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    Header,
+    /// A segment, counted from 1.
+    Path(usize),
+    Query,
+    Cookie,
+    Json,
+    Entry,
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Plain,
+    /// As a whole number: `number(…)`.
+    Number,
+    /// By its digest: `secret(…)`.
+    Secret,
 }
 
 /// A function that finds a part.
@@ -126,11 +149,8 @@ impl KeyExpr {
             let what = format!("`{name}` is a part of its own");
             return Err(KeyError { what, example: "KeyExpr::from_fn(\"tenant\", …)" });
         }
-        Ok(Self::of(Part::Custom { name: name.into(), find: Arc::new(find) }))
-    }
-
-    pub(crate) fn of(part: Part) -> Self {
-        Self { alternatives: vec![vec![part]] }
+        let part = Part::Custom { tag: format!("{name}:").into(), find: Arc::new(find) };
+        Ok(Self { alternatives: vec![vec![part]] })
     }
 
     /// This and `other` together: `self + other`. Alternatives are combined, each with
@@ -151,31 +171,51 @@ impl KeyExpr {
         self
     }
 
-    /// The part, if it is one that says what a request costs.
-    pub(crate) fn cost_part(&self) -> Option<&Part> {
+    /// The value, if it is one that says what a request costs.
+    pub(crate) fn cost_part(&self) -> Option<&ClientValue> {
         let [parts] = self.alternatives.as_slice() else { return None };
-        match parts.as_slice() {
-            [part @ (Part::Header(_) | Part::Query(_) | Part::Json(_) | Part::Entry(_))] => Some(part),
-            _ => None,
-        }
+        let [Part::Value(value)] = parts.as_slice() else { return None };
+        let is_cost = match value.source {
+            Source::Header | Source::Query | Source::Json | Source::Entry => value.form == Form::Plain,
+            Source::Path(_) | Source::Cookie => false,
+        };
+        is_cost.then_some(value)
     }
 
     /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
-        self.alternatives.iter().flatten().filter_map(|part| match part.source() {
-            Part::Json(pointer) => Some(&**pointer),
-            _ => None,
-        })
+        self.alternatives.iter().flatten().filter_map(Part::value).filter_map(ClientValue::pointer)
     }
 }
 
 impl Part {
-    /// The part that its value is read from.
-    pub(crate) fn source(&self) -> &Self {
+    pub(crate) fn value(&self) -> Option<&ClientValue> {
+        if let Self::Value(value) = self { Some(value) } else { None }
+    }
+
+    /// What is written before its value: `path:2=`.
+    #[inline]
+    pub(crate) fn tag(&self) -> &str {
         match self {
-            Self::Number(part) | Self::Secret(part) => part,
-            part => part,
+            Self::Ip => "ip:",
+            Self::User => "user:",
+            Self::Method => "method:",
+            Self::Route => "route:",
+            Self::Value(ClientValue { tag, .. }) | Self::Constant(tag) | Self::Custom { tag, .. } => tag,
         }
+    }
+}
+
+impl ClientValue {
+    /// True if it is a secret: values of headers and cookies usually are.
+    #[inline]
+    pub(crate) fn is_secret(&self) -> bool {
+        self.form == Form::Secret || matches!(self.source, Source::Header | Source::Cookie)
+    }
+
+    /// Its JSON pointer, if it is a field of a JSON body.
+    pub(crate) fn pointer(&self) -> Option<&str> {
+        (self.source == Source::Json).then_some(&self.name)
     }
 }
 
@@ -205,33 +245,20 @@ impl TryFrom<String> for KeyExpr {
 
 impl fmt::Display for KeyExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, parts) in self.alternatives.iter().enumerate() {
-            f.write_str(if at == 0 { "" } else { " else " })?;
-            for (at, part) in parts.iter().enumerate() {
-                write!(f, "{}{part}", if at == 0 { "" } else { " + " })?;
-            }
-        }
-        Ok(())
+        let join = |parts: &Vec<Part>| parts.iter().map(Part::to_string).collect::<Vec<_>>().join(" + ");
+        f.write_str(&self.alternatives.iter().map(join).collect::<Vec<_>>().join(" else "))
     }
 }
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tag = self.tag();
+        let text = &tag[..tag.len() - 1];
         match self {
-            Self::Ip => f.write_str("ip"),
-            Self::User => f.write_str("user"),
-            Self::Header(name) => write!(f, "header:{name}"),
-            Self::Path(number) => write!(f, "path:{number}"),
-            Self::Query(name) => write!(f, "query:{name}"),
-            Self::Cookie(name) => write!(f, "cookie:{name}"),
-            Self::Method => f.write_str("method"),
-            Self::Route => f.write_str("route"),
-            Self::Json(pointer) => write!(f, "json:{pointer}"),
-            Self::Entry(name) => write!(f, "entry:{name}"),
-            Self::Number(part) => write!(f, "number({part})"),
-            Self::Secret(part) => write!(f, "secret({part})"),
-            Self::Constant(text) => write!(f, "'{text}'"),
-            Self::Custom { name, .. } => write!(f, "fn:{name}"),
+            Self::Constant(_) => f.write_str(tag),
+            Self::Custom { .. } => write!(f, "fn:{text}"),
+            Self::Value(value) if value.form == Form::Number => write!(f, "number({text})"),
+            Self::Ip | Self::User | Self::Method | Self::Route | Self::Value(_) => f.write_str(text),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! The digest is SHA-256 without a key, so that an operator can compute it with `sha256sum`. It does
 //! not protect a secret that can be guessed, such as a PIN.
 
-use crate::rules::key::{KeyBytes, Part};
+use crate::rules::key::KeyBytes;
 use crate::rules::text::{PartText, decoded};
 use sha2::{Digest, Sha256};
 
@@ -35,14 +35,6 @@ pub(crate) fn digest(pieces: &[&[u8]]) -> [u8; 2 * BYTES] {
 pub(crate) fn write(key: &mut KeyBytes, pieces: &[&[u8]]) {
     key.push(MARK);
     key.extend_from_slice(&digest(pieces));
-}
-
-impl Part {
-    /// True if its values are secrets.
-    #[inline]
-    pub(crate) fn is_secret(&self) -> bool {
-        matches!(self, Self::Secret(_)) || matches!(self.source(), Self::Header(_) | Self::Cookie(_))
-    }
 }
 
 /// The prefixes of secret values in a written key.

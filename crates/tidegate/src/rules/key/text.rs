@@ -4,7 +4,7 @@
 //! key (`+`, `=`, `'`, spaces), so that written keys are unambiguous.
 
 use crate::Key;
-use crate::rules::key::{KeyError, KeyExpr, Part};
+use crate::rules::key::{ClientValue, Form, KeyError, KeyExpr, Part, Source};
 
 const TEXT_MAX: usize = 1024;
 const PARTS_MAX: usize = 16;
@@ -18,130 +18,97 @@ const EXAMPLE: &str = "user else ip";
 pub(crate) const KINDS: [&str; 10] =
     ["ip", "user", "header", "path", "query", "cookie", "method", "route", "json", "entry"];
 
-/// What the text consists of.
-enum Token<'a> {
-    Word(&'a str),
-    Constant(&'a str),
-    Plus,
-}
-
 pub(crate) fn parse(text: &str) -> Result<KeyExpr, KeyError> {
     if text.len() > TEXT_MAX {
         return error(format!("a key is at most {TEXT_MAX} bytes, this one has {}", text.len()), EXAMPLE);
     }
-    let mut alternatives = vec![Vec::new()];
+    let (mut alternatives, mut current) = (Vec::new(), Vec::new());
     // True after a part: what comes next is `+` or `else`.
     let mut is_whole = false;
     for token in tokens(text)? {
-        let current: &mut Vec<Part> = match alternatives.last_mut() {
-            Some(current) => current,
-            None => return error("a key needs a part", EXAMPLE),
-        };
         match token {
-            Token::Plus | Token::Word("else") if !is_whole => {
-                return error(format!("a part is missing in `{}`", Key::new(text)), EXAMPLE);
+            "+" | "else" if !is_whole => break,
+            "+" => {}
+            "else" => alternatives.push(std::mem::take(&mut current)),
+            token if is_whole => {
+                let what = format!("`+` or `else` is missing before `{}`", Key::new(token));
+                return error(what, "'goods' + path:2 else ip");
             }
-            Token::Plus => is_whole = false,
-            Token::Word("else") => {
-                alternatives.push(Vec::new());
-                is_whole = false;
-            }
-            Token::Word(word) if is_whole => {
-                let what = format!("`+` or `else` is missing before `{}`", Key::new(word));
-                return error(what, "user + path:2 else ip");
-            }
-            Token::Constant(text) if is_whole => {
-                let what = format!("`+` or `else` is missing before `'{}'`", Key::new(text));
-                return error(what, "'goods' + path:2");
-            }
-            Token::Word(word) => {
-                current.push(part(word)?);
-                is_whole = true;
-            }
-            Token::Constant(text) => {
-                current.push(constant(text)?);
-                is_whole = true;
-            }
+            token => current.push(part(token)?),
         }
+        is_whole = !is_whole;
     }
     if !is_whole {
         return error(format!("a part is missing in `{}`", Key::new(text)), EXAMPLE);
     }
+    alternatives.push(current);
     if alternatives.iter().map(Vec::len).sum::<usize>() > PARTS_MAX {
         return error(format!("a key has at most {PARTS_MAX} parts"), EXAMPLE);
     }
     Ok(KeyExpr { alternatives })
 }
 
-fn tokens(text: &str) -> Result<Vec<Token<'_>>, KeyError> {
+/// Words, `+`, and constants in their quotes.
+fn tokens(text: &str) -> Result<Vec<&str>, KeyError> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
-        rest = match first {
-            '+' => {
-                tokens.push(Token::Plus);
-                &rest[1..]
-            }
-            '\'' => {
-                let Some((constant, after)) = rest[1..].split_once('\'') else {
-                    return error("the second `'` of a constant is missing", "'everyone'");
-                };
-                tokens.push(Token::Constant(constant));
-                after
-            }
-            _ => {
-                let end = rest.find(|c: char| c.is_whitespace() || c == '+' || c == '\'');
-                let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
-                tokens.push(Token::Word(word));
-                after
-            }
-        }
-        .trim_start();
+        let length = match first {
+            '+' => 1,
+            '\'' => match rest[1..].find('\'') {
+                Some(constant) => constant + 2,
+                None => return error("the second `'` of a constant is missing", "'everyone'"),
+            },
+            _ => rest.find(|c: char| c.is_whitespace() || c == '+' || c == '\'').unwrap_or(rest.len()),
+        };
+        let (token, after) = rest.split_at(length);
+        tokens.push(token);
+        rest = after.trim_start();
     }
     Ok(tokens)
 }
 
 fn part(word: &str) -> Result<Part, KeyError> {
-    if let Some(rest) = word.strip_prefix("number(") {
-        return number(word, rest);
+    match (word, word.split_once('(')) {
+        ("ip", _) => Ok(Part::Ip),
+        ("user", _) => Ok(Part::User),
+        ("method", _) => Ok(Part::Method),
+        ("route", _) => Ok(Part::Route),
+        (_, Some(("number", inner))) => number(word, inner),
+        (_, Some(("secret", inner))) => secret(word, inner),
+        _ if word.starts_with('\'') => constant(word),
+        _ => value(word).map(Part::Value),
     }
-    if let Some(rest) = word.strip_prefix("secret(") {
-        return secret(word, rest);
-    }
+}
+
+fn value(word: &str) -> Result<ClientValue, KeyError> {
     let (kind, name) = word.split_once(':').map_or((word, None), |(kind, name)| (kind, Some(name)));
     if !KINDS.contains(&kind) {
         return unknown(word);
     }
-    Ok(match (kind, name) {
-        ("ip", None) => Part::Ip,
-        ("user", None) => Part::User,
-        ("method", None) => Part::Method,
-        ("route", None) => Part::Route,
-        ("header", Some(name)) => Part::Header(header(name)?),
-        ("path", Some(number)) => Part::Path(segment(number)?),
-        ("query", Some(name)) => {
-            check_name("query", name)?;
-            Part::Query(name.into())
+    let (source, name) = match (kind, name) {
+        ("header", Some(name)) => (Source::Header, header(name)?),
+        ("path", Some(number)) => {
+            let number = segment(number)?;
+            (Source::Path(number), number.to_string())
         }
-        ("cookie", Some(name)) => {
-            check_name("cookie", name)?;
-            Part::Cookie(name.into())
-        }
-        ("json", Some(pointer)) => Part::Json(self::pointer(pointer)?),
-        ("entry", Some(name)) => {
-            check_name("entry", name)?;
-            Part::Entry(name.into())
-        }
+        ("query", Some(name)) => (Source::Query, check_name(kind, name)?.into()),
+        ("cookie", Some(name)) => (Source::Cookie, check_name(kind, name)?.into()),
+        ("entry", Some(name)) => (Source::Entry, check_name(kind, name)?.into()),
+        ("json", Some(pointer)) => (Source::Json, self::pointer(pointer)?.into()),
         ("header" | "query" | "cookie" | "entry", None) => {
             return error(format!("`{kind}` needs a name"), "header:x-api-key");
         }
         ("path", None) => return error("`path` needs the number of a segment", "path:2"),
         ("json", None) => return error("`json` needs a pointer", "json:/order/goodsId"),
         _ => return unknown(word),
-    })
+    };
+    let tag = format!("{kind}:{name}=").into();
+    let name = name.into_boxed_str();
+    Ok(ClientValue { source, name, form: Form::Plain, tag })
 }
 
-fn unknown(word: &str) -> Result<Part, KeyError> {
+fn unknown(word: &str) -> Result<ClientValue, KeyError> {
     let what = format!(
         "`{}` is not a part of a key (ip, user, header:…, path:…, query:…, cookie:…, method, route, json:…, \
          entry:…, number(…), secret(…), 'constant')",
@@ -151,71 +118,59 @@ fn unknown(word: &str) -> Result<Part, KeyError> {
 }
 
 /// `path:2)` of `number(path:2)`.
-fn number(word: &str, rest: &str) -> Result<Part, KeyError> {
-    match inner(rest)? {
-        Some(
-            part @ (Part::Header(_)
-            | Part::Path(_)
-            | Part::Query(_)
-            | Part::Cookie(_)
-            | Part::Json(_)
-            | Part::Entry(_)),
-        ) => Ok(Part::Number(Box::new(part))),
-        _ => error(
-            format!(
-                "`number(…)` needs one `header:…`, `path:…`, `query:…`, `cookie:…`, `json:…` or `entry:…` without \
-                 spaces around it, not `{}`",
-                Key::new(word)
-            ),
-            "number(path:2)",
-        ),
+fn number(word: &str, inner: &str) -> Result<Part, KeyError> {
+    if let Some(value) = in_parentheses(inner)? {
+        return Ok(Part::Value(ClientValue { form: Form::Number, ..value }));
     }
+    let what = format!(
+        "`number(…)` needs one `header:…`, `path:…`, `query:…`, `cookie:…`, `json:…` or `entry:…` without \
+         spaces around it, not `{}`",
+        Key::new(word)
+    );
+    error(what, "number(path:2)")
 }
 
 /// `query:token)` of `secret(query:token)`.
-fn secret(word: &str, rest: &str) -> Result<Part, KeyError> {
-    match inner(rest)? {
-        Some(part @ (Part::Path(_) | Part::Query(_) | Part::Json(_) | Part::Entry(_))) => {
-            Ok(Part::Secret(Box::new(part)))
-        }
-        _ => error(
-            format!(
-                "`secret(…)` needs one `path:…`, `query:…`, `json:…` or `entry:…` without spaces around it, not `{}`; \
-                 `header:…` and `cookie:…` are secret without it",
-                Key::new(word)
-            ),
-            "secret(query:token)",
-        ),
+fn secret(word: &str, inner: &str) -> Result<Part, KeyError> {
+    if let Some(value) = in_parentheses(inner)?.filter(|value| !value.is_secret()) {
+        let tag = format!("secret({})=", value.tag.trim_end_matches('=')).into();
+        return Ok(Part::Value(ClientValue { form: Form::Secret, tag, ..value }));
     }
+    let what = format!(
+        "`secret(…)` needs one `path:…`, `query:…`, `json:…` or `entry:…` without spaces around it, not `{}`; \
+         `header:…` and `cookie:…` are secret without it",
+        Key::new(word)
+    );
+    error(what, "secret(query:token)")
 }
 
-/// The part before a `)`, if it is not nested. Nested parts could go as deep as the text is long.
-fn inner(rest: &str) -> Result<Option<Part>, KeyError> {
-    match rest.strip_suffix(')') {
-        Some(inner) if !inner.starts_with("number(") && !inner.starts_with("secret(") => {
-            part(inner).map(Some)
-        }
+/// The value before a `)`. Values within each other could go as deep as the text is long.
+fn in_parentheses(inner: &str) -> Result<Option<ClientValue>, KeyError> {
+    let is_nested = inner.starts_with("number(") || inner.starts_with("secret(");
+    match inner.strip_suffix(')').filter(|_| !is_nested).map(part).transpose()? {
+        Some(Part::Value(value)) => Ok(Some(value)),
         _ => Ok(None),
     }
 }
 
 fn constant(text: &str) -> Result<Part, KeyError> {
+    let constant = text.trim_matches('\'');
     let is_plain = |c: char| !c.is_control() && c != '+' && c != '%';
-    if text.is_empty() || text.len() > NAME_MAX || !text.chars().all(is_plain) {
+    if constant.is_empty() || constant.len() > NAME_MAX || !constant.chars().all(is_plain) {
         let what =
-            format!("a constant is 1 to {NAME_MAX} bytes without `+` and `%`, not `{}`", Key::new(text));
+            format!("a constant is 1 to {NAME_MAX} bytes without `+` and `%`, not `{}`", Key::new(constant));
         return error(what, "'everyone'");
     }
     Ok(Part::Constant(text.into()))
 }
 
-fn header(name: &str) -> Result<Box<str>, KeyError> {
+fn header(name: &str) -> Result<String, KeyError> {
     // The characters of a field name (RFC 9110, 5.6.2), without those that separate parts of a key.
     let is_part = |c: char| c.is_ascii_alphanumeric() || "!#$&*-.^_`|~".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
         return error(format!("`{}` is not the name of a header", Key::new(name)), "header:x-api-key");
     }
-    Ok(name.to_ascii_lowercase().into())
+    Ok(name.to_ascii_lowercase())
 }
 
 fn segment(number: &str) -> Result<usize, KeyError> {
@@ -228,7 +183,7 @@ fn segment(number: &str) -> Result<usize, KeyError> {
     }
 }
 
-fn pointer(text: &str) -> Result<Box<str>, KeyError> {
+fn pointer(text: &str) -> Result<&str, KeyError> {
     let is_plain = |c: char| !c.is_control() && !matches!(c, '=' | '%');
     let tildes_are_escapes = text.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
     if !text.starts_with('/')
@@ -244,11 +199,11 @@ fn pointer(text: &str) -> Result<Box<str>, KeyError> {
         );
         return error(what, "json:/order/goodsId");
     }
-    Ok(text.into())
+    Ok(text)
 }
 
 /// Names of query parameters, cookies and functions.
-pub(crate) fn check_name(kind: &str, name: &str) -> Result<(), KeyError> {
+pub(crate) fn check_name<'a>(kind: &str, name: &'a str) -> Result<&'a str, KeyError> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-[]$@".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_part) {
         let what = format!(
@@ -257,7 +212,7 @@ pub(crate) fn check_name(kind: &str, name: &str) -> Result<(), KeyError> {
         );
         return error(what, "query:goodsId");
     }
-    Ok(())
+    Ok(name)
 }
 
 fn error<T>(what: impl Into<String>, example: &'static str) -> Result<T, KeyError> {

@@ -1,12 +1,13 @@
-//! How one part of a key is written: its tag (`path:2=`) and its value (`7`), and whether a value in
-//! a list has this form.
+//! How the value of one part of a key is written (`7` of `path:2=7`), and whether a value in a list
+//! has this form.
 //!
 //! Both are here, because a list that accepts another form would refuse no request.
 
 use crate::caller::Client;
 use crate::rules::facts::Fact;
 use crate::rules::key::secret::{self, is_digest};
-use crate::rules::key::{KeyBytes, Part};
+use crate::rules::key::{ClientValue, Form, KeyBytes, Part};
+use crate::rules::route::methods;
 use crate::rules::text::{PartText, decoded, push_number, shortest_number};
 use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
@@ -29,37 +30,6 @@ pub(crate) enum Secrets {
     Whole,
 }
 
-/// Writes the tag of a part, before its value.
-#[inline]
-pub(crate) fn write_tag(part: &Part, key: &mut KeyBytes) {
-    match part {
-        Part::Ip => key.extend_from_slice(b"ip:"),
-        Part::User => key.extend_from_slice(b"user:"),
-        Part::Method => key.extend_from_slice(b"method:"),
-        Part::Route => key.extend_from_slice(b"route:"),
-        Part::Custom { name, .. } => {
-            key.extend_from_slice(name.as_bytes());
-            key.push(b':');
-        }
-        Part::Header(name) => named(key, b"header:", name),
-        Part::Query(name) => named(key, b"query:", name),
-        Part::Cookie(name) => named(key, b"cookie:", name),
-        Part::Json(pointer) => named(key, b"json:", pointer),
-        Part::Entry(name) => named(key, b"entry:", name),
-        // A number is written under the name of what it is read from.
-        Part::Number(part) => write_tag(part, key),
-        Part::Path(_) | Part::Secret(_) => write_text(key, format_args!("{part}=")),
-        // It has a tag only.
-        Part::Constant(_) => write_text(key, part),
-    }
-}
-
-fn named(key: &mut KeyBytes, kind: &[u8], name: &str) {
-    key.extend_from_slice(kind);
-    key.extend_from_slice(name.as_bytes());
-    key.push(b'=');
-}
-
 /// Writes a value that comes from a user, a client or a function.
 pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut KeyBytes) -> Fact<()> {
     if value.is_empty() {
@@ -68,9 +38,9 @@ pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut
     if value.len() > VALUE_MAX {
         return Fact::Ambiguous;
     }
-    let is_secret = part.is_secret();
+    let is_secret = part.value().is_some_and(ClientValue::is_secret);
     let is_digested = is_secret && secrets == Secrets::Digested;
-    if let Part::Number(_) = part {
+    if is_number(part) {
         // A text that is no number here may be one for the handler.
         let Some((sign, digits)) = shortest_number(value) else { return Fact::Ambiguous };
         if is_digested {
@@ -91,6 +61,10 @@ pub(crate) fn write_value(part: &Part, value: &[u8], secrets: Secrets, key: &mut
     Fact::Found(())
 }
 
+fn is_number(part: &Part) -> bool {
+    part.value().is_some_and(|value| value.form == Form::Number)
+}
+
 /// Writes the method and the pattern of a route.
 pub(crate) fn write_route(key: &mut KeyBytes, method: &str, pattern: &str) {
     key.extend_from_slice(route_method(method).as_bytes());
@@ -106,8 +80,7 @@ pub(crate) fn route_method(own: &str) -> &str {
 /// Other methods are `OTHER`: a client could otherwise invent methods, and have an allowance for
 /// each.
 pub(crate) fn method(own: &str) -> &str {
-    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
-    if KNOWN.contains(&own) { own } else { "OTHER" }
+    if methods::COMMON.contains(&own) { own } else { "OTHER" }
 }
 
 /// Writes a client as it displays itself. IPv4 addresses are most keys, and formatting one takes
@@ -166,29 +139,18 @@ fn escaped(key: &mut KeyBytes, value: &[u8]) {
     }
 }
 
-/// The tag of a part, as text.
-pub(crate) fn tag(part: &Part) -> String {
-    let mut tag = KeyBytes::new();
-    write_tag(part, &mut tag);
-    String::from_utf8_lossy(&tag).into_owned()
-}
-
 /// True if a list may have this value of a part: as it is written, or, of a secret, whole or by its
 /// digest.
 pub(crate) fn is_value(part: &Part, text: &[u8]) -> bool {
-    let is_number = matches!(part, Part::Number(_));
-    if part.is_secret() && is_digest(text) {
+    let is_secret = part.value().is_some_and(ClientValue::is_secret);
+    if is_secret && is_digest(text) || !is_secret && !is_number(part) && is_long(text) {
         return true;
     }
-    if !part.is_secret() && !is_number && is_long(text) {
-        return true;
-    }
-    let value = decoded(text, PartText::Path);
     let mut written = KeyBytes::new();
-    if write_value(part, &value, Secrets::Whole, &mut written) != Fact::Found(()) {
+    if write_value(part, &decoded(text, PartText::Path), Secrets::Whole, &mut written) != Fact::Found(()) {
         return false;
     }
-    if !part.is_secret() || is_number {
+    if !is_secret || is_number(part) {
         return *written == *text;
     }
     let text = text.strip_prefix(ESCAPED_MARK).map_or(text.to_vec(), |rest| [b"#", rest].concat());

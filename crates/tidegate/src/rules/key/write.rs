@@ -3,76 +3,81 @@
 //!
 //! Every part is its tag and its value (`user:42`, `path:2=7`), parts are joined by `+`. Tags and
 //! constants never contain `+` or `%`, and in values both are escaped, so the bytes can be split in
-//! one way only. How a tag and a value are written is in [`value`](crate::rules::key::value). Keys up
+//! one way only. How a value is written is in [`value`](crate::rules::key::value). Keys up
 //! to 96 bytes need no allocation.
 
 use crate::rules::facts::{Fact, FactValue, Facts};
-use crate::rules::key::value::{
-    Secrets, VALUE_MAX, method, write_client, write_route, write_tag, write_value,
-};
-use crate::rules::key::{KeyBytes, KeyExpr, Part};
+use crate::rules::key::value::{Secrets, VALUE_MAX, method, write_client, write_route, write_value};
+use crate::rules::key::{ClientValue, KeyBytes, Part, Source};
+use crate::rules::rule_set::CompiledRule;
 use crate::rules::text::{PartText, decoded, segment};
 use std::borrow::Cow;
 
-/// The source of a key: a request, and the pattern of its rule.
-pub(crate) struct KeyInput<'a> {
-    pub(crate) facts: &'a dyn Facts,
-    /// The pattern of the rule that matches.
-    pub(crate) route: Option<&'a str>,
-    pub(crate) secrets: Secrets,
-    /// Whether this reading of the path matches the rule.
-    pub(crate) fits: &'a dyn Fn(&str) -> bool,
-}
-
-/// Writes the key of a request: the first alternative of which no part is missing.
-pub(crate) fn write(expr: &KeyExpr, input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()> {
-    for parts in &expr.alternatives {
-        match write_all(parts, input, key) {
-            Fact::Missing => {}
-            written => return written,
+impl CompiledRule {
+    /// Writes the key of a request: the first alternative of which no part is missing. `route` is the
+    /// pattern that matches.
+    pub(crate) fn write_key(&self, facts: &dyn Facts, route: Option<&str>, key: &mut KeyBytes) -> Fact<()> {
+        'alternatives: for parts in &self.key.alternatives {
+            key.clear();
+            for (at, part) in parts.iter().enumerate() {
+                if at > 0 {
+                    key.push(b'+');
+                }
+                match self.write_part(part, facts, route, key) {
+                    Fact::Found(()) => {}
+                    Fact::Missing => continue 'alternatives,
+                    Fact::Ambiguous => return Fact::Ambiguous,
+                }
+            }
+            return Fact::Found(());
         }
+        Fact::Missing
     }
-    Fact::Missing
-}
 
-fn write_all(parts: &[Part], input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()> {
-    key.clear();
-    for (at, part) in parts.iter().enumerate() {
-        if at > 0 {
-            key.push(b'+');
-        }
-        match write_part(part, input, key) {
-            Fact::Found(()) => {}
-            other => return other,
-        }
+    fn write_part(
+        &self,
+        part: &Part,
+        facts: &dyn Facts,
+        route: Option<&str>,
+        key: &mut KeyBytes,
+    ) -> Fact<()> {
+        key.extend_from_slice(part.tag().as_bytes());
+        let value = match part {
+            Part::Constant(_) => return Fact::Found(()),
+            Part::Ip => return Fact::from(facts.client()).map(|client| write_client(key, client)),
+            Part::Method => {
+                return Fact::from(facts.method()).map(|own| key.extend_from_slice(method(own).as_bytes()));
+            }
+            Part::Route => {
+                let of_request = facts.method().zip(route.or_else(|| facts.route()));
+                return Fact::from(of_request).map(|(own, pattern)| write_route(key, own, pattern));
+            }
+            Part::User => Fact::from(facts.user()).map(|user| Cow::Borrowed(user.as_bytes())),
+            Part::Custom { find, .. } => Fact::from(find(facts)).map(|found| Cow::Owned(found.into_bytes())),
+            Part::Value(value) => value.find(facts, &|path| self.fits(facts, path)),
+        };
+        let secrets = if self.shows_keys { Secrets::Whole } else { Secrets::Digested };
+        value.and_then(|value| write_value(part, &value, secrets, key))
     }
-    Fact::Found(())
 }
 
-/// The value of a part as a number, for a cost; ambiguous if it is no number.
-pub(crate) fn number(part: &Part, facts: &dyn Facts) -> Fact<u64> {
-    match value(part, facts, &|_| true) {
-        Fact::Found(value) => {
+impl ClientValue {
+    /// It as a number, for a cost; ambiguous if it is no number.
+    pub(crate) fn number(&self, facts: &dyn Facts) -> Fact<u64> {
+        self.find(facts, &|_| true).and_then(|value| {
             let number = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
             number.map_or(Fact::Ambiguous, Fact::Found)
-        }
-        Fact::Missing => Fact::Missing,
-        Fact::Ambiguous => Fact::Ambiguous,
+        })
     }
-}
 
-/// The value of a part that comes from the client.
-fn value<'f>(part: &Part, facts: &'f dyn Facts, fits: &dyn Fn(&str) -> bool) -> Fact<FactValue<'f>> {
-    match part {
-        Part::Header(name) => facts.header(name),
-        Part::Path(number) => path_segment(facts, *number, fits),
-        Part::Query(name) => facts.query(name),
-        Part::Cookie(name) => facts.cookie(name),
-        Part::Json(pointer) => facts.json(pointer),
-        Part::Entry(name) => facts.entry(name),
-        Part::Number(part) | Part::Secret(part) => value(part, facts, fits),
-        Part::Ip | Part::User | Part::Method | Part::Route | Part::Constant(_) | Part::Custom { .. } => {
-            Fact::Missing
+    fn find<'f>(&self, facts: &'f dyn Facts, fits: &dyn Fn(&str) -> bool) -> Fact<FactValue<'f>> {
+        match self.source {
+            Source::Header => facts.header(&self.name),
+            Source::Path(number) => path_segment(facts, number, fits),
+            Source::Query => facts.query(&self.name),
+            Source::Cookie => facts.cookie(&self.name),
+            Source::Json => facts.json(&self.name),
+            Source::Entry => facts.entry(&self.name),
         }
     }
 }
@@ -98,55 +103,4 @@ fn path_segment<'f>(facts: &'f dyn Facts, number: usize, fits: &dyn Fn(&str) -> 
         found = Some(own);
     }
     found.unwrap_or(Fact::Missing)
-}
-
-fn write_part(part: &Part, input: &KeyInput<'_>, key: &mut KeyBytes) -> Fact<()> {
-    let KeyInput { facts, route, secrets, fits } = *input;
-    let value: FactValue<'_> = match part {
-        Part::Ip => {
-            let Some(client) = facts.client() else { return Fact::Missing };
-            write_tag(part, key);
-            write_client(key, client);
-            return Fact::Found(());
-        }
-        Part::Method => {
-            let Some(own) = facts.method() else { return Fact::Missing };
-            write_tag(part, key);
-            key.extend_from_slice(method(own).as_bytes());
-            return Fact::Found(());
-        }
-        Part::Route => {
-            let pattern = route.or_else(|| facts.route());
-            let (Some(own), Some(pattern)) = (facts.method(), pattern) else { return Fact::Missing };
-            write_tag(part, key);
-            write_route(key, own, pattern);
-            return Fact::Found(());
-        }
-        Part::Constant(_) => {
-            write_tag(part, key);
-            return Fact::Found(());
-        }
-        Part::User => match facts.user() {
-            Some(user) => Cow::Borrowed(user.as_bytes()),
-            None => return Fact::Missing,
-        },
-        Part::Custom { find, .. } => match find(facts) {
-            Some(found) => Cow::Owned(found.into_bytes()),
-            None => return Fact::Missing,
-        },
-        Part::Header(_)
-        | Part::Path(_)
-        | Part::Query(_)
-        | Part::Cookie(_)
-        | Part::Json(_)
-        | Part::Entry(_)
-        | Part::Number(_)
-        | Part::Secret(_) => match value(part, facts, fits) {
-            Fact::Found(value) => value,
-            Fact::Missing => return Fact::Missing,
-            Fact::Ambiguous => return Fact::Ambiguous,
-        },
-    };
-    write_tag(part, key);
-    write_value(part, &value, secrets, key)
 }

@@ -78,28 +78,21 @@ impl Route {
 
 impl Pattern {
     fn fits(&self, path: &str) -> bool {
-        let Some(mut rest) = path.strip_prefix('/') else { return false };
-        let last = self.segments.len() - 1;
-        for (at, segment) in self.segments.iter().enumerate() {
-            if matches!(segment, Segment::Rest) {
-                return !rest.is_empty();
-            }
-            let (own, after) = match rest.split_once('/') {
-                Some((own, after)) => (own, Some(after)),
-                None => (rest, None),
-            };
+        let mut rest = path.strip_prefix('/');
+        for segment in &self.segments {
+            let Some(path) = rest else { return false };
+            let (own, after) = path.split_once('/').map_or((path, None), |(own, after)| (own, Some(after)));
             let fits = match segment {
                 Segment::Literal(literal) => is_literal(literal, own.as_bytes()),
                 Segment::One => !own.is_empty(),
-                Segment::Rest => true,
+                Segment::Rest => return !path.is_empty(),
             };
-            let is_in_place = if at == last { after.is_none_or(str::is_empty) } else { after.is_some() };
-            if !fits || !is_in_place {
+            if !fits {
                 return false;
             }
-            rest = after.unwrap_or_default();
+            rest = after;
         }
-        true
+        rest.is_none_or(str::is_empty)
     }
 }
 

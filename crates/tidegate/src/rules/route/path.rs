@@ -8,6 +8,7 @@
 //!
 //! It does not normalise case, `%2F` (which is no slash), and `;parameters`.
 
+use crate::rules::text::escaped;
 use std::cell::OnceCell;
 
 /// The path of a request as received, and its other readings, which are computed when they are
@@ -96,34 +97,22 @@ fn others(raw: &str) -> Option<Box<Others>> {
 
 /// The unreserved character that a percent sign and two digits stand for, if they do.
 fn unreserved(text: &[u8]) -> Option<char> {
-    let [b'%', high, low, ..] = text else { return None };
-    let digit = |digit: &u8| char::from(*digit).to_digit(16);
-    let byte = u8::try_from(digit(high)? * 16 + digit(low)?).ok()?;
-    let is_unreserved = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
-    is_unreserved.then_some(char::from(byte))
+    let is_unreserved = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~');
+    escaped(text).map(char::from).filter(is_unreserved)
 }
 
 /// Percent-encoded unreserved characters decoded, once.
 fn without_escapes(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
-    while let Some(at) = rest.find('%') {
-        let (before, after) = rest.split_at(at);
-        out.push_str(before);
-        // Percent sign and digits are ASCII, so the slice is on character boundaries.
-        let length = match unreserved(after.as_bytes()) {
-            Some(character) => {
-                out.push(character);
-                3
-            }
-            None => {
-                out.push('%');
-                1
-            }
+    while let Some(first) = rest.chars().next() {
+        let (character, length) = match unreserved(rest.as_bytes()) {
+            Some(character) => (character, 3),
+            None => (first, first.len_utf8()),
         };
-        rest = &after[length..];
+        out.push(character);
+        rest = &rest[length..];
     }
-    out.push_str(rest);
     out
 }
 

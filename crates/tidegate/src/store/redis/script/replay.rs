@@ -67,7 +67,10 @@ impl FoundState {
                 }
                 Counted::Slices(slices, state, usize::try_from(single).ok()?)
             }
-            LimitNumbers::Slots(slots) => Counted::Slots(slots, SlotState { held: natural()?, waiting: natural()?, ..SlotState::default() }),
+            LimitNumbers::Slots(slots) => Counted::Slots(
+                slots,
+                SlotState { held: natural()?, waiting: natural()?, ..SlotState::default() },
+            ),
         };
         Some(Self { at_us, capacity: version.limit.capacity(), counted })
     }
