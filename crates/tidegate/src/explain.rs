@@ -6,12 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 /// What a limit decided and why: `1000/s, 0 left, free again in 320 ms`.
-pub(crate) struct Numbers<'a> {
+pub(crate) struct Explanation<'a> {
     pub(crate) limit: &'a Limit,
     pub(crate) decision: &'a Decision,
 }
 
-impl fmt::Display for Numbers<'_> {
+impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { limit, decision } = self;
         write!(f, "{limit}")?;

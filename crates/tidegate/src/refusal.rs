@@ -2,7 +2,7 @@
 
 use crate::Limit;
 use crate::decision::{Decision, DecisionOutcome, DenialReason};
-use crate::explain::Numbers;
+use crate::explain::Explanation;
 use crate::gate::Gate;
 use crate::key::Key;
 use std::error::Error;
@@ -129,7 +129,7 @@ impl fmt::Display for Refusal {
         if !key.is_empty() {
             write!(f, " for {key}")?;
         }
-        write!(f, ": {}", Numbers { limit, decision })
+        write!(f, ": {}", Explanation { limit, decision })
     }
 }
 

@@ -66,12 +66,12 @@ pin_project! {
             admission: Admission,
             caller: Caller,
         },
-        Waiting { waiting: Box<Waiting<S, A, W>> },
+        Waiting { waiting: Box<PendingRequest<S, A, W>> },
     }
 }
 
 /// A request that cannot go on yet. Boxed, so that futures of decided requests stay small.
-struct Waiting<S, A, W> {
+struct PendingRequest<S, A, W> {
     request: Option<Request<A>>,
     /// None once it is over.
     wait: Option<W>,
@@ -108,13 +108,13 @@ impl<S: Service<Request<A>>, A, W: Wait<A>> GuardFuture<S, A, W> {
         let (request, wait, admission) = (Some(request), Some(wait), Admission::default());
         Self {
             state: State::Waiting {
-                waiting: Box::new(Waiting { request, wait, admission, service, caller }),
+                waiting: Box::new(PendingRequest { request, wait, admission, service, caller }),
             },
         }
     }
 }
 
-impl<S: Service<Request<A>>, A, W: Wait<A>> Waiting<S, A, W> {
+impl<S: Service<Request<A>>, A, W: Wait<A>> PendingRequest<S, A, W> {
     /// The next state, once the request is refused or the service is ready for it.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<GuardFuture<S, A, W>, S::Error>> {
         let request = self.request.as_mut().expect("it waits until the service is called with it");

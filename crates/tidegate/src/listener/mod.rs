@@ -91,7 +91,7 @@ pub struct Listener {
     settings: Arc<Settings>,
     counts: Arc<Counts>,
     /// The connection that is accepted, and waits for a slot.
-    waiting: Option<Waiting>,
+    waiting: Option<SlotWait>,
     /// Connections that have a slot, and whose PROXY header is read.
     handshakes: FuturesUnordered<Handshake>,
     pause: Option<Sleep>,
@@ -102,7 +102,7 @@ pub struct Listener {
 /// after three.
 const BACKLOG: u32 = 4_096;
 
-type Waiting = Pin<Box<dyn Future<Output = (TcpStream, SocketAddr, Permit)> + Send>>;
+type SlotWait = Pin<Box<dyn Future<Output = (TcpStream, SocketAddr, Permit)> + Send>>;
 
 type Handshake = Pin<Box<dyn Future<Output = Option<Connection>> + Send>>;
 

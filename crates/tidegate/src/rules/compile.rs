@@ -11,7 +11,7 @@ use crate::rules::key::text::check_name;
 use crate::rules::key::{ClientValue, KeyExpr};
 use crate::rules::list::List;
 use crate::rules::route::Route;
-use crate::rules::rule::{Cost, Rule};
+use crate::rules::rule::{Rule, RuleCost};
 use crate::rules::rule_set::{CompiledRule, Policy, RuleSet};
 use crate::rules::validate::{self, ClientText};
 use crate::{Key, Limit};
@@ -144,19 +144,19 @@ fn gate_name(rule: &str, at: usize) -> String {
     if at == 0 { rule.into() } else { format!("{rule}/{}", at + 1) }
 }
 
-fn cost_of(cost: Cost<String>, limits: &[Limit]) -> Result<Cost<ClientValue>, String> {
+fn cost_of(cost: RuleCost<String>, limits: &[Limit]) -> Result<RuleCost<ClientValue>, String> {
     match cost {
-        Cost::Units(units) => {
+        RuleCost::Units(units) => {
             limits.iter().try_for_each(|limit| limit.check_cost(units))?;
-            Ok(Cost::Units(units))
+            Ok(RuleCost::Units(units))
         }
-        Cost::Custom(cost) => Ok(Cost::Custom(cost)),
-        Cost::Part { part, max } => {
+        RuleCost::Custom(cost) => Ok(RuleCost::Custom(cost)),
+        RuleCost::Part { part, max } => {
             let key: KeyExpr = part.parse().map_err(|error| format!("as a cost, {error}"))?;
             let part = key.cost_part().cloned().filter(|_| max > 0);
             let what = "a cost comes from one `header:…`, `query:…`, `json:…` or `entry:…`, with a maximum of at least 1; \
                         write for example `.cost_from(\"query:count\", 50)`";
-            Ok(Cost::Part { part: part.ok_or(what)?, max })
+            Ok(RuleCost::Part { part: part.ok_or(what)?, max })
         }
     }
 }

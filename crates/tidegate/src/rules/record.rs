@@ -2,7 +2,7 @@
 
 use crate::Limit;
 use crate::decision::{Decision, Denial};
-use crate::explain::{Numbers, Span};
+use crate::explain::{Explanation, Span};
 use crate::key::Key;
 use crate::rules::quota::Quota;
 use std::fmt;
@@ -254,6 +254,6 @@ impl Record<'_> {
 
     fn numbers(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(limit), Some(decision)) = (self.limit, &self.decision) else { return Ok(()) };
-        write!(f, "{}", Numbers { limit, decision })
+        write!(f, "{}", Explanation { limit, decision })
     }
 }

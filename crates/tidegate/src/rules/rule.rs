@@ -35,7 +35,7 @@ pub struct Rule {
     /// Entries that a request must have, by name and value.
     pub(crate) when: Vec<(String, String)>,
     pub(crate) key: Option<Result<KeyExpr, KeyError>>,
-    pub(crate) cost: Cost<String>,
+    pub(crate) cost: RuleCost<String>,
     pub(crate) missing: Missing,
     pub(crate) is_shadow: bool,
     pub(crate) shows_keys: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Listed {
 
 /// What a request costs: `P` is the part of the request that says so, as text or parsed.
 #[derive(Clone)]
-pub(crate) enum Cost<P> {
+pub(crate) enum RuleCost<P> {
     Units(u64),
     Part { part: P, max: u64 },
     Custom(CostOf),
@@ -94,7 +94,7 @@ impl Rule {
             on: Vec::new(),
             when: Vec::new(),
             key: None,
-            cost: Cost::Units(1),
+            cost: RuleCost::Units(1),
             missing: Missing::default(),
             is_shadow: false,
             shows_keys: false,
@@ -155,7 +155,7 @@ impl Rule {
     /// What a request costs. Default: 1. A cost of 0, or of more than a limit of the rule can ever
     /// allow, is an error when the rules are built.
     pub fn cost(mut self, units: u64) -> Self {
-        self.cost = Cost::Units(units);
+        self.cost = RuleCost::Units(units);
         self
     }
 
@@ -164,13 +164,13 @@ impl Rule {
     /// read (a query or body that is too long, a body that is not JSON, no
     /// [`JsonLayer`](crate::http::JsonLayer)), `max`.
     pub fn cost_from(mut self, part: &str, max: u64) -> Self {
-        self.cost = Cost::Part { part: part.into(), max };
+        self.cost = RuleCost::Part { part: part.into(), max };
         self
     }
 
     /// A request costs what this function returns. A cost of 0 takes nothing.
     pub fn cost_with(mut self, cost: impl Fn(&dyn Facts) -> u64 + Send + Sync + 'static) -> Self {
-        self.cost = Cost::Custom(Arc::new(cost));
+        self.cost = RuleCost::Custom(Arc::new(cost));
         self
     }
 

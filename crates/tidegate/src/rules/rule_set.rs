@@ -11,7 +11,7 @@ use crate::rules::list::List;
 use crate::rules::matched::Matched;
 use crate::rules::quota::Quota;
 use crate::rules::route::Route;
-use crate::rules::rule::{Cost, Missing};
+use crate::rules::rule::{Missing, RuleCost};
 use crate::sampler::Sampler;
 use crate::{Algorithm, Limit};
 use smallvec::SmallVec;
@@ -41,7 +41,7 @@ pub(crate) struct CompiledRule {
     pub(crate) missing: Missing,
     /// The key that requests without a key share.
     pub(crate) shared_key: Box<[u8]>,
-    pub(crate) cost: Cost<ClientValue>,
+    pub(crate) cost: RuleCost<ClientValue>,
     pub(crate) is_shadow: bool,
     /// True if its keys are written whole everywhere, and clients get them.
     pub(crate) shows_keys: bool,
@@ -160,14 +160,14 @@ impl CompiledRule {
 
     pub(crate) fn cost(&self, facts: &dyn Facts) -> u64 {
         match &self.cost {
-            Cost::Units(units) => *units,
+            RuleCost::Units(units) => *units,
             // An ambiguous cost must not be the cheapest.
-            Cost::Part { part, max } => match part.number(facts) {
+            RuleCost::Part { part, max } => match part.number(facts) {
                 Fact::Found(units) => units.clamp(1, *max),
                 Fact::Missing => 1,
                 Fact::Ambiguous => *max,
             },
-            Cost::Custom(cost) => cost(facts),
+            RuleCost::Custom(cost) => cost(facts),
         }
     }
 
@@ -184,8 +184,8 @@ impl CompiledRule {
     /// The JSON pointers that it needs.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &str> {
         let cost = match &self.cost {
-            Cost::Part { part, .. } => part.pointer(),
-            Cost::Units(_) | Cost::Custom(_) => None,
+            RuleCost::Part { part, .. } => part.pointer(),
+            RuleCost::Units(_) | RuleCost::Custom(_) => None,
         };
         self.key.pointers().chain(cost)
     }

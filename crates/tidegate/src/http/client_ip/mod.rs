@@ -61,14 +61,14 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub struct ClientIp {
     trusted: Arc<Networks>,
     header: HeaderName,
-    form: Form,
+    format: HeaderFormat,
     ipv4_bits: u8,
     ipv6_bits: u8,
 }
 
 /// The format of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum HeaderFormat {
     /// Addresses, separated by commas.
     List,
     /// Elements of RFC 7239.
@@ -89,7 +89,7 @@ impl ClientIp {
         Self {
             trusted: Arc::default(),
             header: X_FORWARDED_FOR,
-            form: Form::List,
+            format: HeaderFormat::List,
             ipv4_bits: 32,
             ipv6_bits: Client::IPV6_BITS,
         }
@@ -116,7 +116,7 @@ impl ClientIp {
     /// # Errors
     /// If no proxy is trusted.
     pub fn forwarded(self) -> Result<Self, ClientIpError> {
-        self.reading(FORWARDED, Form::Forwarded)
+        self.reading(FORWARDED, HeaderFormat::Forwarded)
     }
 
     /// Reads `X-Forwarded-For`, from proxies that are trusted.
@@ -124,7 +124,7 @@ impl ClientIp {
     /// # Errors
     /// If no proxy is trusted.
     pub fn x_forwarded_for(self) -> Result<Self, ClientIpError> {
-        self.reading(X_FORWARDED_FOR, Form::List)
+        self.reading(X_FORWARDED_FOR, HeaderFormat::List)
     }
 
     /// Reads one address from a header that the trusted peer sets itself, such as
@@ -143,15 +143,15 @@ impl ClientIp {
         if header == X_FORWARDED_FOR || header == FORWARDED {
             return Err(ClientIpError::List(shown()));
         }
-        self.reading(header, Form::One)
+        self.reading(header, HeaderFormat::One)
     }
 
     /// Without a trusted proxy no header would ever be read, which is an error.
-    fn reading(self, header: HeaderName, form: Form) -> Result<Self, ClientIpError> {
+    fn reading(self, header: HeaderName, format: HeaderFormat) -> Result<Self, ClientIpError> {
         if self.trusted.is_empty() {
             return Err(ClientIpError::NobodyTrusted);
         }
-        Ok(Self { header, form, ..self })
+        Ok(Self { header, format, ..self })
     }
 
     /// IPv4 addresses with the same leading bits are one client. Default: 32.
@@ -194,12 +194,14 @@ impl ClientIp {
             return Some(peer);
         }
         let mut lines = headers.get_all(&self.header).iter().map(http::HeaderValue::as_bytes);
-        Some(match self.form {
-            Form::One => match (lines.next(), lines.next()) {
+        Some(match self.format {
+            HeaderFormat::One => match (lines.next(), lines.next()) {
                 (Some(line), None) => node::address(line.trim_ascii()).unwrap_or(peer),
                 _ => peer,
             },
-            Form::List | Form::Forwarded => self.walk(peer, lines.rev(), &mut Work::default()),
+            HeaderFormat::List | HeaderFormat::Forwarded => {
+                self.walk(peer, lines.rev(), &mut Work::default())
+            }
         })
     }
 
@@ -209,8 +211,8 @@ impl ClientIp {
         for line in lines {
             let mut rest = Some(line);
             while let Some(left) = rest {
-                let Some((further_left, hop)) = self.form.last_hop(left, work) else { return vouched };
-                let Some(ip) = self.form.address(hop) else { return vouched };
+                let Some((further_left, hop)) = self.format.last_hop(left, work) else { return vouched };
+                let Some(ip) = self.format.address(hop) else { return vouched };
                 vouched = ip;
                 if !self.trusted.contain(ip) {
                     return vouched;
@@ -222,7 +224,7 @@ impl ClientIp {
     }
 }
 
-impl Form {
+impl HeaderFormat {
     /// The last hop of a line, and what is left of its comma if there is one. None if it
     /// is not found within the bounds.
     fn last_hop<'a>(self, line: &'a [u8], work: &mut Work) -> Option<(Option<&'a [u8]>, &'a [u8])> {

@@ -15,12 +15,12 @@ use std::fmt;
 /// The fields that the [`JsonLayer`](crate::http::JsonLayer)s around a guard have read, in the
 /// request's extensions: values by their pointers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct JsonFields(pub(crate) HashMap<Box<str>, Field>);
+pub(crate) struct JsonFields(pub(crate) HashMap<Box<str>, JsonField>);
 
 /// The value at a pointer: a string as it is, a number (beyond 64 bits the nearest double), a
 /// boolean. Missing also for `null`, and where there is no body. Ambiguous for an object or a list,
 /// a member that is there twice, and a body that is not JSON or was not read.
-pub(crate) type Field = Fact<Box<str>>;
+pub(crate) type JsonField = Fact<Box<str>>;
 
 impl JsonFields {
     /// Adds the fields of a body at these pointers to those that outer layers have read. The body is
@@ -44,7 +44,7 @@ impl JsonFields {
     }
 }
 
-fn field(body: &[u8], pointer: &str) -> serde_json::Result<Field> {
+fn field(body: &[u8], pointer: &str) -> serde_json::Result<JsonField> {
     let steps: Vec<Cow<'_, str>> = pointer.split('/').skip(1).map(unescaped).collect();
     let mut json = serde_json::Deserializer::from_slice(body);
     let found = PointerStep(&steps).deserialize(&mut json)?;
@@ -61,7 +61,7 @@ fn unescaped(step: &str) -> Cow<'_, str> {
 struct PointerStep<'a>(&'a [Cow<'a, str>]);
 
 impl<'de> DeserializeSeed<'de> for PointerStep<'_> {
-    type Value = Field;
+    type Value = JsonField;
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
         json.deserialize_any(self)
@@ -70,13 +70,13 @@ impl<'de> DeserializeSeed<'de> for PointerStep<'_> {
 
 impl PointerStep<'_> {
     /// This value, if it is at the last step: there is nothing within it.
-    fn end(&self, value: Field) -> Field {
+    fn end(&self, value: JsonField) -> JsonField {
         if self.0.is_empty() { value } else { Fact::Missing }
     }
 }
 
 impl<'de> Visitor<'de> for PointerStep<'_> {
-    type Value = Field;
+    type Value = JsonField;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JSON")
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    fn look(pointer: &str, json: &str) -> Field {
+    fn look(pointer: &str, json: &str) -> JsonField {
         let mut extensions = Extensions::new();
         JsonFields::add(&mut extensions, vec![pointer.into()], Fact::Found(json.as_bytes()));
         extensions.get::<JsonFields>().unwrap().0[pointer].clone()

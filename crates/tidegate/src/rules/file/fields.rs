@@ -10,7 +10,7 @@ use crate::rules::key::text::check_name;
 use crate::rules::key::{KeyError, KeyExpr, Part};
 use crate::rules::network::Networks;
 use crate::rules::route::{Route, methods};
-use crate::rules::rule::{Cost, Listed, Missing, Rule};
+use crate::rules::rule::{Listed, Missing, Rule, RuleCost};
 use crate::{Key, Overflow};
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -73,14 +73,14 @@ pub(super) fn of_rule(rule: &Rule) -> Vec<Field> {
     };
     let limits: Result<_, _> = rule.limits.iter().enumerate().map(limit).collect();
     let (cost, cost_from) = match &rule.cost {
-        Cost::Units(1) => (Ok(None), Ok(None)),
-        Cost::Units(units) => (Ok(Some(PlainValue::Number(*units))), Ok(None)),
-        Cost::Part { part, max } => {
+        RuleCost::Units(1) => (Ok(None), Ok(None)),
+        RuleCost::Units(units) => (Ok(Some(PlainValue::Number(*units))), Ok(None)),
+        RuleCost::Part { part, max } => {
             let part = PlainValue::Text(part.clone());
             let table = write([("part", Ok(Some(part))), ("max", Ok(Some(PlainValue::Number(*max))))]);
             (Ok(None), table.map(Some))
         }
-        Cost::Custom(_) => {
+        RuleCost::Custom(_) => {
             let what = "is a function (`cost_with`), which a file cannot hold; use `cost` or `cost_from`";
             (Err(RuleFileError::new(what)), Ok(None))
         }
@@ -129,7 +129,7 @@ fn read_field(rule: &mut Rule, name: &str, value: PlainValue) -> Result<()> {
             let limits = value.texts(|text| text.parse().map(Ok).map_err(is_no("limit")))?;
             rule.limits = not_empty(limits, "write at least one limit, as in `100/s`")?;
         }
-        "cost" => rule.cost = Cost::Units(value.number()?),
+        "cost" => rule.cost = RuleCost::Units(value.number()?),
         "cost_from" => rule.cost = read_cost_from(value)?,
         "missing" => rule.missing = read_choice(value, &MISSING)?,
         "shadow" => rule.is_shadow = value.switch()?,
@@ -233,7 +233,7 @@ fn write_key(key: &Result<KeyExpr, KeyError>) -> Result<PlainValue> {
     }
 }
 
-fn read_cost_from(value: PlainValue) -> Result<Cost<String>> {
+fn read_cost_from(value: PlainValue) -> Result<RuleCost<String>> {
     let (mut part, mut most) = (None, None);
     value.fields(|name, value| {
         match name {
@@ -256,7 +256,7 @@ fn read_cost_from(value: PlainValue) -> Result<Cost<String>> {
     })?;
     let what = "needs both `part` and `max`, as in `part = \"query:count\"` and `max = 50`";
     let (part, max) = part.zip(most).ok_or_else(|| RuleFileError::new(what))?;
-    Ok(Cost::Part { part, max })
+    Ok(RuleCost::Part { part, max })
 }
 
 fn write_listed(networks: &[String], keys: &[Vec<u8>]) -> Result<Option<PlainValue>> {

@@ -2,7 +2,7 @@
 //! and what to write instead.
 
 use super::*;
-use crate::rules::rule::{Cost, Listed, Missing};
+use crate::rules::rule::{Listed, Missing, RuleCost};
 use crate::rules::{KeyExpr, RuleFileError};
 use crate::{GateOptions, Overflow};
 use proptest::collection::{hash_map, vec};
@@ -17,9 +17,9 @@ fn all_of(rule: &Rule) -> String {
     let Rule { name, limits, on, when, key, cost, missing, is_shadow, shows_keys, allow, deny, options } =
         rule;
     let cost = match cost {
-        Cost::Units(units) => format!("{units}"),
-        Cost::Part { part, max } => format!("{part} up to {max}"),
-        Cost::Custom(_) => "a function".into(),
+        RuleCost::Units(units) => format!("{units}"),
+        RuleCost::Part { part, max } => format!("{part} up to {max}"),
+        RuleCost::Custom(_) => "a function".into(),
     };
     // Tables have no order.
     let when = when.iter().collect::<std::collections::BTreeSet<_>>();
