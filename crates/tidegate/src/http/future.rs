@@ -98,9 +98,9 @@ impl<S: Service<Request<A>>, A, W: Wait<A>> GuardFuture<S, A, W> {
         if let Some(decided) = admission.decided.take() {
             decided.add_to(request.extensions_mut());
         }
-        let lent = Entered::known(&mut caller);
+        let entered = Entered::known(&mut caller);
         let future = service.call(request);
-        drop(lent);
+        drop(entered);
         Self { state: State::Running { future, admission, caller } }
     }
 
@@ -146,9 +146,9 @@ where
         }
         match this.project().state.project() {
             StateProj::Running { future, admission, caller } => {
-                let lent = Entered::known(caller);
+                let entered = Entered::known(caller);
                 let response = ready!(future.poll(context));
-                drop(lent);
+                drop(entered);
                 Poll::Ready(response.map(|mut response| {
                     if let Some(fields) = admission.fields.take() {
                         fields.add_to(response.headers_mut());
