@@ -155,7 +155,8 @@ fn literal(input: ParseStream<'_>, word: &Ident, example: &str) -> Result<LitStr
     let form = format!("{word} = \"{example}\"");
     match value(input, word, &format!("\"{example}\""))? {
         Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Ok(text),
-        Expr::Lit(other) if word == "limit" => {
+        // `10/s`, read as Rust, is a division.
+        other @ (Expr::Lit(_) | Expr::Binary(_)) if word == "limit" => {
             let what =
                 "`limit` is a text that says its period, too: write for example `limit = \"10 per 60s\"`";
             fail(&other, what)

@@ -89,12 +89,13 @@ pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode, held: Uncom
             denied.unwrap_or_else(|| Decision::not_checked(&check.deciding_limit()))
         });
     }
-    let mut charged = held;
+    let (mut charged, mut now) = (held, None);
     for group in groups {
         if is_denied {
             break;
         }
-        let (decided, charge) = group.decide(checks, mode).await;
+        let (decided, charge);
+        (decided, charge, now) = group.decide(checks, mode).await;
         for (at, decision) in group.checks.iter().zip(decided) {
             is_denied |= !decision.is_allowed();
             decisions[*at] = decision;
@@ -107,7 +108,7 @@ pub(crate) async fn decide_groups(checks: &[OwnedCheck], mode: Mode, held: Uncom
         look(checks, mode, &mut decisions).await;
         charged = Uncommitted::default();
     }
-    let now = clock.map_or(Timestamp::default(), StoreClock::now);
+    let now = now.or_else(|| clock.map(StoreClock::now)).unwrap_or_default();
     Verdict::new(checks, decisions, charged.commit(), now)
 }
 
@@ -187,15 +188,20 @@ fn groups(checks: &[OwnedCheck], held: &Uncommitted) -> SmallVec<[CheckGroup; 2]
 }
 
 impl CheckGroup {
-    async fn decide(&self, checks: &[OwnedCheck], mode: Mode) -> (Decisions, Option<Charge>) {
+    /// The decisions, what was charged, and when, if that is known: in memory, to the instant.
+    async fn decide(
+        &self,
+        checks: &[OwnedCheck],
+        mode: Mode,
+    ) -> (Decisions, Option<Charge>, Option<Timestamp>) {
         let own = || self.checks.iter().map(|at| &checks[*at]);
         let Some(remote) = checks[self.checks[0]].gate.backend().remote() else {
             let hashed: HashedChecks<'_> = own().filter_map(hashed_in_memory).collect();
             let decided = memory::decide(&hashed, mode);
-            return (decided.decisions, decided.charge.map(Charge::Memory));
+            return (decided.decisions, decided.charge.map(Charge::Memory), Some(decided.now));
         };
         let own: SmallVec<[OwnedCheck; 2]> = own().cloned().collect();
         let decided = remote.clone().decide(&own, mode).await;
-        (decided.decisions.into_iter().collect(), decided.charge.map(Charge::Remote))
+        (decided.decisions.into_iter().collect(), decided.charge.map(Charge::Remote), None)
     }
 }

@@ -57,12 +57,16 @@ fn a_limiter_that_was_inherited_by_fork_answers_by_its_fallback() {
     let places = limiter.gate_with("places", "5 concurrent queue 5 wait 1s", deny()).unwrap();
     assert!(!gate.check("a").is_degraded() && gate.check("a").is_allowed());
     let mut permit = places.reserve("db").into_permit().unwrap();
+    let leased = limiter.gate_with("leased", "1000/s", deny().lease(Duration::from_secs(5))).unwrap();
+    let has_spent_a_lease = |_| leased.check("a").is_allowed() && limiter.redis_stats().unwrap().leased > 0;
+    assert!((0..10_000).any(has_spent_a_lease), "a hot key is worth a lease");
 
     in_child("a rate", || falls_back(&gate, &limiter));
     in_child("places", || {
         let acquired = places.acquire("db").blocking();
         acquired.is_degraded() && !acquired.is_allowed()
     });
+    in_child("units that the parent has leased", || leased.check("a").is_degraded());
     in_child("a permit that is dropped", || {
         permit.refund_units(1);
         true

@@ -109,11 +109,7 @@ where
         let guard = Guard::from_ref(state);
         // The facts must not be held across the await.
         let decided = guard.decide(&RequestFacts::of_parts(parts, &guard.options.sources));
-        let admission = match decided {
-            Ok(admission) => admission,
-            Err(pending) => pending.await,
-        };
-        admission.map(|admission| Self { admission }).map_err(|response| response.map(Body::from))
+        decided.await.map(|admission| Self { admission }).map_err(|response| response.map(Body::from))
     }
 }
 

@@ -223,7 +223,11 @@ impl Facts for RequestFacts<'_> {
                 ),
             );
         }
-        found.cloned().unwrap_or(Fact::Ambiguous).map(|text| Cow::Owned(Vec::from(text.into_string())))
+        match found {
+            Some(Fact::Found(text)) => Fact::Found(Cow::Borrowed(text.as_bytes())),
+            Some(Fact::Missing) => Fact::Missing,
+            Some(Fact::Ambiguous) | None => Fact::Ambiguous,
+        }
     }
 
     /// The value that the function of [`GuardBuilder::entry`](crate::http::GuardBuilder::entry)

@@ -124,18 +124,15 @@ impl Guard {
         RequestFacts::new(request, &self.options.sources)
     }
 
-    /// Decides a request; the future, if that takes a while.
+    /// Decides a request.
     #[inline]
-    pub(crate) fn decide(
-        &self,
-        facts: &RequestFacts<'_>,
-    ) -> Result<AdmissionResult, Pending<AdmissionResult>> {
+    pub(crate) fn decide(&self, facts: &RequestFacts<'_>) -> Pending<AdmissionResult> {
         let form = self.response_form(facts);
         match self.rules.decide(facts, Charges::Final).try_ready() {
-            Ok(ruling) => Ok(self.admit(ruling, form)),
+            Ok(ruling) => Pending::ready(self.admit(ruling, form)),
             Err(pending) => {
                 let guard = self.clone();
-                Err(Pending::new(async move { guard.admit(pending.await, form) }))
+                Pending::new(async move { guard.admit(pending.await, form) })
             }
         }
     }

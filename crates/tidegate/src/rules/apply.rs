@@ -48,6 +48,7 @@ impl Rules {
     /// facts settle.
     ///
     /// False if one of those refuses the request: then nothing is left to decide.
+    #[must_use = "a refused request must not be decided"]
     pub(crate) fn apply(
         &self,
         set: &RuleSet,
@@ -115,8 +116,7 @@ impl Rules {
             facts.client().into_iter().for_each(|client| write_client(&mut key, client));
             return Some(AppliedRule::settled(None, key, Outcome::Listed));
         }
-        let denies = |rule: &CompiledRule| !rule.is_shadow && rule.deny.has_client_of(facts);
-        let (place, route) = *matches.iter().find(|(place, _)| denies(&set.rules[*place]))?;
+        let (place, route) = *matches.iter().find(|(place, _)| set.rules[*place].denies_network(facts))?;
         let rule = &set.rules[place];
         let reads_body = rule.pointers().next().is_some();
         if reads_body || rule.write_key(facts, route, &mut key) != Fact::Found(()) {
@@ -139,7 +139,11 @@ impl Rules {
                 pointers.push(pointer.into());
             }
         }
-        if !pointers.is_empty() && self.denied_by_network(&set, facts, &matches).is_some() {
+        let is_denied = || {
+            let by_rule = matches.iter().any(|(place, _)| set.rules[*place].denies_network(facts));
+            by_rule || self.engine.deny.has_client_of(facts)
+        };
+        if !pointers.is_empty() && is_denied() {
             pointers.clear();
         }
         pointers
@@ -163,6 +167,12 @@ impl Rules {
         let mut ruling = Ruling::new(set, AppliedRules::from_buf([slow]), false, started);
         engine.record(&mut ruling);
         Some(ruling)
+    }
+}
+
+impl CompiledRule {
+    fn denies_network(&self, facts: &dyn Facts) -> bool {
+        !self.is_shadow && self.deny.has_client_of(facts)
     }
 }
 

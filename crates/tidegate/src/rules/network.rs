@@ -86,8 +86,8 @@ impl Networks {
     /// one.
     pub(crate) fn meet(&self, client: Client) -> bool {
         let (first, bits) = client.network();
-        // Otherwise the next one that begins after it may be within it.
         let is_within = |net: &IpNet| Client::within(net.network(), bits, bits) == client;
+        // If none has its first address, the next one that begins may be within the client.
         self.contain(first) || self.0.get(self.begun_at(first)).is_some_and(is_within)
     }
 

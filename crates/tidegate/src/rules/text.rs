@@ -23,7 +23,7 @@ pub(crate) fn decoded(raw: &[u8], part: PartText) -> FactValue<'_> {
     let mut out = Vec::with_capacity(raw.len());
     let mut rest = raw;
     while let Some(first) = rest.first() {
-        let (byte, length) = match escaped(rest) {
+        let (byte, length) = match decoded_byte(rest) {
             Some(byte) => (byte, 3),
             None if is_space(*first) => (b' ', 1),
             None => (*first, 1),
@@ -35,7 +35,7 @@ pub(crate) fn decoded(raw: &[u8], part: PartText) -> FactValue<'_> {
 }
 
 /// The byte that a percent sign and two hex digits stand for, if a text begins with those.
-pub(crate) fn escaped(text: &[u8]) -> Option<u8> {
+pub(crate) fn decoded_byte(text: &[u8]) -> Option<u8> {
     let [b'%', high, low, ..] = text else { return None };
     let digit = |digit: &u8| char::from(*digit).to_digit(16);
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()

@@ -221,10 +221,11 @@ impl Backend {
 
     /// The decision about a check whose slots were queued for and are held.
     pub(crate) fn decision_of_queued(&self, check: &OwnedCheck) -> Decision {
-        let now = DecisionOutcome::Allow { wait_us: 0 };
         match self {
             Self::Memory(gate) => gate.peek(gate.hash(check.key()), 0),
-            Self::Remote(gate) => Decision::plain(now, gate.limit().capacity(), 0),
+            Self::Remote(gate) => {
+                Decision::plain(DecisionOutcome::Allow { wait_us: 0 }, gate.limit().capacity(), 0)
+            }
         }
     }
 }

@@ -40,6 +40,21 @@ fn slots_are_counted_over_all_nodes() {
     wait_until("both slots come back", PATIENCE, || here.peek("job").remaining() == 3);
 }
 
+/// A check that costs nothing holds no slot. What it "truly cost" was sent as the debt of a rate, an
+/// error for slots, which failed the calls of others with it.
+#[test]
+fn a_slot_that_was_not_held_is_no_debt() {
+    let server = RedisServer::start();
+    let limiter = node(&server);
+    let (slots, rate) = (gate(&limiter, "3 concurrent"), limiter.gate("rate", "1000/s").unwrap());
+    for _ in 0..50 {
+        slots.reserve_cost("job", 0).into_permit().unwrap().settle(2);
+        assert!(rate.check("job").is_allowed());
+    }
+    assert_eq!(limiter.redis_stats().unwrap().degraded, 0);
+    assert_eq!(slots.peek("job").remaining(), 3);
+}
+
 #[test]
 fn a_slot_is_renewed_for_as_long_as_it_is_held() {
     let server = RedisServer::start();

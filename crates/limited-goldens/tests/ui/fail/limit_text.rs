@@ -43,4 +43,9 @@ fn h() -> Result<(), Refusal> {
     Ok(())
 }
 
+#[limited(limit = 10/s)]
+fn i() -> Result<(), Refusal> {
+    Ok(())
+}
+
 fn main() {}

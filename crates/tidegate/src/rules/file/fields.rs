@@ -30,10 +30,23 @@ const REQUIRED: [(&str, &str); 3] = [
     ("by", "write whose allowance it is, as in `user else ip`, or `'everyone'` for one allowance for all"),
 ];
 
-/// The names of a choice's values, the default first.
-const MISSING: [(&str, Missing); 3] =
-    [("share", Missing::Share), ("skip", Missing::Skip), ("refuse", Missing::Refuse)];
-const OVERFLOW: [(&str, Overflow); 2] = [("share", Overflow::Share), ("refuse", Overflow::Refuse)];
+const MISSING: [Missing; 3] = [Missing::Share, Missing::Skip, Missing::Refuse];
+const OVERFLOW: [Overflow; 2] = [Overflow::Share, Overflow::Refuse];
+
+fn missing_name(missing: Missing) -> &'static str {
+    match missing {
+        Missing::Share => "share",
+        Missing::Skip => "skip",
+        Missing::Refuse => "refuse",
+    }
+}
+
+fn overflow_name(overflow: Overflow) -> &'static str {
+    match overflow {
+        Overflow::Share => "share",
+        Overflow::Refuse => "refuse",
+    }
+}
 
 /// All fields of a file.
 pub(super) fn of_file(file: &RuleFile) -> [Field; 3] {
@@ -94,13 +107,13 @@ pub(super) fn of_rule(rule: &Rule) -> Vec<Field> {
         ("limits", limits.map(texts)),
         ("cost", cost),
         ("cost_from", cost_from),
-        ("missing", Ok(write_choice(rule.missing, &MISSING))),
+        ("missing", Ok(write_choice(rule.missing, missing_name))),
         ("shadow", Ok(rule.is_shadow.then_some(PlainValue::Switch(true)))),
         ("show_keys", Ok(rule.shows_keys.then_some(PlainValue::Switch(true)))),
         ("allow", write_listed(&rule.allow.networks, &rule.allow.keys)),
         ("deny", write_listed(&rule.deny.networks, &rule.deny.keys)),
         ("max_keys", Ok(rule.options.max_keys.map(|keys| PlainValue::Number(keys as u64)))),
-        ("overflow", Ok(write_choice(rule.options.overflow, &OVERFLOW))),
+        ("overflow", Ok(write_choice(rule.options.overflow, overflow_name))),
     ];
     fields.extend(redis::of(&rule.options));
     fields
@@ -131,7 +144,7 @@ fn read_field(rule: &mut Rule, name: &str, value: PlainValue) -> Result<()> {
         }
         "cost" => rule.cost = RuleCost::Units(value.number()?),
         "cost_from" => rule.cost = read_cost_from(value)?,
-        "missing" => rule.missing = read_choice(value, &MISSING)?,
+        "missing" => rule.missing = read_choice(value, &MISSING, missing_name)?,
         "shadow" => rule.is_shadow = value.switch()?,
         "show_keys" => rule.shows_keys = value.switch()?,
         "allow" => rule.allow = read_listed(value)?,
@@ -140,7 +153,7 @@ fn read_field(rule: &mut Rule, name: &str, value: PlainValue) -> Result<()> {
             let too_many = |_| RuleFileError::new("is more than this machine can count; write fewer");
             rule.options.max_keys = Some(value.number()?.try_into().map_err(too_many)?);
         }
-        "overflow" => rule.options.overflow = read_choice(value, &OVERFLOW)?,
+        "overflow" => rule.options.overflow = read_choice(value, &OVERFLOW, overflow_name)?,
         _ => return redis::read(&mut rule.options, name, value),
     }
     Ok(())
@@ -290,18 +303,17 @@ fn read_listed(value: PlainValue) -> Result<Listed> {
 }
 
 /// Reads one of a few words.
-fn read_choice<T: Copy>(value: PlainValue, all: &[(&str, T)]) -> Result<T> {
+fn read_choice<T: Copy>(value: PlainValue, all: &[T], name: fn(T) -> &'static str) -> Result<T> {
     let text = value.text()?;
-    let chosen = all.iter().find(|(name, _)| *name == text).map(|(_, one)| *one);
+    let chosen = all.iter().copied().find(|one| name(*one) == text);
     chosen.ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = all.iter().copied().map(name).collect();
         RuleFileError::new(format!("is `{}`; write `{}`", Key::new(&text), names.join("` or `")))
     })
 }
 
-fn write_choice<T: Copy + PartialEq>(one: T, all: &[(&str, T)]) -> Option<PlainValue> {
-    let (_, others) = all.split_first()?;
-    others.iter().find(|(_, other)| *other == one).map(|(name, _)| PlainValue::Text((*name).into()))
+fn write_choice<T: Copy + Default + PartialEq>(one: T, name: fn(T) -> &'static str) -> Option<PlainValue> {
+    (one != T::default()).then(|| PlainValue::Text(name(one).into()))
 }
 
 /// None, one, or a list.

@@ -8,7 +8,7 @@
 //!
 //! It does not normalise case, `%2F` (which is no slash), and `;parameters`.
 
-use crate::rules::text::escaped;
+use crate::rules::text::decoded_byte;
 use std::cell::OnceCell;
 
 /// The path of a request as received, and its other readings, which are computed when they are
@@ -98,7 +98,7 @@ fn others(raw: &str) -> Option<Box<Others>> {
 /// The unreserved character that a percent sign and two digits stand for, if they do.
 fn unreserved(text: &[u8]) -> Option<char> {
     let is_unreserved = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~');
-    escaped(text).map(char::from).filter(is_unreserved)
+    decoded_byte(text).map(char::from).filter(is_unreserved)
 }
 
 /// Percent-encoded unreserved characters decoded, once.

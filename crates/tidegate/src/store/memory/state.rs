@@ -27,8 +27,8 @@ pub(super) struct Loaded {
     /// When it was written last; now if that is not known.
     written_us: u64,
     pub(super) others: Option<Box<OtherCounts>>,
-    /// Set if another limit wrote it last.
-    pub(super) past: Option<WrittenBefore>,
+    /// Set if another limit wrote it last. Boxed, as it is large and rare, and every check moves this.
+    pub(super) past: Option<Box<WrittenBefore>>,
 }
 
 impl Loaded {
@@ -105,7 +105,7 @@ impl Locked<'_> {
             return loaded;
         }
         let past = |plan, state, between, is_ahead, begins_now| {
-            Some(WrittenBefore { plan, state, between, is_ahead, begins_now })
+            Some(Box::new(WrittenBefore { plan, state, between, is_ahead, begins_now }))
         };
         let Some(plan) = plan else {
             // The version is forgotten: assume that the key was fully used.
@@ -160,7 +160,8 @@ impl Locked<'_> {
     pub(super) fn write(&mut self, index: usize, mut loaded: Loaded, units: u64) {
         let LockedKey { version, now, .. } = &self.keys[index];
         let (now_us, plan) = (now.as_micros(), &version.plan);
-        if let Some(WrittenBefore { plan: last, state, between, .. }) = loaded.past.take() {
+        if let Some(past) = loaded.past.take() {
+            let WrittenBefore { plan: last, state, between, .. } = *past;
             let last = last.map(|plan| Count { plan, state });
             let others = loaded.others.get_or_insert_with(|| Box::new(OtherCounts::none(*plan)));
             others.take_over(now_us, units, last.into_iter().chain(between), plan);

@@ -72,7 +72,7 @@ pub(crate) fn look(check: HashedCheck<'_>, mode: Mode) -> Decision {
 fn answer_all<'a>(
     checks: &[HashedCheck<'a>],
     mode: Mode,
-    answer: fn(&mut Locked<'a>, Mode) -> Answers,
+    answer: impl Fn(&mut Locked<'a>, Mode) -> Answers,
 ) -> CheckResults {
     let mut checks: SmallVec<[HashedCheck<'_>; 2]> = SmallVec::from_slice(checks);
     loop {

@@ -91,7 +91,7 @@ pub(crate) struct RedisCharge(pub(crate) Vec<(GateCharge, Shares)>);
 impl StoreCharge for RedisCharge {
     fn settle(&mut self, costs: &[u64]) {
         for (charge, shares) in &mut self.0 {
-            match shares.correct(costs, charge.holder.is_some()) {
+            match shares.correct(costs, charge.key.version.has_slots()) {
                 Correction::Nothing => {}
                 Correction::Refund { charged, units } => charge.refund(charged, units),
                 // Slots are held one by one: they have none.

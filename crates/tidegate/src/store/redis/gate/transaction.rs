@@ -35,7 +35,9 @@ impl StoreGate for RedisGate {
 
     fn check(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision> {
         let key = self.key(key);
-        let leased = self.leases.as_ref().and_then(|leases| leases.spend(&key, cost));
+        // What was leased before a `fork` is its parent's.
+        let leases = self.leases.as_ref().filter(|_| !self.client().is_inherited());
+        let leased = leases.and_then(|leases| leases.spend(&key, cost));
         match leased.or_else(|| key.cached_denial(cost, Mode::Check)) {
             Some(decision) => Pending::ready(decision),
             None => {

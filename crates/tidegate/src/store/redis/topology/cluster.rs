@@ -66,10 +66,15 @@ impl ServerMap {
 }
 
 impl RedisClient {
-    /// The server that has this hash slot. None in a process that has the client by `fork`: the
-    /// thread that talks to Redis did not come along, and whoever waited for it would wait for ever.
+    /// True in a process that has the client by `fork`: the thread that talks to Redis did not come
+    /// along, and whoever waited for it would wait for ever.
+    pub(crate) fn is_inherited(&self) -> bool {
+        crate::process::id() != self.process
+    }
+
+    /// The server that has this hash slot.
     pub(crate) fn server_of(&self, hash_slot: impl FnOnce() -> u16) -> Option<Arc<RedisServer>> {
-        if crate::process::id() != self.process {
+        if self.is_inherited() {
             return None;
         }
         if let Some(single) = &self.map.single {
