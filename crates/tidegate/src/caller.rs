@@ -175,7 +175,8 @@ pub struct Caller {
 }
 
 thread_local! {
-    static CURRENT: Cell<Caller> = const { Cell::new(Caller { client: None, user: None }) };
+    static CLIENT: Cell<Option<Client>> = const { Cell::new(None) };
+    static USER: Cell<Option<User>> = const { Cell::new(None) };
 }
 
 impl Caller {
@@ -224,7 +225,8 @@ impl Caller {
     /// At the end of a thread there is no caller any more.
     #[inline]
     fn swap_with_current(&mut self) {
-        let _ = CURRENT.try_with(|current| *self = current.replace(std::mem::take(self)));
+        let _ = USER.try_with(|user| self.user = user.replace(self.user.take()));
+        self.client = CLIENT.replace(self.client);
     }
 
     /// Runs `f` as this caller.
@@ -285,7 +287,7 @@ pin_project_lite::pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             // At the end of a thread there is no caller any more.
-            if CURRENT.try_with(|_| ()).is_ok() {
+            if USER.try_with(|_| ()).is_ok() {
                 this.caller.enter(|| this.future.set(None));
             }
         }

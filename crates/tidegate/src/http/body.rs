@@ -13,22 +13,33 @@ pin_project! {
     /// is held until it has ended or is dropped.
     #[derive(Debug)]
     pub struct Body<B> {
-        // None of a refusal.
         #[pin]
-        service: Option<B>,
-        refusal: Bytes,
-        // Held until it has ended.
-        permits: Vec<Permit>,
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = KindProj]
+    #[derive(Debug)]
+    enum Kind<B> {
+        Service {
+            #[pin]
+            body: B,
+            // Held until it has ended.
+            permits: Vec<Permit>,
+        },
+        Refusal { bytes: Bytes },
     }
 }
 
 impl<B> Body<B> {
+    #[inline]
     pub(crate) fn of_service(body: B, permits: Vec<Permit>) -> Self {
-        Self { service: Some(body), refusal: Bytes::new(), permits }
+        Self { kind: Kind::Service { body, permits } }
     }
 
-    pub(crate) fn of_refusal(refusal: Bytes) -> Self {
-        Self { service: None, refusal, permits: Vec::new() }
+    pub(crate) fn of_refusal(bytes: Bytes) -> Self {
+        Self { kind: Kind::Refusal { bytes } }
     }
 }
 
@@ -40,10 +51,12 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.project();
-        let Some(mut body) = this.service.as_pin_mut() else {
-            let refusal = std::mem::take(this.refusal);
-            return Poll::Ready((!refusal.is_empty()).then(|| Ok(Frame::data(refusal))));
+        let (mut body, permits) = match self.project().kind.project() {
+            KindProj::Service { body, permits } => (body, permits),
+            KindProj::Refusal { bytes } => {
+                let bytes = std::mem::take(bytes);
+                return Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))));
+            }
         };
         let polled = body.as_mut().poll_frame(context);
         // A body whose stream has ended is not polled again.
@@ -53,17 +66,22 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
             Poll::Ready(None | Some(Err(_))) => true,
         };
         if is_over {
-            this.permits.clear();
+            permits.clear();
         }
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.service.as_ref().map_or(self.refusal.is_empty(), B::is_end_stream)
+        match &self.kind {
+            Kind::Service { body, .. } => body.is_end_stream(),
+            Kind::Refusal { bytes } => bytes.is_empty(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        let of_refusal = || SizeHint::with_exact(self.refusal.len() as u64);
-        self.service.as_ref().map_or_else(of_refusal, B::size_hint)
+        match &self.kind {
+            Kind::Service { body, .. } => body.size_hint(),
+            Kind::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The decisions for a handler: those that let its request through.
 
 use crate::decision::Decision;
-use crate::rules::{Record, Ruling};
+use crate::rules::Record;
 use http::Extensions;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -29,10 +29,10 @@ pub struct Decided {
 }
 
 impl Decided {
-    pub(crate) fn of(ruling: &Ruling) -> Self {
-        let in_force = ruling.records().filter(|record| !record.is_shadow());
-        let policy = |record: Record<'_>| Some((record.policy().into(), *record.decision()?));
-        Self { policies: in_force.filter_map(policy).collect(), wait: ruling.wait() }
+    pub(crate) fn of(records: &[Record<'_>], wait: Duration) -> Self {
+        let in_force = records.iter().filter(|record| !record.is_shadow());
+        let policy = |record: &Record<'_>| Some((record.policy().into(), *record.decision()?));
+        Self { policies: in_force.filter_map(policy).collect(), wait }
     }
 
     /// Adds it to the request, after the decisions of outer layers.

@@ -14,7 +14,7 @@ use axum::extract::ConnectInfo;
 use http::header::{ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN};
 use http::{Extensions, HeaderMap, Method, Uri, Version};
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::Cell;
 use std::fmt;
 use std::net::IpAddr;
 #[cfg(feature = "axum")]
@@ -39,7 +39,7 @@ pub struct RequestFacts<'a> {
     extensions: &'a Extensions,
     sources: &'a FactSources,
     path: RequestPath<'a>,
-    client: OnceCell<Option<Client>>,
+    client: Cell<Option<Option<Client>>>,
 }
 
 /// Where a guard finds facts that are not in the head of a request, and of what it has warned.
@@ -64,6 +64,7 @@ impl fmt::Debug for FactSources {
 
 impl FactSources {
     /// The peer's address.
+    #[inline]
     fn peer(&self, extensions: &Extensions) -> Option<IpAddr> {
         if let Some(find) = &self.peer {
             return find(extensions);
@@ -85,6 +86,7 @@ pub(crate) fn warn_once(is_warned: &AtomicBool, what: impl fmt::Display) {
 }
 
 impl<'a> RequestFacts<'a> {
+    #[inline]
     pub(crate) fn new<B>(request: &'a http::Request<B>, sources: &'a FactSources) -> Self {
         Self {
             method: request.method(),
@@ -94,14 +96,14 @@ impl<'a> RequestFacts<'a> {
             extensions: request.extensions(),
             sources,
             path: RequestPath::new(request.uri().path()),
-            client: OnceCell::new(),
+            client: Cell::new(None),
         }
     }
 
     #[cfg(feature = "axum")]
     pub(crate) fn of_parts(parts: &'a http::request::Parts, sources: &'a FactSources) -> Self {
         let http::request::Parts { method, uri, version, headers, extensions, .. } = parts;
-        let (path, client) = (RequestPath::new(uri.path()), OnceCell::new());
+        let (path, client) = (RequestPath::new(uri.path()), Cell::new(None));
         Self { method, uri, version: *version, headers, extensions, sources, path, client }
     }
 
@@ -126,9 +128,15 @@ impl<'a> RequestFacts<'a> {
     }
 
     /// The client, for the scope in which the service runs: no warning if it is not known.
+    #[inline]
     pub(crate) fn caller_client(&self) -> Option<Client> {
+        if let Some(known) = self.client.get() {
+            return known;
+        }
         let FactSources { client_ip, .. } = self.sources;
-        *self.client.get_or_init(|| client_ip.find(self.sources.peer(self.extensions), self.headers))
+        let client = client_ip.find(self.sources.peer(self.extensions), self.headers);
+        self.client.set(Some(client));
+        client
     }
 
     /// The signed-in user, if the application has put a [`User`] into the extensions.

@@ -89,6 +89,9 @@ impl<S: Service<Request<A>>, A, W: Wait<A>> GuardFuture<S, A, W> {
     }
 
     /// Lets a request through to the service.
+    ///
+    /// Inlined, because a request that is passed to a function is copied.
+    #[inline(always)]
     pub(crate) fn run(
         service: &mut S,
         mut request: Request<A>,
@@ -147,14 +150,16 @@ where
         match this.project().state.project() {
             StateProj::Running { future, admission, caller } => {
                 let entered = Entered::known(caller);
-                let response = ready!(future.poll(context));
+                let mut polled = future.poll(context);
                 drop(entered);
-                Poll::Ready(response.map(|mut response| {
-                    if let Some(fields) = admission.fields.take() {
-                        fields.add_to(response.headers_mut());
-                    }
-                    response.map(|body| Body::of_service(body, std::mem::take(&mut admission.permits)))
-                }))
+                // In place: a response is large to move.
+                if let Poll::Ready(Ok(response)) = &mut polled
+                    && let Some(fields) = admission.fields.take()
+                {
+                    fields.add_to(response.headers_mut());
+                }
+                let guarded = |body| Body::of_service(body, std::mem::take(&mut admission.permits));
+                polled.map_ok(|response| response.map(guarded))
             }
             StateProj::Refused { response } => {
                 let response = response.take().expect("`GuardFuture` is not polled after it was ready");

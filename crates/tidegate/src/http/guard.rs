@@ -15,13 +15,15 @@ use crate::http::response::headers::Headers;
 use crate::http::response::{self, Render, ResponseForm, grpc, problem};
 use crate::limiter::Limiter;
 use crate::pending::Pending;
-use crate::rules::{Charges, Rule, Rules, RulesBuilder, RulesError, Ruling};
+use crate::rules::{Record, Rule, Rules, RulesBuilder, RulesError, Ruling};
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
+use smallvec::SmallVec;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// Rules over a limiter, and how HTTP requests are answered. Cheap to clone; clones are the
 /// same guard.
@@ -124,11 +126,20 @@ impl Guard {
         RequestFacts::new(request, &self.options.sources)
     }
 
-    /// Decides a request.
+    /// Decides a request: what it carries if it is allowed at once, or what it waits for.
+    ///
+    /// # Errors
+    /// The admission, or the response of a refusal, if it is not known yet or no admission.
     #[inline]
-    pub(crate) fn decide(&self, facts: &RequestFacts<'_>) -> Pending<AdmissionResult> {
+    pub(crate) fn decide(&self, facts: &RequestFacts<'_>) -> Result<Admission, Pending<AdmissionResult>> {
+        let allowed = |record: Record<'_>| self.admission(std::slice::from_ref(&record), Duration::ZERO);
+        self.rules.allow_or_decide(facts, allowed).map_err(|ruling| self.admit_later(facts, ruling))
+    }
+
+    #[inline(never)]
+    fn admit_later(&self, facts: &RequestFacts<'_>, ruling: Pending<Ruling>) -> Pending<AdmissionResult> {
         let form = self.response_form(facts);
-        match self.rules.decide(facts, Charges::Final).try_ready() {
+        match ruling.try_ready() {
             Ok(ruling) => Pending::ready(self.admit(ruling, form)),
             Err(pending) => {
                 let guard = self.clone();
@@ -138,6 +149,7 @@ impl Guard {
     }
 
     /// The caller, for the service; an empty one if `caller_scope` is off.
+    #[inline]
     pub(crate) fn caller(&self, facts: &RequestFacts<'_>) -> Caller {
         if !self.options.scopes_callers {
             return Caller::default();
@@ -160,9 +172,19 @@ impl Guard {
         if !ruling.is_allowed() {
             return Err(self.refuse(&ruling, form));
         }
-        let fields = Fields::of(&self.options.headers, ruling.records());
-        let decided = self.options.has_decided_extension.then(|| Box::new(Decided::of(&ruling)));
-        Ok(Admission { fields, decided, permits: ruling.into_permits() })
+        let records: SmallVec<[Record<'_>; 2]> = ruling.records().collect();
+        let admission = self.admission(&records, ruling.wait());
+        drop(records);
+        Ok(Admission { permits: ruling.into_permits(), ..admission })
+    }
+
+    /// What a request that may go on carries, but for its permits.
+    #[inline]
+    fn admission(&self, records: &[Record<'_>], wait: Duration) -> Admission {
+        let fields = Fields::of(&self.options.headers, records);
+        let is_asked = self.options.has_decided_extension;
+        let decided = is_asked.then(|| Box::new(Decided::of(records, wait)));
+        Admission { fields, decided, permits: Vec::new() }
     }
 
     #[cold]

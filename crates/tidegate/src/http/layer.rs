@@ -2,6 +2,7 @@
 
 use crate::http::guard::Guard;
 use crate::http::service::GuardService;
+use std::sync::Arc;
 use tower_layer::Layer;
 
 /// [`Guard::layer`].
@@ -14,6 +15,6 @@ impl<S> Layer<S> for GuardLayer {
     type Service = GuardService<S>;
 
     fn layer(&self, inner: S) -> GuardService<S> {
-        GuardService { guard: self.guard.clone(), inner }
+        GuardService { guard: Arc::new(self.guard.clone()), inner }
     }
 }

@@ -6,13 +6,15 @@ use crate::http::body::Body;
 use crate::http::future::GuardFuture;
 use crate::http::guard::Guard;
 use http::{Request, Response};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tower_service::Service;
 
 /// A service behind a [`Guard`]. Its errors are the inner service's own.
 #[derive(Clone, Debug)]
 pub struct GuardService<S> {
-    pub(crate) guard: Guard,
+    /// In one piece, because a router clones the service for each request.
+    pub(crate) guard: Arc<Guard>,
     pub(crate) inner: S,
 }
 
@@ -31,7 +33,11 @@ where
     fn call(&mut self, request: Request<A>) -> GuardFuture<S, A> {
         let facts = self.guard.facts(&request);
         let caller = self.guard.caller(&facts);
-        match self.guard.decide(&facts).try_ready() {
+        let pending = match self.guard.decide(&facts) {
+            Ok(admission) => return GuardFuture::run(&mut self.inner, request, admission, caller),
+            Err(pending) => pending,
+        };
+        match pending.try_ready() {
             Ok(Ok(admission)) => GuardFuture::run(&mut self.inner, request, admission, caller),
             Ok(Err(response)) => GuardFuture::refused(response),
             Err(pending) => GuardFuture::wait(pending, request, self.inner.clone(), caller),

@@ -3,7 +3,7 @@
 //! [`decide`](crate::rules::decide).
 
 use crate::clock::Timestamp;
-use crate::rules::engine::Rules;
+use crate::rules::engine::{Engine, Rules};
 use crate::rules::facts::{Fact, Facts};
 use crate::rules::index::Candidates;
 use crate::rules::key::value::write_client;
@@ -27,8 +27,8 @@ impl Rules {
         set.index.candidates(facts.method().unwrap_or_default(), readings, &mut candidates);
         set.entry_index.candidates(&|name| facts.entry(name).found(), &mut candidates);
         let mut matches = Matches::new();
-        for place in candidates {
-            let (place, rule) = (place as usize, &set.rules[place as usize]);
+        for place in &candidates {
+            let (place, rule) = (*place as usize, &set.rules[*place as usize]);
             if let Some(route) = rule.applies(facts)
                 && self.choice.has(&rule.name)
             {
@@ -59,48 +59,60 @@ impl Rules {
         let engine = &*self.engine;
         // Networks need no key, so they come first: the body of a denied client is never read.
         if let Some(denied) = self.denied_by_network(set, facts, matches) {
-            return refuse(applied, denied);
+            applied.push(denied);
+            return false;
         }
         let is_exempt = engine.allow.exempts_client_of(facts);
         for (place, route) in matches {
             let rule = &set.rules[*place];
-            let mut key = KeyBytes::new();
-            let found = rule.write_key(facts, *route, &mut key);
-            let is_found = found == Fact::Found(());
-            let is_key_on = |own: &List, all: &List| {
-                let has_keys = is_found && (own.has_keys() || all.has_keys());
-                let has = |key: &[u8]| own.has_key(key) || all.has_key(key);
-                has_keys && has(&rule.listed_key(&key))
-            };
-            let outcome = if rule.deny.has_client_of(facts) || is_key_on(&rule.deny, &engine.deny) {
-                Some(Outcome::Listed)
-            } else if found == Fact::Ambiguous && (rule.deny.has_keys() || engine.deny.has_keys()) {
-                // The key may be one of those.
-                Some(Outcome::Ambiguous)
-            } else if is_exempt
-                || rule.allow.exempts_client_of(facts)
-                || (is_key_on(&rule.allow, &engine.allow) && !facts.is_client_forged())
-            {
-                Some(Outcome::Exempt)
-            } else {
-                without_key(found, rule.missing)
-            };
-            if !is_found {
-                let shared: &[u8] = if outcome.is_none() { &rule.shared_key } else { &[] };
-                key = KeyBytes::from_slice(shared);
+            let at = applied.len();
+            applied.push(AppliedRule::undecided(*place));
+            // Where it stays: what was just written byte by byte is slow to copy.
+            let AppliedRule { key, cost, result, .. } = &mut applied[at];
+            let found = rule.write_key(facts, *route, key);
+            let outcome = self.settled(rule, facts, found, key, is_exempt);
+            if found != Fact::Found(()) {
+                key.clear();
+                key.extend_from_slice(if outcome.is_none() { &rule.shared_key } else { &[] });
             }
-            let Some(outcome) = outcome else {
-                let (rule, cost) = (Some(*place), rule.cost(facts));
-                applied.push(AppliedRule { rule, key, cost, result: RuleResult::Undecided });
-                continue;
-            };
-            let settled = AppliedRule::settled(Some(*place), key, outcome);
-            if outcome.is_refusal() && !rule.is_shadow {
-                return refuse(applied, settled);
+            match outcome {
+                Some(outcome) => *result = RuleResult::Settled(outcome),
+                None => *cost = rule.cost(facts),
             }
-            applied.push(settled);
+            if outcome.is_some_and(Outcome::is_refusal) && !rule.is_shadow {
+                applied.retain(|applied| !matches!(applied.result, RuleResult::Undecided));
+                return false;
+            }
         }
         true
+    }
+
+    /// The outcome by lists and missing facts; none if the limits decide.
+    fn settled(
+        &self,
+        rule: &CompiledRule,
+        facts: &dyn Facts,
+        found: Fact<()>,
+        key: &[u8],
+        is_exempt: bool,
+    ) -> Option<Outcome> {
+        let Engine { allow, deny, .. } = &*self.engine;
+        let is_key_on = |own: &List, all: &List| {
+            let has_keys = found == Fact::Found(()) && (own.has_keys() || all.has_keys());
+            let has = |key: &[u8]| own.has_key(key) || all.has_key(key);
+            has_keys && has(&rule.listed_key(key))
+        };
+        if rule.deny.has_client_of(facts) || is_key_on(&rule.deny, deny) {
+            return Some(Outcome::Listed);
+        }
+        if found == Fact::Ambiguous && (rule.deny.has_keys() || deny.has_keys()) {
+            // The key may be one of those.
+            return Some(Outcome::Ambiguous);
+        }
+        let is_exempt = is_exempt
+            || rule.allow.exempts_client_of(facts)
+            || (is_key_on(&rule.allow, allow) && !facts.is_client_forged());
+        if is_exempt { Some(Outcome::Exempt) } else { without_key(found, rule.missing) }
     }
 
     /// The refusal of a client whose network is on a deny list.
@@ -174,13 +186,6 @@ impl CompiledRule {
     fn denies_network(&self, facts: &dyn Facts) -> bool {
         !self.is_shadow && self.deny.has_client_of(facts)
     }
-}
-
-/// The request is refused, and nothing is charged.
-fn refuse(applied: &mut AppliedRules, refusal: AppliedRule) -> bool {
-    applied.retain(|applied| !matches!(applied.result, RuleResult::Undecided));
-    applied.push(refusal);
-    false
 }
 
 /// The outcome by the key alone; none if the limits decide, under the request's own key or the one

@@ -3,19 +3,26 @@
 //! If all limits are in memory, without waits and slots, they are decided at once, without a
 //! future. Otherwise the future owns what it needs. Which rules apply is in
 //! [`apply`](crate::rules::apply).
+//!
+//! Most requests need less: see [`fast_path`](crate::rules::fast_path).
 
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
+use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::pending::Pending;
 use crate::permit::Permit;
+use crate::rules::apply::Matches;
 use crate::rules::engine::{Engine, Rules};
 use crate::rules::facts::Facts;
-use crate::rules::rule_set::Timing;
+use crate::rules::key::KeyBytes;
+use crate::rules::record::Record;
+use crate::rules::rule_set::{RuleSet, Timing};
 use crate::rules::ruling::{AppliedRule, AppliedRules, Ruling};
 use crate::transaction;
 use crate::verdict::Verdict;
 use smallvec::SmallVec;
+use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,26 +45,79 @@ impl Rules {
     /// all of them are in memory, and none waits or holds slots. A future that is dropped before
     /// gives back what it has reserved, unless others have reserved after it.
     pub fn decide(&self, facts: &dyn Facts, charges: Charges) -> Pending<Ruling> {
+        let Err(ruling) = self.decide_or(facts, charges, None::<fn(Record<'_>) -> Infallible>);
+        ruling
+    }
+
+    /// [`decide`](Self::decide) with [`Charges::Final`], for front ends that say little about most
+    /// requests: if only one rule applies, its only limit is in memory, and it allows the request,
+    /// then `allowed` gets the record, and no ruling is made, which takes longer than the decision.
+    ///
+    /// ```
+    /// use tidegate::rules::{Facts, Record, Rules};
+    /// # use tidegate::{Limiter, rules::Rule};
+    ///
+    /// /// Units that are left of the limit that binds.
+    /// fn left(rules: &Rules, facts: &dyn Facts) -> Option<u64> {
+    ///     let left = |record: Record<'_>| record.decision().map(|decision| decision.remaining());
+    ///     rules.allow_or_decide(facts, left).unwrap_or_else(|ruling| left(ruling.blocking().binding()?))
+    /// }
+    ///
+    /// struct Anybody;
+    /// impl Facts for Anybody {}
+    /// # let limiter = Limiter::new();
+    /// let rules = Rules::new(&limiter).rule(Rule::new("all", "5/h").by("'everyone'")).build()?;
+    /// assert_eq!(left(&rules, &Anybody), Some(4));
+    /// # Ok::<(), tidegate::rules::RulesError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The ruling of any other request, allowed or not.
+    #[inline]
+    pub fn allow_or_decide<T>(
+        &self,
+        facts: &dyn Facts,
+        allowed: impl FnOnce(Record<'_>) -> T,
+    ) -> Result<T, Pending<Ruling>> {
+        self.decide_or(facts, Charges::Final, Some(allowed))
+    }
+
+    #[inline]
+    fn decide_or<T>(
+        &self,
+        facts: &dyn Facts,
+        charges: Charges,
+        allowed: Option<impl FnOnce(Record<'_>) -> T>,
+    ) -> Result<T, Pending<Ruling>> {
         let engine = &self.engine;
-        let (started, set) = (engine.started(), engine.set.load_full());
+        let (started, set) = (engine.started(), engine.set.load());
+        if !self.is_on() {
+            let applied = if engine.is_watched() { self.off(&set, facts) } else { AppliedRules::new() };
+            return Err(engine.finish(Ruling::new(set.clone(), applied, true, started), charges));
+        }
+        let matches = self.matches(&set, facts);
+        engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
+        if let Some(allowed) = allowed {
+            let mut key = KeyBytes::new();
+            if let Some(record) = engine.fast_path(&set, facts, &matches, &mut key) {
+                return Ok(allowed(record));
+            }
+        }
+        Err(self.full_path(&set, facts, &matches, charges, started))
+    }
+
+    #[inline(never)]
+    fn full_path(
+        &self,
+        set: &Arc<RuleSet>,
+        facts: &dyn Facts,
+        matches: &Matches<'_>,
+        charges: Charges,
+        started: Option<Timestamp>,
+    ) -> Pending<Ruling> {
         let mut applied = AppliedRules::new();
-        let mut is_allowed = true;
-        if self.is_on() {
-            let matches = self.matches(&set, facts);
-            engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
-            is_allowed = self.apply(&set, facts, &matches, &mut applied);
-        } else if engine.is_watched() {
-            applied = self.off(&set, facts);
-        }
-        let mut ruling = Ruling::new(set, applied, is_allowed, started);
-        if ruling.is_allowed && !is_immediate(&ruling, charges) {
-            return Pending::new(engine.clone().decide_later(ruling, charges));
-        }
-        if ruling.is_allowed {
-            decide_now(&mut ruling);
-        }
-        engine.record(&mut ruling);
-        Pending::ready(ruling)
+        let is_allowed = self.apply(set, facts, matches, &mut applied);
+        self.engine.finish(Ruling::new(set.clone(), applied, is_allowed, started), charges)
     }
 
     /// What [`decide`](Self::decide) would decide now; nothing is charged, counted or logged.
@@ -147,6 +207,19 @@ async fn peek(ruling: &Ruling, at: usize) -> (SmallVec<[Decision; 1]>, Duration)
 }
 
 impl Engine {
+    /// Decides the limits of a request that lists and missing facts have not refused.
+    #[inline(never)]
+    fn finish(self: &Arc<Self>, mut ruling: Ruling, charges: Charges) -> Pending<Ruling> {
+        if ruling.is_allowed && !is_immediate(&ruling, charges) {
+            return Pending::new(self.clone().decide_later(ruling, charges));
+        }
+        if ruling.is_allowed {
+            decide_now(&mut ruling);
+        }
+        self.record(&mut ruling);
+        Pending::ready(ruling)
+    }
+
     /// Decides a request that may wait, hold a slot, or needs another store.
     async fn decide_later(self: Arc<Self>, mut ruling: Ruling, charges: Charges) -> Ruling {
         let in_force = ruling.undecided_in_force();

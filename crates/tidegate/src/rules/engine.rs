@@ -39,6 +39,8 @@ pub(crate) struct Engine {
     /// The names that [`Rules::only`] and [`Rules::except`] were called with. Locked while rules are
     /// replaced.
     chosen: Mutex<BTreeSet<Box<str>>>,
+    /// Rules that were replaced while requests used them.
+    retired: Mutex<Vec<Arc<RuleSet>>>,
     observer: Option<Box<dyn Observer>>,
     /// Samples the log lines about the lists of all rules.
     sampler: Sampler,
@@ -107,6 +109,7 @@ impl Rules {
         }
         engine.set.store(Arc::new(new));
         engine.traffic.look_again();
+        engine.retire(old);
         Ok(())
     }
 
@@ -201,9 +204,22 @@ impl Engine {
         self.observer.is_some().then(|| self.limiter.clock().now())
     }
 
+    /// Frees rules that were replaced once no request uses them: whoever replaces rules next, if not
+    /// this one. Freeing ten thousand takes milliseconds, for which no request should be late.
+    fn retire(&self, old: Arc<RuleSet>) {
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.push(old);
+        retired.retain(|set| Arc::strong_count(set) > 1);
+    }
+
     /// True if an observer or the log records requests that were let through.
     pub(crate) fn is_watched(&self) -> bool {
         self.observer.is_some() || observe::is_traced()
+    }
+
+    /// True if there are lists for all rules.
+    pub(crate) fn has_lists(&self) -> bool {
+        !self.allow.is_empty() || !self.deny.is_empty()
     }
 
     /// Hands the records of a ruling to the observer and the log.
@@ -252,6 +268,7 @@ impl<F> RulesBuilder<F> {
             limiter: limiter.clone(),
             set: ArcSwap::from_pointee(RuleSet::new(Vec::new())),
             chosen: Mutex::default(),
+            retired: Mutex::default(),
             observer: None,
             sampler: Sampler::default(),
             logged_each_second: 10,

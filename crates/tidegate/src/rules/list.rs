@@ -25,6 +25,10 @@ impl List {
         self.keys.iter().map(|key| &**key)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.networks.is_empty() && self.keys.is_empty()
+    }
+
     pub(crate) fn has_keys(&self) -> bool {
         !self.keys.is_empty()
     }

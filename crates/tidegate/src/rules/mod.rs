@@ -25,6 +25,7 @@ pub(crate) mod file;
 
 pub(crate) mod apply;
 pub(crate) mod decide;
+pub(crate) mod fast_path;
 pub(crate) mod ruling;
 
 pub(crate) mod matched;

@@ -43,6 +43,11 @@ pub(crate) struct AppliedRule {
 pub(crate) type AppliedRules = SmallVec<[AppliedRule; 1]>;
 
 impl AppliedRule {
+    #[inline]
+    pub(crate) fn undecided(rule: usize) -> Self {
+        Self { rule: Some(rule), key: KeyBytes::new(), cost: 0, result: RuleResult::Undecided }
+    }
+
     pub(crate) fn settled(rule: Option<usize>, key: KeyBytes, outcome: Outcome) -> Self {
         Self { rule, key, cost: 0, result: RuleResult::Settled(outcome) }
     }
@@ -161,21 +166,7 @@ impl Ruling {
     /// One record for each limit of a rule that applies, or one for all of them.
     pub(crate) fn records_of<'a>(&'a self, applied: &'a AppliedRule) -> impl Iterator<Item = Record<'a>> {
         let rule = self.rule_of(applied);
-        let name = rule.map_or("", |rule| &rule.name);
-        let record = Record {
-            rule: name,
-            policy: name,
-            key: (!applied.key.is_empty()).then(|| Key::new(&applied.key)),
-            limit: None,
-            quota: None,
-            decision: None,
-            outcome: Outcome::NotCharged,
-            is_shadow: rule.is_some_and(|rule| rule.is_shadow),
-            shows_keys: rule.is_some_and(|rule| rule.shows_keys),
-            wait: Duration::ZERO,
-            took: self.took,
-            expr: None,
-        };
+        let record = Record { took: self.took, ..Record::of(rule, &applied.key) };
         let (settled, decisions, wait) = match &applied.result {
             RuleResult::Undecided => (None, &[][..], Duration::ZERO),
             RuleResult::Settled(outcome) => (Some(*outcome), &[][..], Duration::ZERO),
@@ -186,21 +177,58 @@ impl Ruling {
         let is_allowed =
             if record.is_shadow { decisions.iter().all(Decision::is_allowed) } else { self.is_allowed };
         let policies = rule.map_or(&[][..], |rule| &rule.policies);
-        let decided = policies.iter().zip(decisions).map(move |(policy, decision)| Record {
+        let decided = policies
+            .iter()
+            .zip(decisions)
+            .map(move |(policy, decision)| record.decided(policy, *decision, is_allowed, wait));
+        settled.into_iter().chain(decided)
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Of a rule that applies, before it is decided; without a rule, of the lists of all rules.
+    #[inline]
+    pub(crate) fn of(rule: Option<&'a CompiledRule>, key: &'a [u8]) -> Self {
+        let name = rule.map_or("", |rule| &rule.name);
+        Self {
+            rule: name,
+            policy: name,
+            key: (!key.is_empty()).then(|| Key::new(key)),
+            limit: None,
+            quota: None,
+            decision: None,
+            outcome: Outcome::NotCharged,
+            is_shadow: rule.is_some_and(|rule| rule.is_shadow),
+            shows_keys: rule.is_some_and(|rule| rule.shows_keys),
+            wait: Duration::ZERO,
+            took: Duration::ZERO,
+            expr: None,
+        }
+    }
+
+    /// Of a limit of the rule; `is_allowed` says whether the request is.
+    #[inline]
+    pub(crate) fn decided(
+        self,
+        policy: &'a Policy,
+        decision: Decision,
+        is_allowed: bool,
+        wait: Duration,
+    ) -> Self {
+        Self {
             policy: &policy.name,
             limit: Some(&policy.limit),
             quota: Some(&policy.quota),
-            decision: Some(*decision),
+            decision: Some(decision),
             outcome: match (is_allowed, wait.is_zero()) {
                 (true, true) => Outcome::Allowed,
                 (true, false) => Outcome::Waited,
-                (false, _) if record.is_shadow && is_queued(policy, decision) => Outcome::Queued,
-                (false, _) => Outcome::of_denied(decision),
+                (false, _) if self.is_shadow && is_queued(policy, &decision) => Outcome::Queued,
+                (false, _) => Outcome::of_denied(&decision),
             },
             wait,
-            ..record
-        });
-        settled.into_iter().chain(decided)
+            ..self
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 //! A value without percent signs needs no allocation.
 
 use crate::rules::facts::FactValue;
-use smallvec::{Array, SmallVec};
 use std::borrow::Cow;
 
 /// The part of a request that a percent-encoded text is in.
@@ -67,33 +66,9 @@ pub(crate) fn shortest_number(text: &[u8]) -> Option<(&'static [u8], &[u8])> {
     }
 }
 
-/// Writes a number, in a tenth of the time that formatting takes.
-pub(crate) fn push_number<A: Array<Item = u8>>(text: &mut SmallVec<A>, number: u64) {
-    let mut digits = [0; 20];
-    let (mut at, mut rest) = (digits.len(), number);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    text.extend_from_slice(&digits[at..]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_decimal() {
-        for number in [0, 7, 10, 123, u64::MAX] {
-            let mut text: SmallVec<[u8; 32]> = SmallVec::new();
-            push_number(&mut text, number);
-            assert_eq!(text.as_slice(), number.to_string().as_bytes());
-        }
-    }
 
     #[test]
     fn percent_signs_are_decoded_once() {

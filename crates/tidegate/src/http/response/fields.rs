@@ -8,12 +8,9 @@
 use crate::decision::Decision;
 use crate::http::response::base64;
 use crate::http::response::headers::Headers;
-use crate::key::Key;
 use crate::rules::quota::INTEGER_MAX;
-use crate::rules::text::push_number;
 use crate::rules::{Quota, Record};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use smallvec::SmallVec;
 
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -22,8 +19,6 @@ const LEGACY: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-remaining"),
     HeaderName::from_static("x-ratelimit-reset"),
 ];
-
-type Line = SmallVec<[u8; 128]>;
 
 /// The fields of one response.
 #[derive(Debug)]
@@ -35,22 +30,19 @@ pub(crate) struct Fields {
 
 impl Fields {
     /// The fields about the limits in force among these; none if there is no such limit.
-    pub(crate) fn of<'a>(headers: &Headers, records: impl Iterator<Item = Record<'a>>) -> Option<Self> {
-        if !headers.standard && !headers.legacy {
+    #[inline]
+    pub(crate) fn of(headers: &Headers, records: &[Record<'_>]) -> Option<Self> {
+        if !(headers.standard || headers.legacy) || limits(records).next().is_none() {
             return None;
         }
-        let fields: SmallVec<[LimitField<'a>; 2]> =
-            records.filter_map(|record| LimitField::of(&record)).collect();
-        if fields.is_empty() {
-            return None;
-        }
-        let standard = if headers.standard { standard(&fields) } else { None };
-        let legacy = if headers.legacy { legacy(&fields) } else { None };
+        let standard = if headers.standard { standard(records) } else { None };
+        let legacy = if headers.legacy { legacy(records) } else { None };
         Some(Self { standard, legacy })
     }
 
     pub(crate) fn add_to(self, headers: &mut HeaderMap) {
         if let Some([policy, limit]) = self.standard {
+            headers.reserve(2);
             headers.append(RATELIMIT_POLICY, policy);
             headers.append(RATELIMIT, limit);
         }
@@ -60,68 +52,63 @@ impl Fields {
     }
 }
 
-/// One limit of a response.
-struct LimitField<'a> {
-    name: &'a str,
-    quota: &'a Quota,
-    decision: Decision,
-    /// The key, if clients may see it: `pk`.
-    key: Option<Key<'a>>,
+/// The limits in force, each with what was decided.
+fn limits<'a, 'r>(
+    records: &'r [Record<'a>],
+) -> impl Iterator<Item = (&'r Record<'a>, &'a Quota, &'r Decision)> {
+    let in_force = records.iter().filter(|record| !record.is_shadow());
+    in_force.filter_map(|record| Some((record, record.quota()?, record.decision()?)))
 }
 
-impl<'a> LimitField<'a> {
-    fn of(record: &Record<'a>) -> Option<Self> {
-        let (quota, decision) = (record.quota()?, *record.decision()?);
-        let key = record.key().filter(|_| record.shows_key());
-        (!record.is_shadow()).then(|| Self { name: record.policy(), quota, decision, key })
-    }
-
-    /// `"checkout";r=12;t=1`
-    fn write(&self, line: &mut Line) {
-        line.push(b'"');
-        // Names of gates are letters, digits and `._-:/`.
-        line.extend_from_slice(self.name.as_bytes());
-        line.extend_from_slice(b"\";r=");
-        push_number(line, self.decision.remaining().min(INTEGER_MAX));
-        if self.quota.window_secs().is_some() {
-            line.extend_from_slice(b";t=");
-            push_number(line, self.decision.reset_seconds());
-        }
-        if let Some(key) = self.key {
-            line.extend_from_slice(b";pk=:");
-            line.extend_from_slice(base64::encode(key.as_bytes(), true).as_bytes());
-            line.push(b':');
-        }
-    }
+/// What is left of a limit that was not checked is not known.
+fn checked<'a, 'r>(
+    records: &'r [Record<'a>],
+) -> impl Iterator<Item = (&'r Record<'a>, &'a Quota, &'r Decision)> {
+    limits(records).filter(|(_, _, decision)| decision.is_checked())
 }
 
-/// What is left of a limit that was not decided is not known.
-fn decided<'a, 'f>(fields: &'f [LimitField<'a>]) -> impl Iterator<Item = &'f LimitField<'a>> {
-    fields.iter().filter(|field| field.decision.is_checked())
-}
-
-fn standard(fields: &[LimitField<'_>]) -> Option<[HeaderValue; 2]> {
-    let policy = match fields {
-        [only] => HeaderValue::from_maybe_shared(only.quota.policy_item().clone()),
-        all => {
-            let items: Vec<&[u8]> = all.iter().map(|field| &**field.quota.policy_item()).collect();
+fn standard(records: &[Record<'_>]) -> Option<[HeaderValue; 2]> {
+    let mut items = limits(records).map(|(_, quota, _)| quota.policy_item());
+    let policy = match (items.next()?, items.next()) {
+        (only, None) => HeaderValue::from_maybe_shared(only.clone()),
+        (first, Some(second)) => {
+            let items: Vec<&[u8]> = [first, second].into_iter().chain(items).map(|item| &**item).collect();
             HeaderValue::from_bytes(&items.join(&b", "[..]))
         }
     };
-    let mut limits = Line::new();
-    for field in decided(fields) {
-        if !limits.is_empty() {
-            limits.extend_from_slice(b", ");
+    let mut line = String::with_capacity(64);
+    for (record, quota, decision) in checked(records) {
+        if !line.is_empty() {
+            line.push_str(", ");
         }
-        field.write(&mut limits);
+        write_limit(&mut line, record, quota, decision);
     }
-    Some([policy.ok()?, HeaderValue::from_bytes(&limits).ok()?])
+    Some([policy.ok()?, HeaderValue::from_str(&line).ok()?])
+}
+
+/// `"checkout";r=12;t=1`
+#[inline]
+fn write_limit(line: &mut String, record: &Record<'_>, quota: &Quota, decision: &Decision) {
+    line.push('"');
+    // Names of gates are letters, digits and `._-:/`.
+    line.push_str(record.policy());
+    line.push_str("\";r=");
+    // Not by `write!`, which takes longer than a decision.
+    line.push_str(itoa::Buffer::new().format(decision.remaining().min(INTEGER_MAX)));
+    if quota.window_secs().is_some() {
+        line.push_str(";t=");
+        line.push_str(itoa::Buffer::new().format(decision.reset_seconds()));
+    }
+    if let Some(key) = record.key().filter(|_| record.shows_key()) {
+        line.push_str(";pk=:");
+        line.push_str(&base64::encode(key.as_bytes(), true));
+        line.push(':');
+    }
 }
 
 /// Those of the limit that has the least left.
-fn legacy(fields: &[LimitField<'_>]) -> Option<Box<[HeaderValue; 3]>> {
-    let LimitField { quota, decision, .. } =
-        decided(fields).min_by_key(|field| field.decision.remaining())?;
+fn legacy(records: &[Record<'_>]) -> Option<Box<[HeaderValue; 3]>> {
+    let (_, quota, decision) = checked(records).min_by_key(|(_, _, decision)| decision.remaining())?;
     let numbers = [quota.units(), decision.remaining(), decision.reset_seconds()];
     Some(Box::new(numbers.map(HeaderValue::from)))
 }
@@ -132,6 +119,6 @@ mod tests {
 
     #[test]
     fn of_no_limit_nothing_is_said() {
-        assert!(Fields::of(&Headers::standard().legacy(), std::iter::empty()).is_none());
+        assert!(Fields::of(&Headers::standard().legacy(), &[]).is_none());
     }
 }

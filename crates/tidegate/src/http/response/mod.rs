@@ -14,6 +14,7 @@ use crate::rules::{Outcome, Record, Ruling};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use smallvec::SmallVec;
 use std::fmt;
 use std::time::Duration;
 
@@ -221,8 +222,9 @@ pub(crate) fn whole(options: &HttpOptions, ruling: &Ruling, form: ResponseForm) 
     };
     // Policies that would have let it through were not charged, so they have more left than they
     // decided.
-    let refusing = refused.records.iter().filter(|record| record.outcome().is_refusal());
-    if let Some(fields) = Fields::of(&options.headers, refusing.copied()) {
+    let refusals = refused.records.iter().filter(|record| record.outcome().is_refusal());
+    let refusals: SmallVec<[Record<'_>; 2]> = refusals.copied().collect();
+    if let Some(fields) = Fields::of(&options.headers, &refusals) {
         fields.add_to(response.headers_mut());
     }
     forbid_caching(response.headers_mut());

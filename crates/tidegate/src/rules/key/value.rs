@@ -8,7 +8,7 @@ use crate::rules::facts::Fact;
 use crate::rules::key::secret::{self, is_digest};
 use crate::rules::key::{ClientValue, Form, KeyBytes, Part};
 use crate::rules::route::methods;
-use crate::rules::text::{PartText, decoded, push_number, shortest_number};
+use crate::rules::text::{PartText, decoded, shortest_number};
 use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
 
@@ -88,12 +88,24 @@ pub(crate) fn method(own: &str) -> &str {
 pub(crate) fn write_client(key: &mut KeyBytes, client: Client) {
     match client.network() {
         (IpAddr::V4(address), 32) => {
+            let (mut text, mut length) = ([0; 15], 0);
+            let mut write = |byte| {
+                text[length] = byte;
+                length += 1;
+            };
             for (at, octet) in address.octets().into_iter().enumerate() {
                 if at > 0 {
-                    key.push(b'.');
+                    write(b'.');
                 }
-                push_number(key, octet.into());
+                if octet >= 100 {
+                    write(b'0' + octet / 100);
+                }
+                if octet >= 10 {
+                    write(b'0' + octet / 10 % 10);
+                }
+                write(b'0' + octet % 10);
             }
+            key.extend_from_slice(&text[..length]);
         }
         _ => write_text(key, client),
     }

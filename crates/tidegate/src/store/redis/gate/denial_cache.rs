@@ -9,6 +9,8 @@ use crate::algorithm::Mode;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::store::redis::config::RedisGateOptions;
+use crate::store::redis::gate::RedisGate;
+use crate::store::redis::gate::gate_limit::GateLimit;
 use crate::store::redis::request::GateKey;
 use crate::store::redis::script::replay::FoundState;
 use crate::store::redis::stats::count;
@@ -61,16 +63,46 @@ impl DenialCache {
     }
 }
 
-impl GateKey {
-    /// The denial that Redis would give, if it is cached.
-    pub(crate) fn cached_denial(&self, cost: u64, mode: Mode) -> Option<Decision> {
-        let (mut found, now_us, _) = self.cached(cost)?;
+impl RedisGate {
+    /// The denial that Redis would give to a key of this hash, if it is cached.
+    #[inline]
+    pub(super) fn cached_denial(
+        &self,
+        version: &GateLimit,
+        hash: u64,
+        cost: u64,
+        mode: Mode,
+    ) -> Option<Decision> {
+        let (mut found, now_us, _) = self.cached(version, hash, cost)?;
         let answer = found.decide(now_us, cost, mode);
         if !matches!(answer.outcome, DecisionOutcome::Deny(DenialReason::Later { .. })) {
             return None;
         }
-        count(&self.gate.client().counters.remembered, 1);
+        count(&self.client().counters.remembered, 1);
         Some(answer.decision(found.capacity))
+    }
+
+    /// What is cached and still counts, the server's time now at the latest, and whether the call
+    /// that found it was sent a moment ago.
+    #[inline]
+    fn cached(&self, version: &GateLimit, hash: u64, cost: u64) -> Option<(FoundState, u64, bool)> {
+        let cache = self.denial_cache.as_ref()?;
+        let now = self.client().clock.now();
+        let part = cache.part(hash).read().unwrap_or_else(PoisonError::into_inner);
+        let denial = part.find(hash, |denial| denial.hash == hash)?;
+        let CachedDenial { version: number, found, sent, until, .. } = denial;
+        if *number != version.number || now >= *until || now < *sent || !found.covers(cost) {
+            return None;
+        }
+        let since_us = now.as_micros() - sent.as_micros();
+        Some((found.clone(), found.at_us.saturating_add(since_us), now < *sent + TTL))
+    }
+}
+
+impl GateKey {
+    /// The denial that Redis would give, if it is cached.
+    pub(crate) fn cached_denial(&self, cost: u64, mode: Mode) -> Option<Decision> {
+        self.gate.cached_denial(&self.version, self.hash, cost, mode)
     }
 
     /// How a check would stand with nothing taken, beside the denial of another one, as far as it
@@ -81,7 +113,7 @@ impl GateKey {
         if let DecisionOutcome::Deny(DenialReason::Never | DenialReason::NeedsPermit) = outcome {
             return Some(Decision { outcome, ..Decision::not_checked(&self.version.limit) });
         }
-        let (mut found, now_us, is_new) = self.cached(cost)?;
+        let (mut found, now_us, is_new) = self.gate.cached(&self.version, self.hash, cost)?;
         let answer = found.look(now_us, cost, mode);
         (!answer.is_allowed() || is_new).then(|| answer.decision(found.capacity))
     }
@@ -114,21 +146,5 @@ impl GateKey {
             let mut part = cache.part(self.hash).write().unwrap_or_else(PoisonError::into_inner);
             let _ = part.find_entry(self.hash, |denial| denial.hash == self.hash).map(OccupiedEntry::remove);
         }
-    }
-
-    /// What is cached and still counts, the server's time now at the latest, and whether the call
-    /// that found it was sent a moment ago.
-    #[inline]
-    fn cached(&self, cost: u64) -> Option<(FoundState, u64, bool)> {
-        let cache = self.gate.denial_cache.as_ref()?;
-        let now = self.gate.client().clock.now();
-        let part = cache.part(self.hash).read().unwrap_or_else(PoisonError::into_inner);
-        let denial = part.find(self.hash, |denial| denial.hash == self.hash)?;
-        let CachedDenial { version, found, sent, until, .. } = denial;
-        if *version != self.version.number || now >= *until || now < *sent || !found.covers(cost) {
-            return None;
-        }
-        let since_us = now.as_micros() - sent.as_micros();
-        Some((found.clone(), found.at_us.saturating_add(since_us), now < *sent + TTL))
     }
 }

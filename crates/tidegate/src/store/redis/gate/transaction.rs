@@ -17,7 +17,7 @@ use crate::store::redis::stats::count;
 use crate::store::{GroupDecisions, GroupId, KeySharing, Mode, OwnedCheck, Shares, StoreCharge, StoreGate};
 use smallvec::{SmallVec, smallvec};
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::oneshot;
 
 impl StoreGate for RedisGate {
@@ -34,15 +34,19 @@ impl StoreGate for RedisGate {
     }
 
     fn check(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision> {
-        let key = self.key(key);
+        let hash = self.hasher.hash(key);
         // What was leased before a `fork` is its parent's.
         let leases = self.leases.as_ref().filter(|_| !self.client().is_inherited());
-        let leased = leases.and_then(|leases| leases.spend(&key, cost));
-        match leased.or_else(|| key.cached_denial(cost, Mode::Check)) {
+        let leased = leases.and_then(|leases| leases.spend(&self.hashed_key(key, hash), cost));
+        // Asked before there is a `GateKey`, which counts references and copies the key.
+        let cached = || {
+            let version = self.version.read().unwrap_or_else(PoisonError::into_inner);
+            self.cached_denial(&version, hash, cost, Mode::Check)
+        };
+        match leased.or_else(cached) {
             Some(decision) => Pending::ready(decision),
-            None => {
-                RequestedChecks::one(key, cost).decide(RequestMode::Take(Mode::Check), |all| all.decisions[0])
-            }
+            None => RequestedChecks::one(self.hashed_key(key, hash), cost)
+                .decide(RequestMode::Take(Mode::Check), |all| all.decisions[0]),
         }
     }
 
