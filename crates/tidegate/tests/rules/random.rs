@@ -49,7 +49,12 @@ impl Draft {
             rule = rule.when("plan", self.plan);
         }
         let cost = self.cost;
-        rule = if cost == 0 { rule.cost_from("query:n", 2) } else { rule.cost_with(move |_| cost) };
+        rule = match cost {
+            0 => rule.cost_from("query:n", 2),
+            1 => rule,
+            // As a fixed cost, more than some of the limits allow is an error.
+            _ => rule.cost_with(move |_| cost),
+        };
         rule = match (self.list, self.by) {
             ("allow user", "user" | "user else ip") => rule.allow_keys(["user:ann"]),
             ("deny user", "user" | "user else ip") => rule.deny_keys(["user:bob"]),
