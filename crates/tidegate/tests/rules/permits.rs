@@ -1,6 +1,7 @@
 //! What a front end holds and gives back.
 
 use crate::line::LineFacts;
+use std::sync::Arc;
 use tidegate::rules::{Charges, Rule, Rules};
 use tidegate::{Limiter, ManualClock, Permit};
 
@@ -46,4 +47,30 @@ fn slots_are_held_until_the_permits_are_dropped() {
     assert!(!decide().is_allowed());
     drop(held);
     assert!(decide().is_allowed());
+}
+
+/// A request once was late by 20 ms, because it was the last that used ten thousand old rules, and
+/// freed them.
+#[test]
+fn rules_that_were_replaced_are_freed_by_whoever_replaces_rules() {
+    let used = Arc::new(());
+    let counted = used.clone();
+    let old = Rule::new("a", "9/h").by("'x'").cost_with(move |_| Arc::strong_count(&counted) as u64);
+    let limiter = Limiter::builder().clock(ManualClock::new()).build();
+    let rules = Rules::new(&limiter).rule(old).build().unwrap();
+    let facts = LineFacts::parse("GET /");
+    let request = rules.decide(&facts, Charges::Final).blocking();
+    let new = || [Rule::new("a", "9/h").by("'x'")];
+    rules.replace(new()).unwrap();
+    drop(request);
+    assert_eq!(Arc::strong_count(&used), 2, "the request has not freed them");
+    rules.replace(new()).unwrap();
+    assert_eq!(Arc::strong_count(&used), 1);
+    // Nobody uses those of before: they are not kept.
+    let counted = used.clone();
+    rules
+        .replace([Rule::new("a", "9/h").by("'x'").cost_with(move |_| Arc::strong_count(&counted) as u64)])
+        .unwrap();
+    rules.replace(new()).unwrap();
+    assert_eq!(Arc::strong_count(&used), 1);
 }
