@@ -2,6 +2,7 @@
 //!
 //! How they are timed is in `overhead`.
 
+use super::by_hand::ByHand;
 use super::overhead::{Cloned, Routed, Segment, Situation};
 use crate::Fallible;
 use axum::body::Body;
@@ -100,6 +101,12 @@ type GovernorConfig = tower_governor::governor::GovernorConfig<
     tower_governor::key_extractor::PeerIpKeyExtractor,
     governor::middleware::StateInformationMiddleware,
 >;
+
+/// A layer written for the rule of [`tidegate`].
+pub fn by_hand(call: Call, situation: Situation) -> Fallible<Box<dyn Segment>> {
+    let gate = Limiter::new().gate("clients", situation.limit())?;
+    Ok(call.of(ByHand::new(gate, situation.bare())))
+}
 
 /// tower-governor with the same limit and with its header fields.
 pub fn tower_governor(call: Call, situation: Situation) -> Fallible<Box<dyn Segment>> {

@@ -1,13 +1,14 @@
 //! The suite `guard`: what a rate-limiting layer costs a request over the bare service behind it,
 //! without sockets, called as axum's router calls it; and what many rules cost.
 //!
-//! - `contenders`: the layers and the service behind them;
+//! - `contenders`: the layers and the service behind them; `by_hand`: the least that one rule needs;
 //! - `overhead`: the requests, and how the difference to the bare service is taken;
 //! - `rules`: ten thousand rules, looked up and replaced.
 //!
 //! Each round is a process of its own, where all contenders alternate: where the system puts a stack
 //! changes such figures by a tenth, and so does what else the machine has to do.
 
+mod by_hand;
 mod contenders;
 mod overhead;
 mod rules;
@@ -26,6 +27,7 @@ const TOWER_GOVERNOR: &str = "tower-governor";
 const ROUTED: &str = "tidegate, in a router";
 const TOWER_GOVERNOR_ROUTED: &str = "tower-governor, in a router";
 const FLOOR: &str = "what no layer can do without";
+const BY_HAND: &str = "by hand, for this rule alone";
 
 const LOOKUP: &str = "rules.10k";
 const REPLACE: &str = "rules.10k.replace";
@@ -71,7 +73,7 @@ fn overhead_case(situation: Situation, rounds: usize) -> Fallible<Case> {
         "keyed by the peer's address, of a thousand clients; headers on: RateLimit and RateLimit-Policy here, x-ratelimit-* there".to_owned(),
     ];
     match situation {
-        Situation::Allowed => contenders.push((FLOOR, Role::Yardstick)),
+        Situation::Allowed => contenders.extend([(FLOOR, Role::Yardstick), (BY_HAND, Role::Yardstick)]),
         Situation::LivedIn => notes.push(
             "a signed-in user, a used allowance, a response with a content type; the user also becomes the caller of the service here".to_owned(),
         ),
@@ -200,6 +202,7 @@ fn contender(situation: Situation, name: &str) -> Fallible<Contender> {
         ROUTED => (ours(Call::Routed, Headers::default())?, Call::Routed),
         TOWER_GOVERNOR_ROUTED => (contenders::tower_governor(Call::Routed, situation)?, Call::Routed),
         FLOOR => return floor(situation),
+        BY_HAND => (contenders::by_hand(Call::Cloned, situation)?, Call::Cloned),
         other => return Err(format!("no contender is called {other:?}").into()),
     };
     let bare = Some(contenders::bare(call, situation));
