@@ -108,10 +108,7 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let guard = Guard::from_ref(state);
         // The facts must not be held across the await.
-        let decided = match guard.decide(&RequestFacts::of_parts(parts, &guard.options.sources)) {
-            Ok(admission) => return Ok(Self { admission }),
-            Err(pending) => pending,
-        };
+        let decided = guard.decide(&RequestFacts::of_parts(parts, &guard.options.sources));
         decided.await.map(|admission| Self { admission }).map_err(|response| response.map(Body::from))
     }
 }

@@ -13,33 +13,22 @@ pin_project! {
     /// is held until it has ended or is dropped.
     #[derive(Debug)]
     pub struct Body<B> {
+        // None of a refusal.
         #[pin]
-        kind: Kind<B>,
-    }
-}
-
-pin_project! {
-    #[project = KindProj]
-    #[derive(Debug)]
-    enum Kind<B> {
-        Service {
-            #[pin]
-            body: B,
-            // Held until it has ended.
-            permits: Vec<Permit>,
-        },
-        Refusal { bytes: Bytes },
+        service: Option<B>,
+        refusal: Bytes,
+        // Held until it has ended.
+        permits: Vec<Permit>,
     }
 }
 
 impl<B> Body<B> {
-    #[inline]
     pub(crate) fn of_service(body: B, permits: Vec<Permit>) -> Self {
-        Self { kind: Kind::Service { body, permits } }
+        Self { service: Some(body), refusal: Bytes::new(), permits }
     }
 
-    pub(crate) fn of_refusal(bytes: Bytes) -> Self {
-        Self { kind: Kind::Refusal { bytes } }
+    pub(crate) fn of_refusal(refusal: Bytes) -> Self {
+        Self { service: None, refusal, permits: Vec::new() }
     }
 }
 
@@ -51,12 +40,10 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let (mut body, permits) = match self.project().kind.project() {
-            KindProj::Service { body, permits } => (body, permits),
-            KindProj::Refusal { bytes } => {
-                let bytes = std::mem::take(bytes);
-                return Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))));
-            }
+        let this = self.project();
+        let Some(mut body) = this.service.as_pin_mut() else {
+            let refusal = std::mem::take(this.refusal);
+            return Poll::Ready((!refusal.is_empty()).then(|| Ok(Frame::data(refusal))));
         };
         let polled = body.as_mut().poll_frame(context);
         // A body whose stream has ended is not polled again.
@@ -66,22 +53,17 @@ impl<B: http_body::Body<Data = Bytes>> http_body::Body for Body<B> {
             Poll::Ready(None | Some(Err(_))) => true,
         };
         if is_over {
-            permits.clear();
+            this.permits.clear();
         }
         polled
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Service { body, .. } => body.is_end_stream(),
-            Kind::Refusal { bytes } => bytes.is_empty(),
-        }
+        self.service.as_ref().map_or(self.refusal.is_empty(), B::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            Kind::Service { body, .. } => body.size_hint(),
-            Kind::Refusal { bytes } => SizeHint::with_exact(bytes.len() as u64),
-        }
+        let of_refusal = || SizeHint::with_exact(self.refusal.len() as u64);
+        self.service.as_ref().map_or_else(of_refusal, B::size_hint)
     }
 }

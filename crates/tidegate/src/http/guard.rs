@@ -126,18 +126,14 @@ impl Guard {
         RequestFacts::new(request, &self.options.sources)
     }
 
-    /// Decides a request: what it carries if it is allowed at once, or what it waits for.
-    ///
-    /// # Errors
-    /// The admission, or the response of a refusal, if it is not known yet or no admission.
+    /// Decides a request.
     #[inline]
-    pub(crate) fn decide(&self, facts: &RequestFacts<'_>) -> Result<Admission, Pending<AdmissionResult>> {
+    pub(crate) fn decide(&self, facts: &RequestFacts<'_>) -> Pending<AdmissionResult> {
         let allowed = |record: Record<'_>| self.admission(std::slice::from_ref(&record), Duration::ZERO);
-        self.rules.allow_or_decide(facts, allowed).map_err(|ruling| self.admit_later(facts, ruling))
-    }
-
-    #[inline(never)]
-    fn admit_later(&self, facts: &RequestFacts<'_>, ruling: Pending<Ruling>) -> Pending<AdmissionResult> {
+        let ruling = match self.rules.allow_or_decide(facts, allowed) {
+            Ok(admission) => return Pending::ready(Ok(admission)),
+            Err(ruling) => ruling,
+        };
         let form = self.response_form(facts);
         match ruling.try_ready() {
             Ok(ruling) => Pending::ready(self.admit(ruling, form)),

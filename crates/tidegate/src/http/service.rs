@@ -33,11 +33,7 @@ where
     fn call(&mut self, request: Request<A>) -> GuardFuture<S, A> {
         let facts = self.guard.facts(&request);
         let caller = self.guard.caller(&facts);
-        let pending = match self.guard.decide(&facts) {
-            Ok(admission) => return GuardFuture::run(&mut self.inner, request, admission, caller),
-            Err(pending) => pending,
-        };
-        match pending.try_ready() {
+        match self.guard.decide(&facts).try_ready() {
             Ok(Ok(admission)) => GuardFuture::run(&mut self.inner, request, admission, caller),
             Ok(Err(response)) => GuardFuture::refused(response),
             Err(pending) => GuardFuture::wait(pending, request, self.inner.clone(), caller),

@@ -4,7 +4,6 @@
 use super::FunctionLimit;
 use crate::decision::Decision;
 use crate::gate::Gate;
-use crate::key::Key;
 use crate::rules::observe::{self, Observer};
 use crate::rules::{Outcome, Record};
 use std::sync::OnceLock;
@@ -77,18 +76,12 @@ impl FunctionLimit {
     ) {
         let (limit, key) = (gate.limit(), decided.map(|(key, _)| key));
         let record = Record {
-            rule: gate.name(),
-            policy: gate.name(),
-            key: key.filter(|key| !key.is_empty()).map(Key::new),
             limit: decided.is_some().then_some(&limit),
-            quota: None,
             decision: decided.map(|(_, decision)| decision),
             outcome,
-            is_shadow: false,
-            shows_keys: false,
             wait,
-            took: Duration::ZERO,
             expr: self.resolved().callers.as_ref(),
+            ..Record::new(gate.name(), key.unwrap_or_default())
         };
         if let Some(observer) = OBSERVER.get() {
             observer.verdict(&record);

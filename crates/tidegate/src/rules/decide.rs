@@ -8,16 +8,14 @@
 
 use crate::algorithm::Mode;
 use crate::check::OwnedCheck;
-use crate::clock::Timestamp;
 use crate::decision::Decision;
 use crate::pending::Pending;
 use crate::permit::Permit;
-use crate::rules::apply::Matches;
 use crate::rules::engine::{Engine, Rules};
 use crate::rules::facts::Facts;
 use crate::rules::key::KeyBytes;
 use crate::rules::record::Record;
-use crate::rules::rule_set::{RuleSet, Timing};
+use crate::rules::rule_set::Timing;
 use crate::rules::ruling::{AppliedRule, AppliedRules, Ruling};
 use crate::transaction;
 use crate::verdict::Verdict;
@@ -73,6 +71,7 @@ impl Rules {
     ///
     /// # Errors
     /// The ruling of any other request, allowed or not.
+    #[expect(clippy::result_large_err, reason = "it is as large as what `decide` returns")]
     #[inline]
     pub fn allow_or_decide<T>(
         &self,
@@ -82,6 +81,7 @@ impl Rules {
         self.decide_or(facts, Charges::Final, Some(allowed))
     }
 
+    #[expect(clippy::result_large_err, reason = "it is as large as what `decide` returns")]
     #[inline]
     fn decide_or<T>(
         &self,
@@ -91,33 +91,30 @@ impl Rules {
     ) -> Result<T, Pending<Ruling>> {
         let engine = &self.engine;
         let (started, set) = (engine.started(), engine.set.load());
-        if !self.is_on() {
-            let applied = if engine.is_watched() { self.off(&set, facts) } else { AppliedRules::new() };
-            return Err(engine.finish(Ruling::new(set.clone(), applied, true, started), charges));
-        }
-        let matches = self.matches(&set, facts);
-        engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
-        if let Some(allowed) = allowed {
-            let mut key = KeyBytes::new();
-            if let Some(record) = engine.fast_path(&set, facts, &matches, &mut key) {
-                return Ok(allowed(record));
-            }
-        }
-        Err(self.full_path(&set, facts, &matches, charges, started))
-    }
-
-    #[inline(never)]
-    fn full_path(
-        &self,
-        set: &Arc<RuleSet>,
-        facts: &dyn Facts,
-        matches: &Matches<'_>,
-        charges: Charges,
-        started: Option<Timestamp>,
-    ) -> Pending<Ruling> {
         let mut applied = AppliedRules::new();
-        let is_allowed = self.apply(set, facts, matches, &mut applied);
-        self.engine.finish(Ruling::new(set.clone(), applied, is_allowed, started), charges)
+        let mut is_allowed = true;
+        if self.is_on() {
+            let matches = self.matches(&set, facts);
+            engine.traffic.count(&set, &matches, || engine.limiter.clock().now());
+            if let Some(allowed) = allowed {
+                let mut key = KeyBytes::new();
+                if let Some(record) = engine.fast_path(&set, facts, &matches, &mut key) {
+                    return Ok(allowed(record));
+                }
+            }
+            is_allowed = self.apply(&set, facts, &matches, &mut applied);
+        } else if engine.is_watched() {
+            applied = self.off(&set, facts);
+        }
+        let mut ruling = Ruling::new(set.clone(), applied, is_allowed, started);
+        if ruling.is_allowed && !is_immediate(&ruling, charges) {
+            return Err(Pending::new(engine.clone().decide_later(ruling, charges)));
+        }
+        if ruling.is_allowed {
+            decide_now(&mut ruling);
+        }
+        engine.record(&mut ruling);
+        Err(Pending::ready(ruling))
     }
 
     /// What [`decide`](Self::decide) would decide now; nothing is charged, counted or logged.
@@ -207,19 +204,6 @@ async fn peek(ruling: &Ruling, at: usize) -> (SmallVec<[Decision; 1]>, Duration)
 }
 
 impl Engine {
-    /// Decides the limits of a request that lists and missing facts have not refused.
-    #[inline(never)]
-    fn finish(self: &Arc<Self>, mut ruling: Ruling, charges: Charges) -> Pending<Ruling> {
-        if ruling.is_allowed && !is_immediate(&ruling, charges) {
-            return Pending::new(self.clone().decide_later(ruling, charges));
-        }
-        if ruling.is_allowed {
-            decide_now(&mut ruling);
-        }
-        self.record(&mut ruling);
-        Pending::ready(ruling)
-    }
-
     /// Decides a request that may wait, hold a slot, or needs another store.
     async fn decide_later(self: Arc<Self>, mut ruling: Ruling, charges: Charges) -> Ruling {
         let in_force = ruling.undecided_in_force();

@@ -53,7 +53,7 @@ impl Engine {
             return None;
         }
         let decision = policy.gate.check_cost(key, *cost);
-        let record = || Record::of(Some(rule), key).decided(policy, decision, true, Duration::ZERO);
+        let record = || Record::of_rule(Some(rule), key).decided(policy, decision, true, Duration::ZERO);
         decision.is_allowed().then(record)
     }
 }

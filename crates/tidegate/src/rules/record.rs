@@ -125,6 +125,24 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
+    #[inline]
+    pub(crate) fn new(rule: &'a str, key: &'a [u8]) -> Self {
+        Self {
+            rule,
+            policy: rule,
+            key: (!key.is_empty()).then(|| Key::new(key)),
+            limit: None,
+            quota: None,
+            decision: None,
+            outcome: Outcome::NotCharged,
+            is_shadow: false,
+            shows_keys: false,
+            wait: Duration::ZERO,
+            took: Duration::ZERO,
+            expr: None,
+        }
+    }
+
     /// The rule's name; empty for the lists of all rules.
     pub fn rule(&self) -> &'a str {
         self.rule

@@ -5,7 +5,6 @@
 
 use crate::clock::Timestamp;
 use crate::decision::{Decision, Denial};
-use crate::key::Key;
 use crate::limiter::Check;
 use crate::permit::Permit;
 use crate::rules::key::KeyBytes;
@@ -166,7 +165,7 @@ impl Ruling {
     /// One record for each limit of a rule that applies, or one for all of them.
     pub(crate) fn records_of<'a>(&'a self, applied: &'a AppliedRule) -> impl Iterator<Item = Record<'a>> {
         let rule = self.rule_of(applied);
-        let record = Record { took: self.took, ..Record::of(rule, &applied.key) };
+        let record = Record { took: self.took, ..Record::of_rule(rule, &applied.key) };
         let (settled, decisions, wait) = match &applied.result {
             RuleResult::Undecided => (None, &[][..], Duration::ZERO),
             RuleResult::Settled(outcome) => (Some(*outcome), &[][..], Duration::ZERO),
@@ -188,22 +187,10 @@ impl Ruling {
 impl<'a> Record<'a> {
     /// Of a rule that applies, before it is decided; without a rule, of the lists of all rules.
     #[inline]
-    pub(crate) fn of(rule: Option<&'a CompiledRule>, key: &'a [u8]) -> Self {
-        let name = rule.map_or("", |rule| &rule.name);
-        Self {
-            rule: name,
-            policy: name,
-            key: (!key.is_empty()).then(|| Key::new(key)),
-            limit: None,
-            quota: None,
-            decision: None,
-            outcome: Outcome::NotCharged,
-            is_shadow: rule.is_some_and(|rule| rule.is_shadow),
-            shows_keys: rule.is_some_and(|rule| rule.shows_keys),
-            wait: Duration::ZERO,
-            took: Duration::ZERO,
-            expr: None,
-        }
+    pub(crate) fn of_rule(rule: Option<&'a CompiledRule>, key: &'a [u8]) -> Self {
+        let record = Self::new(rule.map_or("", |rule| &rule.name), key);
+        let is = |flag: fn(&CompiledRule) -> bool| rule.is_some_and(flag);
+        Self { is_shadow: is(|rule| rule.is_shadow), shows_keys: is(|rule| rule.shows_keys), ..record }
     }
 
     /// Of a limit of the rule; `is_allowed` says whether the request is.

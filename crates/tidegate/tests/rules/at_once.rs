@@ -51,7 +51,7 @@ enum How {
 }
 
 impl Way {
-    fn new(on: Clocked, how: How, build: impl FnOnce(&Limiter, Verdicts) -> RulesBuilder) -> Self {
+    fn new(on: &Clocked, how: How, build: impl FnOnce(&Limiter, Verdicts) -> RulesBuilder) -> Self {
         let verdicts = Verdicts::default();
         let rules = build(&on.limiter, verdicts.clone()).build().expect("the rules are right");
         Self { rules, how, verdicts, held: Vec::new() }
@@ -98,15 +98,15 @@ proptest! {
             (_, rules) => rules,
         };
         let watched = |limiter: &Limiter, verdicts| build(limiter, &drafts).observer(verdicts);
-        let mut full = Way::new(Clocked::in_memory(), How::Decide(Charges::Final), watched);
+        let mut full = Way::new(&Clocked::in_memory(), How::Decide(Charges::Final), watched);
         let mut others = [
             // Charges that can change are decided by the future; so is what is not in memory.
-            ("later", Way::new(Clocked::in_memory(), How::Decide(Charges::Adjustable), watched)),
-            ("over a wire", Way::new(Clocked::over_a_wire().0, How::Decide(Charges::Final), watched)),
-            ("allowed and watched", Way::new(Clocked::in_memory(), How::Allow, watched)),
+            ("later", Way::new(&Clocked::in_memory(), How::Decide(Charges::Adjustable), watched)),
+            ("over a wire", Way::new(&Clocked::over_a_wire().0, How::Decide(Charges::Final), watched)),
+            ("allowed and watched", Way::new(&Clocked::in_memory(), How::Allow, watched)),
         ];
         let unwatched = |limiter: &Limiter, _| build(limiter, &drafts);
-        let mut fast = Way::new(Clocked::in_memory(), How::Allow, unwatched);
+        let mut fast = Way::new(&Clocked::in_memory(), How::Allow, unwatched);
         for (at, line) in lines.iter().enumerate() {
             if at == off_at {
                 full.rules.switch_off();
@@ -128,7 +128,8 @@ proptest! {
 
 /// Whether a request is decided without a ruling.
 fn needs_no_ruling(rules: RulesBuilder, line: &str) -> bool {
-    rules.build().unwrap().allow_or_decide(&LineFacts::parse(line), |_| ()).is_ok()
+    let rules = rules.build().expect("the rules are right");
+    rules.allow_or_decide(&LineFacts::parse(line), |_| ()).is_ok()
 }
 
 #[test]

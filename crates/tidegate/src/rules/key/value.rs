@@ -88,24 +88,12 @@ pub(crate) fn method(own: &str) -> &str {
 pub(crate) fn write_client(key: &mut KeyBytes, client: Client) {
     match client.network() {
         (IpAddr::V4(address), 32) => {
-            let (mut text, mut length) = ([0; 15], 0);
-            let mut write = |byte| {
-                text[length] = byte;
-                length += 1;
-            };
             for (at, octet) in address.octets().into_iter().enumerate() {
                 if at > 0 {
-                    write(b'.');
+                    key.push(b'.');
                 }
-                if octet >= 100 {
-                    write(b'0' + octet / 100);
-                }
-                if octet >= 10 {
-                    write(b'0' + octet / 10 % 10);
-                }
-                write(b'0' + octet % 10);
+                key.extend_from_slice(itoa::Buffer::new().format(octet).as_bytes());
             }
-            key.extend_from_slice(&text[..length]);
         }
         _ => write_text(key, client),
     }

@@ -20,6 +20,29 @@ use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
+/// A key that is looked up and, mostly, not kept: nothing is counted or copied.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyRef<'a> {
+    pub(crate) gate: &'a Arc<RedisGate>,
+    pub(crate) version: &'a Arc<GateLimit>,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) hash: u64,
+}
+
+impl KeyRef<'_> {
+    pub(crate) fn to_key(self) -> GateKey {
+        let Self { gate, version, bytes, hash } = self;
+        GateKey { gate: gate.clone(), version: version.clone(), bytes: SmallVec::from_slice(bytes), hash }
+    }
+}
+
+impl GateKey {
+    pub(crate) fn as_ref(&self) -> KeyRef<'_> {
+        let Self { gate, version, bytes, hash } = self;
+        KeyRef { gate, version, bytes, hash: *hash }
+    }
+}
+
 /// One key of one gate, under the version of its limit that decides.
 #[derive(Clone)]
 pub(crate) struct GateKey {

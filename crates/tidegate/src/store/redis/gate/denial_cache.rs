@@ -9,9 +9,7 @@ use crate::algorithm::Mode;
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DecisionOutcome, DenialReason};
 use crate::store::redis::config::RedisGateOptions;
-use crate::store::redis::gate::RedisGate;
-use crate::store::redis::gate::gate_limit::GateLimit;
-use crate::store::redis::request::GateKey;
+use crate::store::redis::request::{GateKey, KeyRef};
 use crate::store::redis::script::replay::FoundState;
 use crate::store::redis::stats::count;
 use hashbrown::hash_table::{HashTable, OccupiedEntry};
@@ -63,35 +61,29 @@ impl DenialCache {
     }
 }
 
-impl RedisGate {
-    /// The denial that Redis would give to a key of this hash, if it is cached.
+impl KeyRef<'_> {
+    /// The denial that Redis would give, if it is cached.
     #[inline]
-    pub(super) fn cached_denial(
-        &self,
-        version: &GateLimit,
-        hash: u64,
-        cost: u64,
-        mode: Mode,
-    ) -> Option<Decision> {
-        let (mut found, now_us, _) = self.cached(version, hash, cost)?;
+    pub(crate) fn cached_denial(self, cost: u64, mode: Mode) -> Option<Decision> {
+        let (mut found, now_us, _) = self.cached(cost)?;
         let answer = found.decide(now_us, cost, mode);
         if !matches!(answer.outcome, DecisionOutcome::Deny(DenialReason::Later { .. })) {
             return None;
         }
-        count(&self.client().counters.remembered, 1);
+        count(&self.gate.client().counters.remembered, 1);
         Some(answer.decision(found.capacity))
     }
 
     /// What is cached and still counts, the server's time now at the latest, and whether the call
     /// that found it was sent a moment ago.
     #[inline]
-    fn cached(&self, version: &GateLimit, hash: u64, cost: u64) -> Option<(FoundState, u64, bool)> {
-        let cache = self.denial_cache.as_ref()?;
-        let now = self.client().clock.now();
-        let part = cache.part(hash).read().unwrap_or_else(PoisonError::into_inner);
-        let denial = part.find(hash, |denial| denial.hash == hash)?;
-        let CachedDenial { version: number, found, sent, until, .. } = denial;
-        if *number != version.number || now >= *until || now < *sent || !found.covers(cost) {
+    fn cached(self, cost: u64) -> Option<(FoundState, u64, bool)> {
+        let cache = self.gate.denial_cache.as_ref()?;
+        let now = self.gate.client().clock.now();
+        let part = cache.part(self.hash).read().unwrap_or_else(PoisonError::into_inner);
+        let denial = part.find(self.hash, |denial| denial.hash == self.hash)?;
+        let CachedDenial { version, found, sent, until, .. } = denial;
+        if *version != self.version.number || now >= *until || now < *sent || !found.covers(cost) {
             return None;
         }
         let since_us = now.as_micros() - sent.as_micros();
@@ -100,11 +92,6 @@ impl RedisGate {
 }
 
 impl GateKey {
-    /// The denial that Redis would give, if it is cached.
-    pub(crate) fn cached_denial(&self, cost: u64, mode: Mode) -> Option<Decision> {
-        self.gate.cached_denial(&self.version, self.hash, cost, mode)
-    }
-
     /// How a check would stand with nothing taken, beside the denial of another one, as far as it
     /// is known here: that it can never fit, that it is denied by what is cached, or how its key was
     /// found a moment ago. Never instead of a request.
@@ -113,7 +100,7 @@ impl GateKey {
         if let DecisionOutcome::Deny(DenialReason::Never | DenialReason::NeedsPermit) = outcome {
             return Some(Decision { outcome, ..Decision::not_checked(&self.version.limit) });
         }
-        let (mut found, now_us, is_new) = self.gate.cached(&self.version, self.hash, cost)?;
+        let (mut found, now_us, is_new) = self.as_ref().cached(cost)?;
         let answer = found.look(now_us, cost, mode);
         (!answer.is_allowed() || is_new).then(|| answer.decision(found.capacity))
     }

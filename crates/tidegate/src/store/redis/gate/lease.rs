@@ -11,7 +11,7 @@ use crate::algorithm::{LimitNumbers, Mode};
 use crate::clock::Timestamp;
 use crate::decision::{Decision, DecisionOutcome};
 use crate::store::redis::lock;
-use crate::store::redis::request::{GateKey, RequestMode};
+use crate::store::redis::request::{GateKey, KeyRef, RequestMode};
 use crate::store::redis::stats::count;
 use crate::{Algorithm, Limit};
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ impl Leases {
 
     /// Spends from what was taken ahead, if there is enough; takes more ahead if it is
     /// about to be short.
-    pub(super) fn spend(&self, key: &GateKey, cost: u64) -> Option<Decision> {
+    pub(super) fn spend(&self, key: KeyRef<'_>, cost: u64) -> Option<Decision> {
         let client = key.gate.client();
         let now = client.clock.now();
         let mut keys = lock(&self.keys);
@@ -84,7 +84,7 @@ impl Leases {
         }
         leased.wanted = leased.wanted.saturating_add(cost);
         let is_of_now = |lease: &&mut Lease| {
-            lease.until > now && Arc::ptr_eq(&lease.charge.key.version, &key.version) && lease.left >= cost
+            lease.until > now && Arc::ptr_eq(&lease.charge.key.version, key.version) && lease.left >= cost
         };
         let spent = leased.leases.iter_mut().find(is_of_now).map(|lease| lease.left -= cost);
         let left: u64 = leased.leases.iter().filter(|lease| lease.until > now).map(|lease| lease.left).sum();
@@ -92,7 +92,7 @@ impl Leases {
         // One check in a life is not worth a lease.
         if size > 1 && left < size / 2 && !leased.is_taking && now >= leased.not_before {
             leased.is_taking = true;
-            client.handle.spawn(take_ahead(key.clone(), size - left));
+            client.handle.spawn(take_ahead(key.to_key(), size - left));
         }
         drop(keys);
         spent?;

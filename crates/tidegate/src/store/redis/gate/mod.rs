@@ -128,12 +128,8 @@ impl RedisGate {
 
     /// A key, under the limit in force.
     pub(crate) fn key(self: &Arc<Self>, bytes: &[u8]) -> GateKey {
-        self.hashed_key(bytes, self.hasher.hash(bytes))
-    }
-
-    /// [`key`](Self::key) with its hash.
-    fn hashed_key(self: &Arc<Self>, bytes: &[u8], hash: u64) -> GateKey {
-        GateKey { gate: self.clone(), version: self.version(), bytes: SmallVec::from_slice(bytes), hash }
+        let (gate, version) = (self.clone(), self.version());
+        GateKey { gate, version, bytes: SmallVec::from_slice(bytes), hash: self.hasher.hash(bytes) }
     }
 
     /// The key of a check, under the limit that decides it.

@@ -11,7 +11,7 @@ use crate::decision::Decision;
 use crate::gate::{Gate, GateError};
 use crate::pending::Pending;
 use crate::store::memory::{self, HashedCheck};
-use crate::store::redis::request::{GateKey, Request, RequestMode, ScriptAnswer, UpdateKind};
+use crate::store::redis::request::{GateKey, KeyRef, Request, RequestMode, ScriptAnswer, UpdateKind};
 use crate::store::redis::script::key_name;
 use crate::store::redis::stats::count;
 use crate::store::{GroupDecisions, GroupId, KeySharing, Mode, OwnedCheck, Shares, StoreCharge, StoreGate};
@@ -34,20 +34,17 @@ impl StoreGate for RedisGate {
     }
 
     fn check(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision> {
-        let hash = self.hasher.hash(key);
+        let version = self.version.read().unwrap_or_else(PoisonError::into_inner);
+        let key = KeyRef { gate: &self, version: &version, bytes: key, hash: self.hasher.hash(key) };
         // What was leased before a `fork` is its parent's.
         let leases = self.leases.as_ref().filter(|_| !self.client().is_inherited());
-        let leased = leases.and_then(|leases| leases.spend(&self.hashed_key(key, hash), cost));
-        // Asked before there is a `GateKey`, which counts references and copies the key.
-        let cached = || {
-            let version = self.version.read().unwrap_or_else(PoisonError::into_inner);
-            self.cached_denial(&version, hash, cost, Mode::Check)
-        };
-        match leased.or_else(cached) {
-            Some(decision) => Pending::ready(decision),
-            None => RequestedChecks::one(self.hashed_key(key, hash), cost)
-                .decide(RequestMode::Take(Mode::Check), |all| all.decisions[0]),
+        let leased = leases.and_then(|leases| leases.spend(key, cost));
+        if let Some(decision) = leased.or_else(|| key.cached_denial(cost, Mode::Check)) {
+            return Pending::ready(decision);
         }
+        let checks = RequestedChecks::one(key.to_key(), cost);
+        drop(version);
+        checks.decide(RequestMode::Take(Mode::Check), |all| all.decisions[0])
     }
 
     fn peek(self: Arc<Self>, key: &[u8], cost: u64) -> Pending<Decision> {
@@ -100,7 +97,7 @@ impl StoreGate for RedisGate {
     }
 
     fn known_denial(&self, check: &OwnedCheck, cost: u64, mode: Mode) -> Option<Decision> {
-        check.store_gate::<Self>()?.key_of(check).cached_denial(cost, mode)
+        check.store_gate::<Self>()?.key_of(check).as_ref().cached_denial(cost, mode)
     }
 
     fn look(self: Arc<Self>, check: &OwnedCheck, cost: u64, mode: Mode) -> Pending<Option<Decision>> {

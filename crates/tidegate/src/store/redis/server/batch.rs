@@ -194,7 +194,7 @@ impl<'a> Pipeline<'a> {
                 return false;
             }
             let ([key], RequestMode::Take(mode)) = (keys.as_slice(), request.mode) else { return true };
-            let Some(denial) = key.cached_denial(request.costs[0], mode) else { return true };
+            let Some(denial) = key.as_ref().cached_denial(request.costs[0], mode) else { return true };
             let (decisions, charges) = (smallvec![denial], SmallVec::new());
             if let Some(answer) = request.answer.take() {
                 let _ = answer.send(ScriptAnswer { decisions, now_us: 0, charges });
