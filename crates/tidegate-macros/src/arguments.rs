@@ -34,19 +34,15 @@ pub(crate) fn names(signature: &Signature) -> Vec<String> {
 
 /// Refuses an expression that begins with a name which no argument has. A constant is
 /// written with a capital, and what is deeper than a field or a method is the compiler's.
-pub(crate) fn check(option: &str, expression: &Expr, signature: &Signature) -> Result<()> {
+pub(crate) fn check(option: &str, given: Option<&Expr>, signature: &Signature) -> Result<()> {
+    let Some(expression) = given else { return Ok(()) };
     match expression {
-        Expr::Field(field) => check(option, &field.base, signature),
-        Expr::MethodCall(call) => check(option, &call.receiver, signature),
-        Expr::Index(index) => check(option, &index.expr, signature),
+        Expr::Field(field) => check(option, Some(&field.base), signature),
+        Expr::MethodCall(call) => check(option, Some(&call.receiver), signature),
+        Expr::Index(index) => check(option, Some(&index.expr), signature),
         Expr::Path(_) => as_word(expression).map_or(Ok(()), |name| check_name(option, name, signature)),
-        other => check_option(option, inner(other), signature),
+        other => check(option, inner(other), signature),
     }
-}
-
-/// The same of an option that may not be there.
-pub(crate) fn check_option(option: &str, given: Option<&Expr>, signature: &Signature) -> Result<()> {
-    given.map_or(Ok(()), |given| check(option, given, signature))
 }
 
 fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
@@ -65,13 +61,9 @@ fn check_name(option: &str, name: &Ident, signature: &Signature) -> Result<()> {
 
 /// The arguments as expressions. One that nobody has named gets a name.
 pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
-    let mut passed: Vec<Expr> = Vec::new();
-    for (at, argument) in signature.inputs.iter_mut().enumerate() {
+    let pass = |(at, argument): (usize, &mut FnArg)| {
         let typed = match argument {
-            FnArg::Receiver(Receiver { self_token, .. }) => {
-                passed.push(parse_quote!(#self_token));
-                continue;
-            }
+            FnArg::Receiver(Receiver { self_token, .. }) => return Ok(parse_quote!(#self_token)),
             FnArg::Typed(typed) => typed,
         };
         if let Some(cfg) = typed.attrs.iter().find(|attribute| attribute.path().is_ident("cfg")) {
@@ -93,7 +85,7 @@ pub(crate) fn passed_on(signature: &mut Signature) -> Result<Vec<Expr>> {
                 return fail(other, what);
             }
         };
-        passed.push(parse_quote!(#ident));
-    }
-    Ok(passed)
+        Ok(parse_quote!(#ident))
+    };
+    signature.inputs.iter_mut().enumerate().map(pass).collect()
 }

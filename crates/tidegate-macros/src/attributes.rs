@@ -1,16 +1,14 @@
 //! Other `#[limited]`s beside the one that is read.
 
 use crate::errors::fail;
+use crate::expressions::ends_in;
 use proc_macro2::TokenTree;
 use syn::spanned::Spanned;
 use syn::{Attribute, Meta, Result};
 
 /// Refuses a second attribute on one thing: both would count, and under one name.
 pub(crate) fn check_once(attributes: &[Attribute]) -> Result<()> {
-    match attributes.iter().find(|attribute| is_limited(attribute)) {
-        Some(other) => twice(other.path()),
-        None => Ok(()),
-    }
+    attributes.iter().find(|attribute| is_limited(attribute)).map_or(Ok(()), |other| twice(other.path()))
 }
 
 pub(crate) fn twice(at: &impl Spanned) -> Result<()> {
@@ -21,7 +19,7 @@ pub(crate) fn twice(at: &impl Spanned) -> Result<()> {
 }
 
 pub(crate) fn is_limited(attribute: &Attribute) -> bool {
-    attribute.path().segments.last().is_some_and(|segment| segment.ident == "limited")
+    ends_in(attribute.path(), "limited")
 }
 
 /// True for `#[cfg_attr(..., limited(...))]`, of which only the compiler knows whether it

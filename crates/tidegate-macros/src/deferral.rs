@@ -89,9 +89,7 @@ impl Deferral {
         }
         let Self { key, deadline, priority, journal, .. } = self;
         let options = [("key", key), ("deadline", deadline), ("priority", priority), ("journal", journal)];
-        options
-            .iter()
-            .try_for_each(|(option, given)| arguments::check_option(option, given.as_ref(), signature))
+        options.iter().try_for_each(|(option, given)| arguments::check(option, given.as_ref(), signature))
     }
 
     /// The journal's path as if it stood at the word `defer`, so that an error points there

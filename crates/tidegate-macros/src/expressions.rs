@@ -1,7 +1,7 @@
-//! Expressions as somebody wrote them: what stands inside of the brackets, and the text.
+//! Expressions and paths as somebody wrote them: what stands inside of the brackets, and the text.
 
 use quote::ToTokens;
-use syn::{Expr, ExprLit, Ident, Lit, LitInt, LitStr};
+use syn::{Expr, ExprLit, Ident, Lit, LitInt, LitStr, Path};
 
 /// An expression as somebody would write it.
 pub(crate) fn source(expression: &Expr) -> String {
@@ -49,4 +49,9 @@ pub(crate) fn as_number(expression: &Expr) -> Option<&LitInt> {
 pub(crate) fn as_word(expression: &Expr) -> Option<&Ident> {
     let Expr::Path(path) = expression else { return None };
     path.path.get_ident()
+}
+
+/// True if this is the last word of the path: of `a::b::Word<T>`, too.
+pub(crate) fn ends_in(path: &Path, word: &str) -> bool {
+    path.segments.last().is_some_and(|last| last.ident == word)
 }

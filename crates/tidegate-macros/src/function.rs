@@ -100,10 +100,8 @@ pub(crate) fn limit(rules: &Rules, function: &mut Function<'_>) -> Result<Vec<It
 /// Refuses `blocking` on one async function. On an `impl` block it is for those methods
 /// that are not.
 pub(crate) fn check_blocking(rules: &Rules, signature: &Signature) -> Result<()> {
-    match rules.blocking.filter(|_| signature.asyncness.is_some()) {
-        Some(span) => fail(&span, format!("`{}` is async and awaits: leave `blocking` out", signature.ident)),
-        None => Ok(()),
-    }
+    let Some(span) = rules.blocking.filter(|_| signature.asyncness.is_some()) else { return Ok(()) };
+    fail(&span, format!("`{}` is async and awaits: leave `blocking` out", signature.ident))
 }
 
 fn check_waiting(rules: &Rules, signature: &Signature, is_async: bool) -> Result<()> {
@@ -133,10 +131,10 @@ fn check_expressions(rules: &Rules, signature: &Signature) -> Result<()> {
                 Part::Ip(None) | Part::User(None) => continue,
             };
             constant::check(given, around, effect, signature)?;
-            arguments::check(option, given, signature)?;
+            arguments::check(option, Some(given), signature)?;
         }
-        arguments::check_option("cost", rule.cost.as_ref(), signature)?;
+        arguments::check("cost", rule.cost.as_ref(), signature)?;
     }
-    arguments::check_option("limiter", rules.limiter.as_ref(), signature)?;
+    arguments::check("limiter", rules.limiter.as_ref(), signature)?;
     rules.deferral.as_ref().map_or(Ok(()), |deferral| deferral.check_arguments(signature))
 }

@@ -2,6 +2,7 @@
 //! is limited is the future, not the call that makes it.
 
 use crate::errors::fail;
+use crate::expressions::ends_in;
 use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::{Block, Expr, Result, ReturnType, Signature, Stmt, Type, TypeParamBound};
@@ -32,12 +33,10 @@ pub(crate) fn returned(signature: &Signature) -> Option<&Type> {
             "Pin" => returned.to_token_stream().to_string().contains("Future"),
             _ => false,
         },
-        Type::ImplTrait(all) => all.bounds.iter().any(|bound| match bound {
-            TypeParamBound::Trait(bound) => {
-                bound.path.segments.last().is_some_and(|segment| segment.ident == "Future")
-            }
-            _ => false,
-        }),
+        Type::ImplTrait(all) => all
+            .bounds
+            .iter()
+            .any(|bound| matches!(bound, TypeParamBound::Trait(bound) if ends_in(&bound.path, "Future"))),
         _ => false,
     };
     is_future.then_some(returned)

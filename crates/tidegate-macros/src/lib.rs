@@ -23,7 +23,7 @@ mod suggest;
 
 use function::Function;
 use proc_macro::TokenStream;
-use quote::ToTokens;
+use quote::{ToTokens, quote};
 use rule::Rules;
 use syn::{ImplItem, Item, ItemImpl, Result, TraitItemFn};
 
@@ -51,9 +51,7 @@ fn expand(options: TokenStream, item: proc_macro2::TokenStream) -> Result<proc_m
             attributes::check_once(&function.attrs)?;
             function::check_blocking(&rules, &function.sig)?;
             let generated = function::limit(&rules, &mut Function::item(&mut function))?;
-            let mut out = function.into_token_stream();
-            generated.iter().for_each(|function| function.to_tokens(&mut out));
-            Ok(out)
+            Ok(quote!(#function #(#generated)*))
         }
         Ok(Item::Impl(mut block)) => {
             block::limit(&rules, &mut block)?;

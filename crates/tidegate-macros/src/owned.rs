@@ -2,6 +2,7 @@
 //! call is replayed long after whatever it borrowed from is gone.
 
 use crate::errors::fail;
+use crate::expressions::ends_in;
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -78,9 +79,7 @@ fn owner(reference: &TypeReference) -> Result<Type> {
             parse_quote!(::std::vec::Vec<#element>)
         }
         Type::Path(path) if path.path.is_ident("str") => parse_quote!(::std::string::String),
-        Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Path") => {
-            parse_quote!(::std::path::PathBuf)
-        }
+        Type::Path(path) if ends_in(&path.path, "Path") => parse_quote!(::std::path::PathBuf),
         other => other.clone(),
     })
 }

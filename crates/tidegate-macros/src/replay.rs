@@ -11,6 +11,7 @@
 
 use crate::deferral::Deferral;
 use crate::errors::fail;
+use crate::expressions::ends_in;
 use crate::function::Function;
 use crate::key::Part;
 use crate::owned::{self, Argument};
@@ -90,8 +91,7 @@ fn is_shared(receiver: &Receiver) -> bool {
 
 fn is_arc(receiver: &Receiver) -> bool {
     let ReceiverKind::Typed(_, given) = &receiver.kind else { return false };
-    let Type::Path(path) = &**given else { return false };
-    path.path.segments.last().is_some_and(|last| last.ident == "Arc")
+    matches!(&**given, Type::Path(path) if ends_in(&path.path, "Arc"))
 }
 
 /// Something of the journal as if it stood at the function's return type, so that an error

@@ -1,5 +1,7 @@
 //! The word that somebody meant.
 
+use strsim::levenshtein;
+
 /// ` (did you mean ...?)`, if one of the known words is close.
 pub(crate) fn suggestion(word: &str, known: &[impl AsRef<str>]) -> String {
     // What the same thing is called elsewhere.
@@ -17,7 +19,7 @@ pub(crate) fn suggestion(word: &str, known: &[impl AsRef<str>]) -> String {
     };
     let known: Vec<&str> = known.iter().map(AsRef::as_ref).collect();
     let nearest = || {
-        let near = known.iter().map(|known| (distance(word, known), *known)).min();
+        let near = known.iter().map(|known| (levenshtein(word, known), *known)).min();
         near.filter(|(distance, known)| *distance <= 2 && *distance < known.len()).map(|(_, known)| known)
     };
     match other.filter(|other| known.contains(other)).or_else(nearest) {
@@ -50,21 +52,6 @@ pub(crate) fn plain(word: &str) -> String {
     word.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect()
 }
 
-/// Letters to add, drop or replace.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "in a test, a panic is the message")]
 mod tests {
@@ -72,10 +59,10 @@ mod tests {
 
     #[test]
     fn letters_are_counted() {
-        assert_eq!(distance("limt", "limit"), 1);
-        assert_eq!(distance("", "key"), 3);
-        assert_eq!(distance("otherwize", "otherwise"), 1);
-        assert_eq!(distance("same", "same"), 0);
+        assert_eq!(levenshtein("limt", "limit"), 1);
+        assert_eq!(levenshtein("", "key"), 3);
+        assert_eq!(levenshtein("otherwize", "otherwise"), 1);
+        assert_eq!(levenshtein("same", "same"), 0);
     }
 
     #[test]

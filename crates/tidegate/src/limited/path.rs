@@ -42,19 +42,9 @@ pub(super) fn tidy(item: &str) -> String {
     ] {
         words = words.replace(long, short);
     }
-    let mut is_exact = !is_inside_a_closure;
-    let mut out = String::with_capacity(words.len());
-    for c in words.chars() {
-        match c {
-            c if c.is_ascii_alphanumeric() || "._-:/".contains(c) => out.push(c),
-            '<' => out.push('-'),
-            '>' => {}
-            _ => {
-                out.push('-');
-                is_exact = false;
-            }
-        }
-    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-:/".contains(c);
+    let is_exact = !is_inside_a_closure && words.chars().all(|c| is_plain(c) || "<>".contains(c));
+    let out = words.replace('>', "").replace(|c| !is_plain(c), "-");
     if is_exact { out } else { format!("{:016x}-{out}", crate::key::digest(path.as_bytes())) }
 }
 

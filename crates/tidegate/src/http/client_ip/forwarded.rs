@@ -27,18 +27,9 @@ pub(crate) fn last_element(line: &[u8], bytes_max: usize) -> Option<usize> {
 /// The quote that opens the string whose closing quote is at `closing`. Inside, a quote comes
 /// after an odd number of backslashes.
 fn opening_quote(line: &[u8], closing: usize, floor: usize) -> Option<usize> {
-    let mut at = closing;
-    while at > floor {
-        at -= 1;
-        if line[at] == b'"' {
-            let slashes = line[floor..at].iter().rev().take_while(|byte| **byte == b'\\').count();
-            if slashes % 2 == 0 {
-                return Some(at);
-            }
-            at -= slashes;
-        }
-    }
-    None
+    // Counted at quotes only: at each byte of a long row of backslashes it would take quadratic time.
+    let slashes = |at: usize| line[floor..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+    (floor..closing).rev().find(|at| line[*at] == b'"' && slashes(*at) % 2 == 0)
 }
 
 /// The address in the one `for` of an element. None if there is no such address, or
@@ -63,9 +54,8 @@ pub(crate) fn address(element: &[u8]) -> Option<IpAddr> {
             return None;
         }
         if name.eq_ignore_ascii_case(b"for") {
-            let first = found.replace(node::address(&node)?);
             // Twice in one element is not allowed, and does not state which one counts.
-            if first.is_some() {
+            if found.replace(node::address(&node)?).is_some() {
                 return None;
             }
         }

@@ -3,7 +3,7 @@
 //! Shared by `X-Forwarded-For`, `Forwarded` and named headers. A text that hides an address
 //! (`unknown`, `_hidden`) is no address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// No address with brackets, zone and port is longer.
 const NODE_BYTES_MAX: usize = 96;
@@ -17,18 +17,12 @@ pub(crate) fn address(node: &[u8]) -> Option<IpAddr> {
     let node = std::str::from_utf8(node).ok()?;
     let ip = if let Some(bracketed) = node.strip_prefix('[') {
         let (ip, port) = bracketed.split_once(']')?;
-        if !port.is_empty() && !is_port(port.strip_prefix(':')?) {
-            return None;
-        }
-        IpAddr::V6(ipv6(ip)?)
+        let is_right = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        IpAddr::V6(ipv6(ip).filter(|_| is_right)?)
     } else if let Some((ip, port)) = node.split_once(':')
         && ip.contains('.')
     {
-        let ip: Ipv4Addr = ip.parse().ok()?;
-        if !is_port(port) {
-            return None;
-        }
-        IpAddr::V4(ip)
+        IpAddr::V4(ip.parse().ok().filter(|_| is_port(port))?)
     } else if node.contains(':') {
         IpAddr::V6(ipv6(node)?)
     } else {

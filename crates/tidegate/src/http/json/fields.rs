@@ -75,6 +75,15 @@ impl PointerStep<'_> {
     }
 }
 
+/// Methods of a visitor for values that are their text.
+macro_rules! visit_as_text {
+    ($($visit:ident: $value:ty),*) => {
+        $(fn $visit<E>(self, value: $value) -> Result<JsonField, E> {
+            Ok(self.end(Fact::Found(value.to_string().into())))
+        })*
+    };
+}
+
 impl<'de> Visitor<'de> for PointerStep<'_> {
     type Value = JsonField;
 
@@ -82,25 +91,7 @@ impl<'de> Visitor<'de> for PointerStep<'_> {
         f.write_str("JSON")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(self.end(Fact::Found(text.into())))
-    }
-
-    fn visit_bool<E>(self, is: bool) -> Result<Self::Value, E> {
-        Ok(self.end(Fact::Found(is.to_string().into())))
-    }
-
-    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(self.end(Fact::Found(number.to_string().into())))
-    }
-
-    fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(self.end(Fact::Found(number.to_string().into())))
-    }
-
-    fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(self.end(Fact::Found(number.to_string().into())))
-    }
+    visit_as_text!(visit_str: &str, visit_bool: bool, visit_u64: u64, visit_i64: i64, visit_f64: f64);
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {
         Ok(Fact::Missing)

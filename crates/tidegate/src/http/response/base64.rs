@@ -7,13 +7,9 @@ pub(crate) fn encode(bytes: &[u8], is_padded: bool) -> String {
     for chunk in bytes.chunks(3) {
         let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
         let word = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for at in 0..4 {
-            if at <= chunk.len() {
-                out.push(char::from(DIGITS[(word >> (18 - 6 * at)) as usize & 63]));
-            } else if is_padded {
-                out.push('=');
-            }
-        }
+        let digit = |at: usize| char::from(DIGITS[(word >> (18 - 6 * at)) as usize & 63]);
+        out.extend((0..=chunk.len()).map(digit));
+        out.extend((chunk.len()..3).filter(|_| is_padded).map(|_| '='));
     }
     out
 }

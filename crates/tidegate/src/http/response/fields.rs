@@ -52,18 +52,16 @@ impl Fields {
     }
 }
 
-/// The limits in force, each with what was decided.
-fn limits<'a, 'r>(
-    records: &'r [Record<'a>],
-) -> impl Iterator<Item = (&'r Record<'a>, &'a Quota, &'r Decision)> {
+/// A limit in force, with what was decided.
+type Decided<'a, 'r> = (&'r Record<'a>, &'a Quota, &'r Decision);
+
+fn limits<'a, 'r>(records: &'r [Record<'a>]) -> impl Iterator<Item = Decided<'a, 'r>> {
     let in_force = records.iter().filter(|record| !record.is_shadow());
     in_force.filter_map(|record| Some((record, record.quota()?, record.decision()?)))
 }
 
 /// What is left of a limit that was not checked is not known.
-fn checked<'a, 'r>(
-    records: &'r [Record<'a>],
-) -> impl Iterator<Item = (&'r Record<'a>, &'a Quota, &'r Decision)> {
+fn checked<'a, 'r>(records: &'r [Record<'a>]) -> impl Iterator<Item = Decided<'a, 'r>> {
     limits(records).filter(|(_, _, decision)| decision.is_checked())
 }
 

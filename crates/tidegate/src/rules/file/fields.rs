@@ -9,7 +9,7 @@ use crate::rules::file::redis;
 use crate::rules::key::text::check_name;
 use crate::rules::key::{KeyError, KeyExpr, Part};
 use crate::rules::network::Networks;
-use crate::rules::route::{Route, methods};
+use crate::rules::route::Route;
 use crate::rules::rule::{Listed, Missing, Rule, RuleCost};
 use crate::{Key, Overflow};
 use std::collections::HashSet;
@@ -209,7 +209,7 @@ pub(super) fn write(fields: impl IntoIterator<Item = Field>) -> Result<PlainValu
 /// There is no field of this name in a table with these.
 pub(super) fn unknown(name: &str, known: impl IntoIterator<Item = &'static str>) -> RuleFileError {
     let known: Vec<&str> = known.into_iter().collect();
-    let distance = |own: &&'static str| (methods::distance(name.as_bytes(), own.as_bytes()), *own);
+    let distance = |own: &&'static str| (strsim::osa_distance(name, own), *own);
     // Bounded: the distance takes as many steps as both have letters, multiplied.
     let near = known.iter().filter(|_| name.len() <= 64).map(distance).min();
     RuleFileError::unknown_field(match near {

@@ -72,28 +72,10 @@ pub(crate) fn is_meant(text: &str) -> bool {
 
 /// The known method that differs least, if that is little.
 fn nearest(text: &str) -> Option<&'static str> {
-    let distances = known().map(|known| (distance(text.as_bytes(), known.as_bytes()), known));
+    let distances = known().map(|known| (strsim::osa_distance(text, known), known));
     // Of a short word, two letters are most of it.
     let near = |(distance, known): &(usize, &str)| *distance <= TYPO_MAX && *distance * 2 <= known.len();
     distances.filter(near).min_by_key(|(distance, _)| *distance).map(|(_, known)| known)
-}
-
-/// Letters to insert, leave out, replace, or swap with the next one.
-pub(crate) fn distance(one: &[u8], other: &[u8]) -> usize {
-    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
-    for i in 1..=one.len() {
-        let mut row = vec![i];
-        for j in 1..=other.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(one[i - 1] != other[j - 1]);
-            let mut least = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && one[i - 1] == other[j - 2] && one[i - 2] == other[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(least);
-        }
-        rows.push(row);
-    }
-    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]
