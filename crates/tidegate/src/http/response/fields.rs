@@ -53,15 +53,15 @@ impl Fields {
 }
 
 /// A limit in force, with what was decided.
-type Decided<'a, 'r> = (&'r Record<'a>, &'a Quota, &'r Decision);
+type LimitRecord<'a, 'r> = (&'r Record<'a>, &'a Quota, &'r Decision);
 
-fn limits<'a, 'r>(records: &'r [Record<'a>]) -> impl Iterator<Item = Decided<'a, 'r>> {
+fn limits<'a, 'r>(records: &'r [Record<'a>]) -> impl Iterator<Item = LimitRecord<'a, 'r>> {
     let in_force = records.iter().filter(|record| !record.is_shadow());
     in_force.filter_map(|record| Some((record, record.quota()?, record.decision()?)))
 }
 
 /// What is left of a limit that was not checked is not known.
-fn checked<'a, 'r>(records: &'r [Record<'a>]) -> impl Iterator<Item = Decided<'a, 'r>> {
+fn checked<'a, 'r>(records: &'r [Record<'a>]) -> impl Iterator<Item = LimitRecord<'a, 'r>> {
     limits(records).filter(|(_, _, decision)| decision.is_checked())
 }
 
