@@ -222,13 +222,12 @@ impl LimitBuilder {
 
     pub(crate) fn shape(mut self, shape: Shape) -> Self {
         use Shape::{Ticked, TokenBucket};
-        match self.shape {
+        match (self.shape, shape) {
             // A ticked bucket is a token bucket, and may be called one.
-            None => self.shape = Some(shape),
-            Some(TokenBucket) if shape == Ticked => self.shape = Some(shape),
-            Some(Ticked) if shape == TokenBucket => {}
-            Some(named) if named == shape => {}
-            Some(named) => _ = self.clash.get_or_insert_with(|| named.clash(shape)),
+            (None, _) | (Some(TokenBucket), Ticked) => self.shape = Some(shape),
+            (Some(Ticked), TokenBucket) => {}
+            (Some(named), _) if named == shape => {}
+            (Some(named), _) => _ = self.clash.get_or_insert_with(|| named.clash(shape)),
         }
         self
     }
@@ -287,11 +286,8 @@ impl LimitBuilder {
             if !shapes.contains(&shape) {
                 // What waits in a leaky bucket is its queue.
                 let example = if *option == Part::Wait { Part::Queue.about().example } else { example };
-                return wrong_unlike(
-                    *option,
-                    format!("`{word}` does not go with {}", shape.about().1),
-                    example,
-                );
+                let what = format!("`{word}` does not go with {}", shape.about().1);
+                return wrong_unlike(*option, what, example);
             }
         }
         if self.options.contains_key(&Part::Warmup) && self.options.contains_key(&Part::Burst) {

@@ -2,6 +2,9 @@
 
 use crate::LimitBuilder;
 use crate::build::Shape;
+use Algorithm::{
+    Concurrency, FixedWindow, LeakyBucket, LeakyQueue, SlidingLog, SlidingWindow, Ticked, TokenBucket, WarmUp,
+};
 use std::time::Duration;
 
 /// What is allowed: an algorithm with its numbers.
@@ -163,14 +166,9 @@ impl Limit {
     /// counted against.
     pub fn capacity(&self) -> u64 {
         match self.algorithm {
-            Algorithm::TokenBucket { burst } => burst,
-            Algorithm::Ticked { cap } => cap,
-            Algorithm::LeakyBucket { capacity } => capacity,
-            Algorithm::WarmUp { .. } | Algorithm::LeakyQueue { .. } => 1,
-            Algorithm::FixedWindow
-            | Algorithm::SlidingWindow { .. }
-            | Algorithm::SlidingLog
-            | Algorithm::Concurrency { .. } => self.amount,
+            TokenBucket { burst: units } | Ticked { cap: units } | LeakyBucket { capacity: units } => units,
+            WarmUp { .. } | LeakyQueue { .. } => 1,
+            FixedWindow | SlidingWindow { .. } | SlidingLog | Concurrency { .. } => self.amount,
         }
     }
 
@@ -193,16 +191,14 @@ impl Limit {
         let flow = amount.saturating_mul(window + u128::from(self.can_wait())) / period;
         let windows = window.div_ceil(period).max(1);
         let units = match self.algorithm {
-            Algorithm::TokenBucket { burst: first } | Algorithm::LeakyBucket { capacity: first } => {
+            TokenBucket { burst: first } | LeakyBucket { capacity: first } => {
                 u128::from(first).max(largest).saturating_add(flow)
             }
-            Algorithm::WarmUp { .. } | Algorithm::LeakyQueue { .. } => largest.max(1).saturating_add(flow),
-            Algorithm::Ticked { cap } => {
-                u128::from(cap).saturating_add(amount.saturating_mul(window / period + 1))
-            }
-            Algorithm::FixedWindow => amount.saturating_mul(windows + 1),
-            Algorithm::SlidingWindow { .. } | Algorithm::SlidingLog => amount.saturating_mul(windows),
-            Algorithm::Concurrency { .. } => amount,
+            WarmUp { .. } | LeakyQueue { .. } => largest.max(1).saturating_add(flow),
+            Ticked { cap } => u128::from(cap).saturating_add(amount.saturating_mul(window / period + 1)),
+            FixedWindow => amount.saturating_mul(windows + 1),
+            SlidingWindow { .. } | SlidingLog => amount.saturating_mul(windows),
+            Concurrency { .. } => amount,
         };
         u64::try_from(units).unwrap_or(u64::MAX)
     }
@@ -210,7 +206,7 @@ impl Limit {
     /// True if a caller can be told to wait: by `wait`, or by a leaky bucket's queue.
     #[doc(hidden)]
     pub fn can_wait(&self) -> bool {
-        self.wait_us > 0 || matches!(self.algorithm, Algorithm::LeakyQueue { .. })
+        self.wait_us > 0 || matches!(self.algorithm, LeakyQueue { .. })
     }
 
     /// What is wrong with a cost that makes this limit mean nothing: 0, or more than can start
@@ -222,14 +218,9 @@ impl Limit {
     pub fn check_cost(&self, units: u64) -> Result<(), String> {
         let most = match self.algorithm {
             // They count a wait, not a heap of units.
-            Algorithm::WarmUp { .. } | Algorithm::LeakyQueue { .. } => u64::MAX,
-            Algorithm::TokenBucket { .. }
-            | Algorithm::Ticked { .. }
-            | Algorithm::LeakyBucket { .. }
-            | Algorithm::FixedWindow
-            | Algorithm::SlidingWindow { .. }
-            | Algorithm::SlidingLog
-            | Algorithm::Concurrency { .. } => self.capacity(),
+            WarmUp { .. } | LeakyQueue { .. } => u64::MAX,
+            TokenBucket { .. } | Ticked { .. } | LeakyBucket { .. } => self.capacity(),
+            FixedWindow | SlidingWindow { .. } | SlidingLog | Concurrency { .. } => self.capacity(),
         };
         match units {
             0 => Err(format!("a call that costs 0 is never refused: write how much of `{self}` it takes")),

@@ -10,7 +10,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 /// A client by its address. Its text is its key: an IPv4 address whole, an IPv6 address
@@ -127,16 +126,9 @@ impl fmt::Debug for Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct User(Arc<str>);
 
-/// Whether any user was ever made. If not, no request is searched for one.
-static IS_ANY: AtomicBool = AtomicBool::new(false);
-
 impl User {
     /// The user of this name or number.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
-        // Most processes make many; a flag that is only read stays with every core.
-        if !IS_ANY.load(Ordering::Relaxed) {
-            IS_ANY.store(true, Ordering::Relaxed);
-        }
         Self(id.into())
     }
 
@@ -144,7 +136,7 @@ impl User {
     #[cfg(feature = "tower")]
     #[inline]
     pub(crate) fn of(extensions: &http::Extensions) -> Option<&Self> {
-        if IS_ANY.load(Ordering::Relaxed) { extensions.get() } else { None }
+        extensions.get()
     }
 
     /// The name or number.

@@ -1,18 +1,21 @@
-//! The atomics of the lock-free paths: the standard ones, or loom's under its model.
-
-#[cfg(not(tidegate_loom))]
-pub(crate) use std::{
-    hint::spin_loop,
-    sync::atomic::{AtomicU64, Ordering, fence},
-    thread::yield_now,
-};
+//! The atomics of the lock-free paths: the standard ones, or loom's under its model. And the locks
+//! of all others.
 
 #[cfg(tidegate_loom)]
-pub(crate) use loom::{
-    hint::spin_loop,
-    sync::atomic::{AtomicU64, Ordering, fence},
-    thread::yield_now,
-};
+use loom as platform;
+#[cfg(not(tidegate_loom))]
+use std as platform;
+
+pub(crate) use platform::hint::spin_loop;
+pub(crate) use platform::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use platform::thread::yield_now;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Nothing is left half changed under these locks, so a panic of another thread is no reason to stop.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Waits for another thread that holds a lock for a few instructions: twice as long
 /// each time, so that it gets its work done, and then gives the core away, because

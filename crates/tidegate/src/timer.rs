@@ -5,8 +5,9 @@
 //! nothing: it wakes tasks, and they look again.
 
 use crate::clock::{Clock, MonotonicClock, Timestamp};
+use crate::sync::lock;
 use std::collections::BTreeMap;
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 /// `Timer` and calls [`fire`](Timer::fire) whenever its time moves.
 #[derive(Debug, Default)]
 pub struct Timer {
+    // Wakers run, and may panic, outside this lock.
     sleepers: Mutex<Sleepers>,
     earlier: Condvar,
 }
@@ -63,7 +65,7 @@ impl Timer {
 
     /// How many are waiting.
     pub fn len(&self) -> usize {
-        self.lock().by_time.len()
+        lock(&self.sleepers).by_time.len()
     }
 
     /// True if nobody is waiting.
@@ -72,14 +74,14 @@ impl Timer {
     }
 
     fn take_due(&self, now: Timestamp) -> Vec<Waker> {
-        let mut sleepers = self.lock();
+        let mut sleepers = lock(&self.sleepers);
         let due = sleepers.by_time.extract_if(..=Alarm { at: now, number: u64::MAX }, |_, _| true);
         due.take(CHUNK).map(|(_, waker)| waker).collect()
     }
 
     /// Wakes this waker at a time: by the alarm that it has for it already, or by a new one.
     pub(crate) fn arm(&self, at: Timestamp, alarm: Option<Alarm>, waker: Waker) -> Alarm {
-        let mut sleepers = self.lock();
+        let mut sleepers = lock(&self.sleepers);
         // A process that has the timer by `fork` has not got its thread.
         if sleepers.process.is_some_and(|process| process != crate::process::id()) {
             let run = || Self::of_the_process().run();
@@ -101,7 +103,7 @@ impl Timer {
     }
 
     pub(crate) fn disarm(&self, alarm: Alarm) {
-        let gone = self.lock().by_time.remove(&alarm);
+        let gone = lock(&self.sleepers).by_time.remove(&alarm);
         drop(gone);
     }
 
@@ -118,16 +120,11 @@ impl Timer {
         let clock = MonotonicClock::new();
         loop {
             self.fire(clock.now());
-            let sleepers = self.lock();
+            let sleepers = lock(&self.sleepers);
             let next = sleepers.by_time.first_key_value();
             let wait = next.map_or(IDLE, |(alarm, _)| alarm.at.since(clock.now()));
             drop(self.earlier.wait_timeout(sleepers, wait));
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sleepers> {
-        // A panic in a waker happens outside the lock; the map is whole either way.
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

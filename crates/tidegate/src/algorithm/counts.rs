@@ -152,10 +152,7 @@ impl OtherCounts {
         self.written_by = *current;
         self.kept.retain(|kept| !kept.count.plan.counts_alike(current));
         self.charge(now_us, units);
-        for mut count in before {
-            if count.plan.counts_alike(current) {
-                continue;
-            }
+        for mut count in before.into_iter().filter(|count| !count.plan.counts_alike(current)) {
             let idle_at_us = count.plan.idle_at(now_us, &count.state);
             let expires_us = idle_at_us.max(now_us.saturating_add(KEPT_AT_LEAST_US));
             count.charge(now_us, units);
@@ -200,10 +197,7 @@ impl OtherCounts {
     /// From when on nothing of it counts any more.
     pub(crate) fn idle_at_us(&self, now_us: u64) -> u64 {
         let merged = self.merged.map_or(now_us, |merged| merged.until_us);
-        let idle_at_us = |kept: &Kept| {
-            let idle_at_us = kept.count.plan.idle_at(now_us, &kept.count.state);
-            idle_at_us.min(kept.expires_us)
-        };
-        self.kept.iter().map(idle_at_us).fold(merged, u64::max)
+        let idle_at = |Count { plan, state }: &Count| plan.idle_at(now_us, state);
+        self.kept.iter().map(|kept| idle_at(&kept.count).min(kept.expires_us)).fold(merged, u64::max)
     }
 }

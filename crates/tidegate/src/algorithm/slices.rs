@@ -40,11 +40,9 @@ impl SliceState {
             _ => self.counted.push_back(CountedSlice { slice, units }),
         }
     }
-}
 
-#[cfg(feature = "redis")]
-impl SliceState {
     /// Units of the first `entries`.
+    #[cfg(feature = "redis")]
     pub(crate) fn units_of_first(&self, entries: usize) -> u64 {
         self.counted.iter().take(entries).map(|entry| entry.units).sum()
     }
@@ -156,17 +154,15 @@ impl Slices {
         let now = self.slice(now_us);
         let furthest = now + self.wait_us.div_ceil(self.slice_us);
         let mut ahead = 0;
-        while let Some(last) = state.counted.back().filter(|last| last.slice > furthest) {
+        while let Some(last) = state.counted.pop_back_if(|last| last.slice > furthest) {
             ahead += last.units;
-            state.counted.pop_back();
         }
         if ahead > 0 {
             state.total -= ahead;
             state.add(furthest, ahead);
         }
-        while let Some(first) = state.counted.front().filter(|first| first.slice + self.span < now) {
+        while let Some(first) = state.counted.pop_front_if(|first| first.slice + self.span < now) {
             state.total -= first.units;
-            state.counted.pop_front();
         }
     }
 

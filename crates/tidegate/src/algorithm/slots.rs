@@ -6,8 +6,9 @@
 
 use super::{Answer, Counting, Gauge, Grant, Mode, Step};
 use crate::decision::DenialReason;
+use crate::sync::lock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
 /// A concurrency limit's numbers.
@@ -48,17 +49,13 @@ impl Waiter {
     /// True once the slots are held; otherwise `waker` is woken when it is.
     pub(crate) fn is_granted(&self, waker: &Waker) -> bool {
         let waker = waker.clone();
-        let replaced = match &mut *self.lock() {
+        let replaced = match &mut *lock(&self.state) {
             WaiterState::Waiting(held) => std::mem::replace(held, waker),
             WaiterState::Granted | WaiterState::Gone => waker,
         };
         // Without the lock: it may own anything, even the slots that this one waits for.
         drop(replaced);
-        matches!(*self.lock(), WaiterState::Granted)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WaiterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        matches!(*lock(&self.state), WaiterState::Granted)
     }
 }
 
@@ -128,7 +125,7 @@ impl Slots {
 
     /// A waiter goes away. What it had been granted goes to the next.
     pub(crate) fn leave(&self, state: &mut SlotState, waiter: &Waiter) -> Vec<Waker> {
-        let left = std::mem::replace(&mut *waiter.lock(), WaiterState::Gone);
+        let left = std::mem::replace(&mut *lock(&waiter.state), WaiterState::Gone);
         match left {
             WaiterState::Granted => self.release(state, waiter.units),
             WaiterState::Waiting(_) => {
@@ -136,7 +133,7 @@ impl Slots {
                 // Those who left are skipped when their turn comes; they must not
                 // pile up in front of one who never gets a slot either.
                 if state.queue.len() as u64 > 2 * state.waiting + 16 {
-                    state.queue.retain(|w| matches!(*w.lock(), WaiterState::Waiting(_)));
+                    state.queue.retain(|w| matches!(*lock(&w.state), WaiterState::Waiting(_)));
                 }
                 self.grant_waiters(state)
             }
@@ -148,7 +145,7 @@ impl Slots {
     pub(crate) fn grant_waiters(&self, state: &mut SlotState) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while let Some(first) = state.queue.front() {
-            let mut waiter = first.lock();
+            let mut waiter = lock(&first.state);
             if let WaiterState::Waiting(waker) = &mut *waiter {
                 if state.held + first.units > self.amount {
                     break;

@@ -5,9 +5,9 @@
 //! together do, the last of them finds the others here and gives theirs back with its own.
 //! Bounded: what finds no room stays spent.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, lock};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// The most that one gate remembers, over all keys.
 const CANCELLED_MAX: u64 = 1_024;
@@ -32,7 +32,7 @@ impl<T> Cancelled<T> {
 
     /// Remembers one until `until_us`, if there is room.
     pub(crate) fn remember(&self, hash: u64, value: T, now_us: u64, until_us: u64) {
-        let mut by_key = self.lock();
+        let mut by_key = lock(&self.by_key);
         if self.count.load(Ordering::Relaxed) >= CANCELLED_MAX {
             by_key.retain(|_, entries| {
                 entries.retain(|entry| entry.until_us > now_us);
@@ -52,7 +52,7 @@ impl<T> Cancelled<T> {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut by_key = self.lock();
+        let mut by_key = lock(&self.by_key);
         let Some(mut entries) = by_key.remove(&hash) else { return Vec::new() };
         entries.sort_by_key(|entry| rank(&entry.value));
         let taken = entries.split_off(entries.len().saturating_sub(most));
@@ -66,7 +66,7 @@ impl<T> Cancelled<T> {
     /// True if there is one of this key.
     #[cfg(feature = "redis")]
     pub(crate) fn has(&self, hash: u64) -> bool {
-        !self.is_empty() && self.lock().contains_key(&hash)
+        !self.is_empty() && lock(&self.by_key).contains_key(&hash)
     }
 
     /// Forgets a key.
@@ -76,9 +76,5 @@ impl<T> Cancelled<T> {
 
     fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<CancelledCall<T>>>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,6 @@ use axum::extract::ConnectInfo;
 use http::Extensions;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The other end of a connection: the socket's peer, or the client that a trusted load balancer has
 /// named in its PROXY header.
@@ -24,16 +23,9 @@ pub struct Peer {
     via: Option<SocketAddr>,
 }
 
-/// Whether a `Peer` was ever made: if not, no request's extensions need to be searched for one.
-static IS_ANY: AtomicBool = AtomicBool::new(false);
-
 impl Peer {
     /// The peer of a socket.
     pub fn new(addr: SocketAddr) -> Self {
-        // Most processes make many: a flag that is only read stays in every core's cache.
-        if !IS_ANY.load(Ordering::Relaxed) {
-            IS_ANY.store(true, Ordering::Relaxed);
-        }
         Self { addr: canonical(addr), via: None }
     }
 
@@ -46,9 +38,6 @@ impl Peer {
     /// The peer among these, if the server has put one there.
     #[inline]
     pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
-        if !IS_ANY.load(Ordering::Relaxed) {
-            return None;
-        }
         let peer = extensions.get();
         #[cfg(feature = "axum")]
         let peer = peer.or_else(|| extensions.get().map(|ConnectInfo(peer)| peer));

@@ -34,11 +34,8 @@ pub(crate) async fn queue(gate: &Gate, hash: u64, costs: &[u64]) -> Option<Memor
         }
         Pin::new(&mut sleep).poll(context).map(|()| false)
     });
-    if !is_granted.await {
-        return None;
-    }
-    queued.is_over = true;
-    Some(MemoryCharge::of_slots(gate.clone(), hash, shares))
+    queued.is_over = is_granted.await;
+    queued.is_over.then(|| MemoryCharge::of_slots(gate.clone(), hash, shares))
 }
 
 /// One who waits in a queue. Dropped, it leaves.

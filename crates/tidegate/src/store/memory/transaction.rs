@@ -330,8 +330,7 @@ impl<'a> Locked<'a> {
             let limit = version.limit.capacity();
             let mut decide =
                 |cost| version.plan.decide(now.as_micros(), &mut loaded.state, cost, mode, limit);
-            let answer = Answer { step: Step::Keep, ..decide(check.cost) };
-            let answer = Answer { gauge: decide(0).gauge, ..answer };
+            let answer = Answer { gauge: decide(0).gauge, step: Step::Keep, ..decide(check.cost) };
             self.put_back(index, loaded);
             answer
         };

@@ -10,9 +10,9 @@ use super::transaction::HashedCheck;
 use crate::Limit;
 use crate::algorithm::{InForce, KEPT_AT_LEAST_US, OTHERS_MAX, Plan, State};
 use crate::clock::StoreClock;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, lock};
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Changed limits that are remembered to carry their keys' states over.
 const PAST_MAX: usize = 1_024;
@@ -95,16 +95,12 @@ impl Versions {
         }
     }
 
-    fn past(&self) -> MutexGuard<'_, Vec<Past>> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn remember(&self, version: Past, now_us: u64) {
         // Slots are held by permits, not by the clock: they go along as they are.
         if matches!(version.plan, Plan::Slots(_)) {
             return;
         }
-        let mut past = self.past();
+        let mut past = lock(&self.past);
         past.retain(|past| past.until_us > now_us);
         if past.len() == PAST_MAX {
             past.remove(0);
@@ -152,12 +148,12 @@ impl MemoryGate {
         if version.number == number {
             return Some(version.plan);
         }
-        self.versions.past().iter().rev().find(|past| past.number == number).map(|past| past.plan)
+        lock(&self.versions.past).iter().rev().find(|past| past.number == number).map(|past| past.plan)
     }
 
     /// Another limit from now on. Keys are carried over when they are next touched.
     pub(crate) fn change(&self, limit: Limit) {
-        let changing = self.versions.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let changing = lock(&self.versions.changing);
         let old = self.version();
         if old.limit == limit {
             return;
@@ -175,7 +171,7 @@ impl MemoryGate {
         let move_on = || {
             if is_moving {
                 // Also for as long as a key can have counts of limits before it.
-                let others = self.versions.past().iter().map(|past| past.until_us).max();
+                let others = lock(&self.versions.past).iter().map(|past| past.until_us).max();
                 let until_us = until_us().max(others.unwrap_or(0));
                 self.versions.moving_until_us.fetch_max(until_us, Ordering::AcqRel);
             }

@@ -238,8 +238,7 @@ fn infos<U: AsRef<str>>(
     urls: impl IntoIterator<Item = U>,
     what: &str,
 ) -> Result<Vec<ConnectionInfo>, RedisError> {
-    let infos: Vec<ConnectionInfo> =
-        urls.into_iter().map(|url| info(url.as_ref())).collect::<Result<_, _>>()?;
+    let infos = urls.into_iter().map(|url| info(url.as_ref())).collect::<Result<Vec<_>, _>>()?;
     if infos.is_empty() {
         return Err(RedisError(format!(
             "{what} needs at least one URL, for example `redis://127.0.0.1:6379`"

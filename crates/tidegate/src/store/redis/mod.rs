@@ -23,9 +23,4 @@ pub use config::{Fallback, Redis, RedisError};
 pub use stats::{LeaseStats, RedisStats, ShardStats};
 pub(crate) use store::RedisStore;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Nothing is left half changed under these locks, so a panic of another thread is no reason to stop.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::sync::lock;

@@ -49,13 +49,12 @@ pub(crate) fn entries(limit: &Limit) -> u64 {
 
 /// A window that counts nearly the same and fits.
 fn instead(limit: &Limit) -> String {
-    let slices = (1..=SLICES_INSTEAD.min(limit.period_us())).rev();
+    let mut slices = (1..=SLICES_INSTEAD.min(limit.period_us())).rev();
     let window = |slices| {
         let window = Limit::per(limit.amount(), limit.period()).sliding_window().slices(slices);
         window.wait(limit.wait()).build().ok().filter(|window| entries(window) <= ENTRIES_MAX)
     };
-    let found = slices.map(window).find_map(|window| window);
-    found.map_or_else(|| "a shorter wait".into(), |window| format!("`{window}`"))
+    slices.find_map(window).map_or_else(|| "a shorter wait".into(), |window| format!("`{window}`"))
 }
 
 #[cfg(test)]

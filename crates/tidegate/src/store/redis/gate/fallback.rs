@@ -89,7 +89,10 @@ impl GateKey {
             {
                 self.unavailable()
             }
-            _ => degraded(decision),
+            _ => {
+                let (remaining, reset_us) = (decision.remaining(), decision.gauge.reset_us());
+                Decision { gauge: Gauge::Degraded { remaining, reset_us }, ..decision }
+            }
         }
     }
 
@@ -129,14 +132,6 @@ fn leave_one_request(check: HashedCheck<'_>, since: Timestamp) {
         *key.state = start;
         Write::Charged(0)
     });
-}
-
-fn degraded(decision: Decision) -> Decision {
-    let gauge = Gauge::Degraded {
-        remaining: decision.remaining(),
-        reset_us: u64::try_from(decision.reset_after().as_micros()).unwrap_or(u64::MAX),
-    };
-    Decision { gauge, ..decision }
 }
 
 #[cfg(test)]

@@ -68,10 +68,6 @@ impl RedisServer {
         lock(&self.address).clone()
     }
 
-    pub(crate) fn set_address(&self, address: String) {
-        *lock(&self.address) = address;
-    }
-
     /// Remembers an evicting policy; true if it was another one before.
     pub(crate) fn is_new_policy(&self, policy: &str) -> bool {
         let found = (self.address(), policy.to_string());
@@ -98,12 +94,6 @@ impl RedisServer {
         if !self.breaker_is_open.swap(true, Ordering::Relaxed) {
             tracing::warn!(server = self.address(), why, "Redis does not answer: gates fall back");
         }
-        self.fail_all();
-    }
-
-    /// Nobody looks after it any more.
-    pub(crate) fn end(&self) {
-        self.breaker_is_open.store(true, Ordering::Relaxed);
         self.fail_all();
     }
 

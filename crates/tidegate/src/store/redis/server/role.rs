@@ -7,7 +7,7 @@ use crate::store::redis::stats::count;
 use crate::store::redis::store::RedisClient;
 use futures_util::future::{Either, select};
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{RedisResult, Value, from_redis_value_ref};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
@@ -24,13 +24,9 @@ const OFTEN: Duration = Duration::from_millis(100);
 /// How many replicas are linked to a master; none of a replica.
 pub(crate) async fn replicas(connection: &mut MultiplexedConnection) -> RedisResult<Option<usize>> {
     let answer: Vec<Value> = redis::cmd("ROLE").query_async(connection).await?;
-    let is_master = match answer.first() {
-        Some(Value::BulkString(role)) => role == b"master",
-        Some(Value::SimpleString(role)) => role == "master",
-        _ => false,
-    };
+    let role = answer.first().and_then(|role| from_redis_value_ref::<String>(role).ok());
     let replicas = if let Some(Value::Array(replicas)) = answer.get(2) { replicas.len() } else { 0 };
-    Ok(is_master.then_some(replicas))
+    Ok((role.as_deref() == Some("master")).then_some(replicas))
 }
 
 /// Watches a server that is used. Returns why it must not be used any longer.

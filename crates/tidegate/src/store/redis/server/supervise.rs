@@ -5,6 +5,7 @@ use super::RedisServer;
 use super::batch::{Disconnect, Pipeline};
 use super::connection::ServerConnection;
 use super::role;
+use crate::store::redis::lock;
 use crate::store::redis::stats::count;
 use crate::store::redis::store::RedisClient;
 use futures_util::future::{Either, select};
@@ -24,7 +25,8 @@ pub(crate) async fn run(client: Arc<RedisClient>, server: Arc<RedisServer>) {
     struct End(Arc<RedisServer>);
     impl Drop for End {
         fn drop(&mut self) {
-            self.0.end();
+            self.0.breaker_is_open.store(true, Ordering::Relaxed);
+            self.0.fail_all();
         }
     }
     let end = End(server);
@@ -115,7 +117,7 @@ async fn connect(
     let mut connecting = pin!(async {
         let opened = timeout(CONNECT_TIMEOUT, ServerConnection::open(client, &address)).await;
         let (connection, address) = opened.unwrap_or_else(|_| Err("it does not answer".into()))?;
-        server.set_address(address);
+        *lock(&server.address) = address;
         Ok(connection)
     });
     if is_first {

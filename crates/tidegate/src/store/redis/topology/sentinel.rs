@@ -85,11 +85,7 @@ impl Sentinels {
 
     fn learn(&self, nth: usize, view: Result<Candidate, String>) {
         let view = Some(view);
-        self.views.send_if_modified(|views| {
-            let is_new = views[nth] != view;
-            views[nth] = view;
-            is_new
-        });
+        self.views.send_if_modified(|views| std::mem::replace(&mut views[nth], view.clone()) != view);
     }
 
     /// Connects to the master that is named and says so itself.
