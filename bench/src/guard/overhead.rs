@@ -15,7 +15,6 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use tidegate::http::Peer;
 use tidegate::{Gate, User};
 use tower::Service;
 
@@ -77,11 +76,7 @@ pub fn client(nth: u32) -> SocketAddr {
 /// Requests of a thousand clients to one route.
 pub fn requests(situation: Situation) -> Rc<[Template]> {
     const CLIENTS: u32 = 1_000;
-    let user = (situation == Situation::LivedIn).then(|| {
-        // As where a listener has accepted a connection.
-        black_box(Peer::new(client(0)));
-        User::new("ann")
-    });
+    let user = (situation == Situation::LivedIn).then(|| User::new("ann"));
     (0..CLIENTS)
         .map(|nth| Template { client: client(nth), uri: Uri::from_static("/"), user: user.clone() })
         .collect()
