@@ -15,11 +15,12 @@ use crate::rules::rule_set::{CompiledRule, RuleSet};
 use crate::rules::ruling::Ruling;
 use crate::rules::validate::{self, ClientText};
 use crate::sampler::Sampler;
+use crate::sync::lock;
 use arc_swap::ArcSwap;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Rules over a limiter. Cheap to clone; clones are the same rules.
 ///
@@ -94,7 +95,7 @@ impl Rules {
     pub fn replace(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), RulesError> {
         let engine = &*self.engine;
         // One at a time.
-        let chosen = engine.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = lock(&engine.chosen);
         let old = engine.set.load_full();
         let drafts = compile::parse(rules.into_iter().collect(), &*engine.client_text)?;
         let new = compile::put_in_force(&engine.limiter, drafts, Some(&old))?;
@@ -148,8 +149,7 @@ impl Rules {
             }
         };
         let names: Arc<[Box<str>]> = names.into_iter().map(check).collect::<Result<_, _>>()?;
-        let mut chosen = self.engine.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        chosen.extend(names.iter().cloned());
+        lock(&self.engine.chosen).extend(names.iter().cloned());
         Ok(names)
     }
 
@@ -207,7 +207,7 @@ impl Engine {
     /// Frees rules that were replaced once no request uses them: whoever replaces rules next, if not
     /// this one. Freeing ten thousand takes milliseconds, for which no request should be late.
     fn retire(&self, old: Arc<RuleSet>) {
-        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut retired = lock(&self.retired);
         retired.push(old);
         retired.retain(|set| Arc::strong_count(set) > 1);
     }
