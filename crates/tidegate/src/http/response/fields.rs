@@ -42,7 +42,6 @@ impl Fields {
 
     pub(crate) fn add_to(self, headers: &mut HeaderMap) {
         if let Some([policy, limit]) = self.standard {
-            headers.reserve(2);
             headers.append(RATELIMIT_POLICY, policy);
             headers.append(RATELIMIT, limit);
         }
