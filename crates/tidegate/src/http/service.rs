@@ -13,7 +13,7 @@ use tower_service::Service;
 /// A service behind a [`Guard`]. Its errors are the inner service's own.
 #[derive(Clone, Debug)]
 pub struct GuardService<S> {
-    /// In one piece, because a router clones the service for each request.
+    /// Behind one pointer, because a router clones the service for each request.
     pub(crate) guard: Arc<Guard>,
     pub(crate) inner: S,
 }

@@ -67,10 +67,10 @@ impl Rules {
             let rule = &set.rules[*place];
             let at = applied.len();
             applied.push(AppliedRule::undecided(*place));
-            // Where it stays: what was just written byte by byte is slow to copy.
+            // The key is written where it stays: bytes that were just written are slow to copy.
             let AppliedRule { key, cost, result, .. } = &mut applied[at];
             let found = rule.write_key(facts, *route, key);
-            let outcome = self.settled(rule, facts, found, key, is_exempt);
+            let outcome = self.outcome_without_limits(rule, facts, found, key, is_exempt);
             if found != Fact::Found(()) {
                 key.clear();
                 key.extend_from_slice(if outcome.is_none() { &rule.shared_key } else { &[] });
@@ -88,7 +88,7 @@ impl Rules {
     }
 
     /// The outcome by lists and missing facts; none if the limits decide.
-    fn settled(
+    fn outcome_without_limits(
         &self,
         rule: &CompiledRule,
         facts: &dyn Facts,

@@ -82,7 +82,6 @@ fn parse_rule(rule: Rule, client_text: &ClientText) -> Result<Draft, String> {
         shows_keys: rule.shows_keys,
         allow: List::parse(&rule.allow).map_err(|error| error.to_string())?,
         deny: List::parse(&rule.deny).map_err(|error| error.to_string())?,
-        is_fast: false,
     };
     validate::check_lists(&rule.allow, &rule.deny, &[&compiled], client_text)?;
     Ok(Draft { rule: compiled, limits, options: rule.options })
@@ -124,7 +123,6 @@ pub(crate) fn put_in_force(
     let compile = |Draft { mut rule, limits, .. }: Draft| {
         let names = (0..).map(|at| gate_name(&rule.name, at));
         rule.policies = names.zip(limits).filter_map(&mut policy).collect();
-        rule.is_fast = rule.has_fast_path();
         if let Some(before) = old.and_then(|old| old.get(&rule.name)) {
             rule.sampler = before.sampler.clone();
             // If the patterns are the same, the count of its matches continues.

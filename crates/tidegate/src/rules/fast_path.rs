@@ -2,8 +2,8 @@
 //!
 //! Most requests to most services are like that. Making a [`Ruling`](crate::rules::Ruling), which
 //! owns what it says, takes longer than deciding one. Every other request takes the full path, also
-//! one that is denied here, which is then decided a second time: a denial writes nothing.
-//! `tests/rules/at_once.rs` holds both paths equal.
+//! one that is denied here: it is decided a second time, which only reads. `tests/rules/at_once.rs`
+//! holds both paths equal.
 
 use crate::rules::apply::Matches;
 use crate::rules::engine::Engine;
@@ -11,24 +11,29 @@ use crate::rules::facts::{Fact, Facts};
 use crate::rules::key::{KeyBytes, Part, Source};
 use crate::rules::record::Record;
 use crate::rules::rule::RuleCost;
-use crate::rules::rule_set::{CompiledRule, RuleSet, Timing};
+use crate::rules::rule_set::{CompiledRule, Policy, RuleSet, Timing};
 use std::time::Duration;
 
 impl CompiledRule {
-    /// True if nothing but its limit and the request's key decides, at once, without a function of
-    /// the application, which might be called twice.
-    pub(crate) fn has_fast_path(&self) -> bool {
+    /// The limit that decides alone and at once, and what a request costs. None if a list or a
+    /// shadow has a say, or if a function of the application would have to be called, which a denied
+    /// request would call twice.
+    fn only_limit(&self) -> Option<(&Policy, u64)> {
         let is_ours = |part: &Part| match part {
             Part::Ip | Part::User | Part::Method | Part::Route | Part::Constant(_) => true,
-            Part::Value(value) => value.source != Source::Entry,
+            Part::Value(value) => match value.source {
+                Source::Header | Source::Path(_) | Source::Query | Source::Cookie | Source::Json => true,
+                Source::Entry => false,
+            },
             Part::Custom { .. } => false,
         };
-        matches!(&self.policies[..], [policy] if policy.timing == Timing::Immediate)
-            && matches!(self.cost, RuleCost::Units(_))
+        let (RuleCost::Units(cost), [policy]) = (&self.cost, &self.policies[..]) else { return None };
+        let is_alone = policy.timing == Timing::Immediate
             && self.key.alternatives.iter().flatten().all(is_ours)
             && !self.is_shadow
             && self.allow.is_empty()
-            && self.deny.is_empty()
+            && self.deny.is_empty();
+        is_alone.then_some((policy, *cost))
     }
 }
 
@@ -44,15 +49,15 @@ impl Engine {
         key: &'a mut KeyBytes,
     ) -> Option<Record<'a>> {
         let [(place, route)] = **matches else { return None };
-        let rule = &set.rules[place];
-        if !rule.is_fast || self.has_lists() || self.is_watched() {
+        if self.has_lists() || self.is_watched() {
             return None;
         }
-        let (RuleCost::Units(cost), [policy]) = (&rule.cost, &rule.policies[..]) else { return None };
+        let rule = &set.rules[place];
+        let (policy, cost) = rule.only_limit()?;
         if rule.write_key(facts, route, key) != Fact::Found(()) {
             return None;
         }
-        let decision = policy.gate.check_cost(key, *cost);
+        let decision = policy.gate.check_cost(key, cost);
         let record = || Record::of_rule(Some(rule), key).decided(policy, decision, true, Duration::ZERO);
         decision.is_allowed().then(record)
     }

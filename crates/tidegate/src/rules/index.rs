@@ -259,9 +259,6 @@ impl ExactIndex {
         find: &dyn Fn(&str) -> Option<Cow<'a, [u8]>>,
         found: &mut Candidates,
     ) {
-        if self.names.is_empty() {
-            return;
-        }
         for (name, values) in &self.names {
             if let Some(rules) = find(name).and_then(|value| values.get(&*value)) {
                 found.extend_from_slice(rules);

@@ -49,8 +49,6 @@ pub(crate) struct CompiledRule {
     pub(crate) deny: List,
     pub(crate) sampler: Arc<Sampler>,
     pub(crate) matched: Arc<Matched>,
-    /// [`has_fast_path`](Self::has_fast_path).
-    pub(crate) is_fast: bool,
 }
 
 /// One limit of a rule, in force.

@@ -189,8 +189,11 @@ impl<'a> Record<'a> {
     #[inline]
     pub(crate) fn of_rule(rule: Option<&'a CompiledRule>, key: &'a [u8]) -> Self {
         let record = Self::new(rule.map_or("", |rule| &rule.name), key);
-        let is = |flag: fn(&CompiledRule) -> bool| rule.is_some_and(flag);
-        Self { is_shadow: is(|rule| rule.is_shadow), shows_keys: is(|rule| rule.shows_keys), ..record }
+        Self {
+            is_shadow: rule.is_some_and(|rule| rule.is_shadow),
+            shows_keys: rule.is_some_and(|rule| rule.shows_keys),
+            ..record
+        }
     }
 
     /// Of a limit of the rule; `is_allowed` says whether the request is.

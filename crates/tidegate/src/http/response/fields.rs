@@ -51,9 +51,10 @@ impl Fields {
     }
 }
 
-/// A limit in force, with what was decided.
+/// The record of a limit in force, its quota, and what was decided.
 type LimitRecord<'a, 'r> = (&'r Record<'a>, &'a Quota, &'r Decision);
 
+/// The limits in force among these that were decided.
 fn limits<'a, 'r>(records: &'r [Record<'a>]) -> impl Iterator<Item = LimitRecord<'a, 'r>> {
     let in_force = records.iter().filter(|record| !record.is_shadow());
     in_force.filter_map(|record| Some((record, record.quota()?, record.decision()?)))
