@@ -149,6 +149,9 @@ fn only_a_single_limit_in_memory_that_allows_needs_no_ruling() {
     assert!(!needs_none(rule("1/s").cost_with(|_| 1)));
     let tenant = KeyExpr::from_fn("tenant", |_| Some("t".to_string())).unwrap();
     assert!(!needs_none(Rule::new("r", "1/s").by(tenant)));
+    // In HTTP, a function of the application finds entries.
+    let by_plan = Rules::new(&limiter()).rule(Rule::new("r", "1/s").by("entry:plan"));
+    assert!(!needs_no_ruling(by_plan, "GET /a from 192.0.2.1 entry plan=pro"));
     let alone = || Rules::new(&limiter()).rule(rule("1/s"));
     assert!(!needs_no_ruling(alone().observer(Verdicts::default()), "GET /a from 192.0.2.1"));
     assert!(!needs_no_ruling(alone().allow_networks(["198.51.100.0/24"]), "GET /a from 192.0.2.1"));
